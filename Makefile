@@ -1,0 +1,68 @@
+# Two commands matter: `make run` and `make test`. `make help` lists the rest.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
+
+.DEFAULT_GOAL := help
+.PHONY: help run setup setup-dev lint format test soak bench lock clean
+
+help: ## this list
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: setup ## set up everything, then a broker on 127.0.0.1:9092 with its data in ./dray-data
+	$(BIN)/drayd up
+
+setup: $(VENV)/.installed-run ## .venv with what a broker needs, and drayd in .venv/bin
+setup-dev: $(VENV)/.installed-dev ## .venv with what developers and tests need
+
+$(VENV)/.created:
+	$(PYTHON) -c 'import sys; sys.exit("Dray needs Python 3.11 or newer") if sys.version_info < (3, 11) else 0'
+	$(PYTHON) -m venv $(VENV)
+	touch $@
+
+$(VENV)/.locked-run: requirements/run.lock | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.lock
+	touch $@
+
+$(VENV)/.locked-dev: requirements/dev.lock | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.lock
+	touch $@
+
+$(VENV)/.built: $(CORE) | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+# The core is built by the pinned Cython, so what is locked comes first.
+$(VENV)/.installed-run: $(VENV)/.locked-run
+	$(MAKE) --no-print-directory $(VENV)/.built
+	touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.locked-dev
+	$(MAKE) --no-print-directory $(VENV)/.built
+	touch $@
+
+lint: setup-dev ## ruff and mypy --strict
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup-dev ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint ## every test
+	$(BIN)/python -m pytest
+
+soak: setup-dev ## the long runs that `make test` has no time for
+	$(BIN)/python -m pytest -m soak --timeout 3600
+
+bench: setup-dev ## throughput, CPU and memory, side by side with Apache Kafka
+	$(BIN)/python -m bench.compare
+
+lock: ## pin the dependencies anew (needs uv)
+	tools/lock.sh
+
+clean: ## remove what was built and installed, but no data
+	rm -rf $(VENV) build src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find src -name '*.so' -delete

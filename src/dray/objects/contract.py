@@ -1,0 +1,59 @@
+"""The object contract: what Dray asks of S3, GCS, Azure, a local disk or memory.
+
+Objects are immutable: a path is written once and then only read or deleted. `put` returns when the
+object is durable. Paths are relative to the store's root or prefix, with `/` between their parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class ObjectError(Exception):
+    """The object store did not do what was asked; for a put or a delete, it may yet happen."""
+
+
+class ObjectMissing(ObjectError):
+    """There is no object at that path."""
+
+
+class ObjectExists(ObjectError):
+    """`put_if_absent` found an object there and left it alone."""
+
+
+class RangeOutside(ObjectError):
+    """The range asked for reaches past the object's end."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectInfo:
+    path: str
+    size: int
+    modified_ms: int
+
+
+class ObjectStore(Protocol):
+    async def put(self, path: str, parts: Sequence[Buffer]) -> None:
+        """Write the concatenation of `parts`, durably, in multiple uploads if it is large."""
+
+    async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None: ...
+
+    async def get(self, path: str) -> Buffer: ...
+
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+        """One buffer per (start, length), each the caller's own to change; near ranges may be
+        read together. All of them or an error, never a short one."""
+
+    async def head(self, path: str) -> ObjectInfo: ...
+
+    async def delete(self, path: str) -> None:
+        """Gone when this returns; deleting what is not there is no error."""
+
+    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        """Every object below the folder `prefix`, in no particular order."""
+
+    async def close(self) -> None: ...

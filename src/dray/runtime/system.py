@@ -1,0 +1,53 @@
+"""The real runtime: the machine's clocks, the operating system's randomness, asyncio's tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from random import Random, SystemRandom
+from typing import Any, TypeVar
+from uuid import UUID, uuid4
+
+import structlog
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+class SystemRuntime:
+    def __init__(self, threads: int = 16) -> None:
+        self.random: Random = SystemRandom()
+        self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="dray")
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def wall_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic(self) -> float:
+        return time.monotonic()
+
+    def uuid(self) -> UUID:
+        return uuid4()
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(coroutine, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._finished)
+        return task
+
+    async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
+
+    def close(self) -> None:
+        self._executor.shutdown(wait=True)
+
+    def _finished(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            _log.error("task failed", task=task.get_name(), exc_info=error)
