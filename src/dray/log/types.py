@@ -1,0 +1,80 @@
+"""What the log answers, and the errors it raises. No Kafka codes here: `api/` maps them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from dray.objects.contract import Buffer
+
+
+class LogError(Exception):
+    """The log did not do what was asked."""
+
+
+class LogUnavailable(LogError):
+    """A store failed or answered unclearly: the client may try again."""
+
+
+class StreamClosed(LogError):
+    """The stream's topic was deleted."""
+
+
+class OffsetOutOfRange(LogError):
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside {start}..{end}")
+        self.start = start
+        self.end = end
+
+
+class OutOfOrderSequence(LogError):
+    """A producer's batch does not follow its last one."""
+
+
+class DuplicateSequence(LogError):
+    """A producer's batch was appended, too long ago to know its offset."""
+
+
+class ProducerFenced(LogError):
+    """A producer's epoch is older than the newest seen."""
+
+
+class ObjectCorrupt(LogError):
+    """A stored object is not what its index entry says: named, and never served."""
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    base_offset: int
+    append_time_ms: int  # -1 unless the topic stamps LogAppendTime
+    start_offset: int  # the stream's first readable offset
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    start: int
+    end: int  # the high watermark: one past the last offset
+
+
+@dataclass(frozen=True, slots=True)
+class TimestampedOffset:
+    offset: int
+    timestamp: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    stream: int
+    offset: int
+    max_bytes: int
+
+
+@dataclass(slots=True)
+class ReadResult:
+    """Whole batches, in place: base offset and leader epoch are patched already."""
+
+    buffers: Sequence[Buffer] = field(default_factory=list)
+    size: int = 0
+    high_watermark: int = -1
+    start_offset: int = -1
+    error: LogError | None = None
