@@ -1,0 +1,1 @@
+"""Benchmarks: programs that print figures, never tests that pass or fail on a clock."""

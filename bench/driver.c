@@ -1,0 +1,242 @@
+/* A load generator over librdkafka: as little work per record as the library allows, so that the broker is what is
+ * measured. It prints one JSON line.
+ *
+ *   driver produce  BROKERS TOPIC key=value...    produce `records` records of `size` bytes, wait for every answer
+ *   driver fetch    BROKERS TOPIC key=value...    read `records` records from `from`=earliest|latest of all partitions
+ *
+ * Keys of its own: records, size, partitions, from, timeout (seconds). Every other key=value goes to librdkafka.
+ *
+ * The declarations below are the part of librdkafka's stable C interface that is used here: the driver links against
+ * the library inside the confluent-kafka wheel, which comes without headers.
+ */
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/types.h>
+#include <time.h>
+
+typedef struct rd_kafka_s rd_kafka_t;
+typedef struct rd_kafka_conf_s rd_kafka_conf_t;
+typedef struct rd_kafka_topic_s rd_kafka_topic_t;
+typedef struct rd_kafka_topic_conf_s rd_kafka_topic_conf_t;
+typedef struct rd_kafka_queue_s rd_kafka_queue_t;
+typedef struct {
+    int err;
+    rd_kafka_topic_t *rkt;
+    int32_t partition;
+    void *payload;
+    size_t len;
+    void *key;
+    size_t key_len;
+    int64_t offset;
+    void *_private;
+} rd_kafka_message_t;
+
+enum { PRODUCER = 0, CONSUMER = 1 };
+enum { CONF_OK = 0 };
+enum { ERR_NONE = 0, ERR_PARTITION_EOF = -191, ERR_QUEUE_FULL = -184 };
+enum { OFFSET_BEGINNING = -2, PARTITION_UNASSIGNED = -1 };
+
+rd_kafka_conf_t *rd_kafka_conf_new(void);
+int rd_kafka_conf_set(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
+void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *,
+                                 void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
+rd_kafka_t *rd_kafka_new(int, rd_kafka_conf_t *, char *, size_t);
+rd_kafka_topic_t *rd_kafka_topic_new(rd_kafka_t *, const char *, rd_kafka_topic_conf_t *);
+int rd_kafka_produce_batch(rd_kafka_topic_t *, int32_t, int, rd_kafka_message_t *, int);
+int rd_kafka_poll(rd_kafka_t *, int);
+int rd_kafka_outq_len(rd_kafka_t *);
+int rd_kafka_query_watermark_offsets(rd_kafka_t *, const char *, int32_t, int64_t *, int64_t *, int);
+rd_kafka_queue_t *rd_kafka_queue_new(rd_kafka_t *);
+int rd_kafka_consume_start_queue(rd_kafka_topic_t *, int32_t, int64_t, rd_kafka_queue_t *);
+ssize_t rd_kafka_consume_batch_queue(rd_kafka_queue_t *, int, rd_kafka_message_t **, size_t);
+void rd_kafka_message_destroy(rd_kafka_message_t *);
+const char *rd_kafka_err2str(int);
+const char *rd_kafka_version_str(void);
+
+enum { BATCH = 1000, MAX_PARTITIONS = 4096 };
+
+static int64_t failed_records;
+static int first_error;
+
+static double now(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return time.tv_sec + time.tv_nsec / 1e9;
+}
+
+static double cpu_seconds(void) {
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_utime.tv_sec + usage.ru_utime.tv_usec / 1e6 + usage.ru_stime.tv_sec +
+           usage.ru_stime.tv_usec / 1e6;
+}
+
+static void die(const char *what, const char *why) {
+    fprintf(stderr, "driver: %s: %s\n", what, why);
+    exit(1);
+}
+
+static void set(rd_kafka_conf_t *conf, const char *name, const char *value) {
+    char reason[512];
+    if (rd_kafka_conf_set(conf, name, value, reason, sizeof(reason)) != CONF_OK)
+        die(name, reason);
+}
+
+/* Only failures are reported (delivery.report.only.error): a callback per record would cost more than sending it. */
+static void on_delivery(rd_kafka_t *client, const rd_kafka_message_t *message, void *opaque) {
+    (void)client;
+    (void)opaque;
+    if (message->err != ERR_NONE) {
+        failed_records++;
+        if (first_error == ERR_NONE)
+            first_error = message->err;
+    }
+}
+
+static void report(const char *mode, int64_t records, int64_t bytes, double seconds) {
+    printf("{\"mode\": \"%s\", \"records\": %lld, \"bytes\": %lld, \"seconds\": %.6f, \"cpu_seconds\": %.3f, "
+           "\"failed\": %lld, \"error\": \"%s\", \"librdkafka\": \"%s\"}\n",
+           mode, (long long)records, (long long)bytes, seconds, cpu_seconds(), (long long)failed_records,
+           first_error ? rd_kafka_err2str(first_error) : "", rd_kafka_version_str());
+    fflush(stdout);
+}
+
+static int produce(rd_kafka_t *client, const char *name, int64_t records, int64_t size, double timeout) {
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    static rd_kafka_message_t batch[BATCH];
+    char *payload = malloc(size);
+    uint32_t noise = 12345;
+    for (int64_t i = 0; i < size; i++) {
+        noise = noise * 1664525u + 1013904223u;
+        payload[i] = (char)(noise >> 24);
+    }
+
+    /* One record first: metadata, connections and producer ids are then there, and not part of the measurement. */
+    batch[0] = (rd_kafka_message_t){.payload = payload, .len = size, .partition = 0};
+    rd_kafka_produce_batch(topic, PARTITION_UNASSIGNED, 0, batch, 1);
+    double give_up = now() + timeout;
+    while (rd_kafka_outq_len(client) > 0 && now() < give_up)
+        rd_kafka_poll(client, 10);
+    if (rd_kafka_outq_len(client) > 0)
+        die("produce", "the first record was not answered in time");
+
+    double start = now();
+    give_up = start + timeout;
+    int64_t left = records;
+    while (left > 0) {
+        int count = left < BATCH ? (int)left : BATCH;
+        for (int i = 0; i < count; i++)
+            batch[i] = (rd_kafka_message_t){.payload = payload, .len = size};
+        int taken = rd_kafka_produce_batch(topic, PARTITION_UNASSIGNED, 0, batch, count);
+        left -= taken;
+        for (int i = 0; taken < count && i < count; i++)
+            if (batch[i].err != ERR_NONE && batch[i].err != ERR_QUEUE_FULL)
+                die("produce", rd_kafka_err2str(batch[i].err));
+        rd_kafka_poll(client, taken < count ? 1 : 0);
+        if (now() > give_up)
+            die("produce", "not done in time");
+    }
+    while (rd_kafka_outq_len(client) > 0 && now() < give_up)
+        rd_kafka_poll(client, 1);
+    double seconds = now() - start;
+    failed_records += rd_kafka_outq_len(client);
+    int64_t delivered = records - failed_records;
+    report("produce", delivered, delivered * size, seconds);
+    return failed_records ? 1 : 0;
+}
+
+static int fetch(rd_kafka_t *client, const char *name, int64_t records, int partitions, int latest, double timeout) {
+    static int64_t expected[MAX_PARTITIONS];
+    static rd_kafka_message_t *batch[BATCH];
+    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+    rd_kafka_queue_t *queue = rd_kafka_queue_new(client);
+    for (int partition = 0; partition < partitions; partition++) {
+        int64_t low = 0, high = 0;
+        int error = rd_kafka_query_watermark_offsets(client, name, partition, &low, &high, 30000);
+        if (error != ERR_NONE)
+            die("watermarks", rd_kafka_err2str(error));
+        expected[partition] = latest ? high : low;
+    }
+    double start = now();
+    for (int partition = 0; partition < partitions; partition++)
+        if (rd_kafka_consume_start_queue(topic, partition, expected[partition], queue) != 0)
+            die("fetch", "a partition could not be read");
+    if (latest) {
+        puts("ready");
+        fflush(stdout);
+    }
+    double give_up = start + timeout;
+    int64_t seen = 0, bytes = 0;
+    while (seen < records) {
+        ssize_t count = rd_kafka_consume_batch_queue(queue, 100, batch, BATCH);
+        if (latest && seen == 0 && count > 0)
+            start = now(); /* the clock of a tail starts with its first record */
+        for (ssize_t i = 0; i < count; i++) {
+            rd_kafka_message_t *message = batch[i];
+            if (message->err == ERR_NONE) {
+                if (message->offset != expected[message->partition])
+                    die("fetch", "an offset was skipped or repeated");
+                expected[message->partition]++;
+                seen++;
+                bytes += message->len;
+            } else if (message->err != ERR_PARTITION_EOF) {
+                die("fetch", rd_kafka_err2str(message->err));
+            }
+            rd_kafka_message_destroy(message);
+        }
+        if (now() > give_up)
+            die("fetch", "not done in time");
+    }
+    report("fetch", seen, bytes, now() - start);
+    return 0;
+}
+
+int main(int argc, char **argv) {
+    if (argc < 4)
+        die("usage", "driver produce|fetch BROKERS TOPIC key=value...");
+    int producing = strcmp(argv[1], "produce") == 0;
+    if (!producing && strcmp(argv[1], "fetch") != 0)
+        die("usage", "the mode is produce or fetch");
+    int64_t records = 1000, size = 1024;
+    int partitions = 1, latest = 0;
+    double timeout = 120;
+
+    rd_kafka_conf_t *conf = rd_kafka_conf_new();
+    set(conf, "bootstrap.servers", argv[2]);
+    if (producing) {
+        set(conf, "queue.buffering.max.messages", "500000");
+        set(conf, "delivery.report.only.error", "true");
+        rd_kafka_conf_set_dr_msg_cb(conf, on_delivery);
+    }
+    for (int i = 4; i < argc; i++) {
+        char *value = strchr(argv[i], '=');
+        if (value == NULL)
+            die(argv[i], "not key=value");
+        *value++ = '\0';
+        if (strcmp(argv[i], "records") == 0)
+            records = atoll(value);
+        else if (strcmp(argv[i], "size") == 0)
+            size = atoll(value);
+        else if (strcmp(argv[i], "partitions") == 0)
+            partitions = atoi(value);
+        else if (strcmp(argv[i], "from") == 0)
+            latest = strcmp(value, "latest") == 0;
+        else if (strcmp(argv[i], "timeout") == 0)
+            timeout = atof(value);
+        else
+            set(conf, argv[i], value);
+    }
+    if (partitions < 1 || partitions > MAX_PARTITIONS || size < 1 || records < 1)
+        die("usage", "records, size or partitions is out of range");
+    char reason[512];
+    rd_kafka_t *client = rd_kafka_new(producing ? PRODUCER : CONSUMER, conf, reason, sizeof(reason));
+    if (client == NULL)
+        die("client", reason);
+    int code = producing ? produce(client, argv[3], records, size, timeout)
+                         : fetch(client, argv[3], records, partitions, latest, timeout);
+    /* Tearing the client down takes time that belongs to no measurement. */
+    _Exit(code);
+}

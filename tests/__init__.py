@@ -1,0 +1,1 @@
+"""Dray's tests. A package only so that tests and benchmarks share `tests.services`."""

@@ -1,0 +1,84 @@
+"""`drayd` as a process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.services.process import ServerProcess, free_port
+
+
+def drayd_path() -> Path:
+    """The `drayd` beside the Python that runs the tests: the one of this checkout."""
+    return Path(sys.executable).parent / "drayd"
+
+
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""Loopback is asked directly, whatever proxy the machine's environment names."""
+
+
+class DrayProcess(ServerProcess):
+    """A broker on loopback. It keeps its data directory and its ports over kill and restart."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        name: str = "drayd",
+        data_directory: Path | None = None,
+        subcommand: str = "broker",
+        settings: Mapping[str, str] | None = None,
+        arguments: Sequence[str] = (),
+    ) -> None:
+        super().__init__(name, directory)
+        self.data_directory = data_directory or directory / "data"
+        self.subcommand = subcommand
+        self.settings = dict(settings or {})
+        self.arguments = tuple(arguments)
+        self.port = free_port()
+        self.http_port = free_port()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def command(self) -> Sequence[str]:
+        return [
+            str(drayd_path()),
+            self.subcommand,
+            "--data-dir",
+            str(self.data_directory),
+            "--listen",
+            self.bootstrap,
+            "--http",
+            f"127.0.0.1:{self.http_port}",
+            *self.arguments,
+        ]
+
+    def environment(self) -> Mapping[str, str]:
+        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours."""
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
+        return inherited | self.settings
+
+    def is_ready(self) -> bool:
+        return self.http_status("/readyz") == 200
+
+    def http_status(self, path: str) -> int | None:
+        """The status of an HTTP answer, None while nobody answers."""
+        try:
+            with OPENER.open(f"http://127.0.0.1:{self.http_port}{path}", timeout=2) as answer:
+                status: int = answer.status
+                return status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return None
+
+    def http_text(self, path: str) -> str:
+        with OPENER.open(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
+            text: str = answer.read().decode()
+            return text

@@ -1,0 +1,83 @@
+"""One node of Apache Kafka in KRaft mode: the referee of behaviour, and the measure of speed."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.services.maven import kafka_jars
+from tests.services.process import ServerProcess, answers_api_versions, free_port
+
+CLUSTER_ID = "ZHJheS10ZXN0cy1rYWZrYQ"
+NODE_ID = 1
+
+JVM_OPTIONS = (
+    # What Kafka's own start script passes, so that a comparison is with Kafka as people run it.
+    "-Xmx1g",
+    "-Xms1g",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-Djava.awt.headless=true",
+    "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
+    "-Dorg.slf4j.simpleLogger.showDateTime=true",
+)
+
+
+class KafkaProcess(ServerProcess):
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+        super().__init__("kafka", directory)
+        self.jars = kafka_jars()
+        self.port = free_port()
+        self.controller_port = free_port()
+        self.properties_path = directory / "server.properties"
+        self._write_properties(settings or {})
+        self._format()
+
+    @property
+    def bootstrap(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def _write_properties(self, settings: Mapping[str, str]) -> None:
+        properties = {
+            "process.roles": "broker,controller",
+            "node.id": str(NODE_ID),
+            "controller.quorum.voters": f"{NODE_ID}@127.0.0.1:{self.controller_port}",
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{self.controller_port}",
+            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "controller.listener.names": "CONTROLLER",
+            "log.dirs": str(self.directory / "logs"),
+            # One node cannot hold three replicas.
+            "offsets.topic.replication.factor": "1",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.min.isr": "1",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            **settings,
+        }
+        self.properties_path.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+
+    def _format(self) -> None:
+        arguments = ["format", "-t", CLUSTER_ID, "-c", str(self.properties_path), "--ignore-formatted"]
+        done = subprocess.run(
+            self._java("kafka.tools.StorageTool", arguments, ("-Xmx256m",)),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
+
+    def _java(self, main: str, arguments: Sequence[str], options: Sequence[str] = JVM_OPTIONS) -> list[str]:
+        return ["java", *options, "-cp", f"{self.jars}/*", main, *arguments]
+
+    def command(self) -> Sequence[str]:
+        return self._java("kafka.Kafka", [str(self.properties_path)])
+
+    def is_ready(self) -> bool:
+        return answers_api_versions("127.0.0.1", self.port)

@@ -1,0 +1,105 @@
+"""Apache Kafka's jars, from wherever this machine's Maven gets its artifacts."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.services.tools import cache_directory, missing
+
+KAFKA_VERSION = "4.2.0"
+SLF4J_VERSION = "1.7.36"
+
+POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>dray.tests</groupId>
+  <artifactId>referee</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>kafka_2.13</artifactId>
+      <version>{KAFKA_VERSION}</version>
+    </dependency>
+    <dependency>
+      <groupId>org.slf4j</groupId>
+      <artifactId>slf4j-simple</artifactId>
+      <version>{SLF4J_VERSION}</version>
+    </dependency>
+  </dependencies>
+</project>
+"""
+
+DOWNLOAD_SECONDS = 300
+
+
+class JarsMissing(Exception):
+    """Why this machine cannot have Kafka's jars, in one line."""
+
+
+@contextmanager
+def exclusively(directory: Path) -> Iterator[None]:
+    """One process at a time fills a cache directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def kafka_jars() -> Path:
+    """The directory of jars of Apache Kafka, its clients and their dependencies; downloaded once."""
+    for tool in ("java", "mvn"):
+        if shutil.which(tool) is None:
+            raise JarsMissing(f"needs {tool}, which this machine lacks")
+    home = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    jars = home / "jars"
+    with exclusively(home):
+        if (jars / f"kafka-clients-{KAFKA_VERSION}.jar").exists():
+            return jars
+        pom = home / "pom.xml"
+        pom.write_text(POM)
+        fresh = home / "downloading"
+        command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
+        command.append(f"-DoutputDirectory={fresh}")
+        try:
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False
+            )
+        except subprocess.TimeoutExpired:
+            raise JarsMissing(f"Maven did not fetch Kafka's jars in {DOWNLOAD_SECONDS} s") from None
+        if done.returncode != 0:
+            lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
+            raise JarsMissing(f"Maven could not fetch Kafka's jars: {lines[0]}")
+        os.rename(fresh, jars)
+    return jars
+
+
+def require_kafka_jars() -> Path:
+    try:
+        return kafka_jars()
+    except JarsMissing as reason:
+        missing(str(reason))
+
+
+def compile_java(sources: Path) -> Path:
+    """Compile a directory of Java sources against Kafka's jars: the directory of classes."""
+    jars = require_kafka_jars()
+    if shutil.which("javac") is None:
+        missing("needs javac, which this machine lacks")
+    classes = cache_directory() / f"kafka-{KAFKA_VERSION}" / "test-classes"
+    files = sorted(sources.glob("*.java"))
+    with exclusively(classes):
+        stamp = classes / ".compiled"
+        newest = max(file.stat().st_mtime for file in files)
+        if not stamp.exists() or stamp.stat().st_mtime < newest:
+            command = ["javac", "-Xlint:all", "-Werror", "-cp", f"{jars}/*", "-d", str(classes)]
+            command += [str(file) for file in files]
+            subprocess.run(command, check=True, timeout=120)
+            stamp.touch()
+    return classes

@@ -1,0 +1,167 @@
+"""A server in a process of its own: started, asked whether it is ready, killed by its pid, started again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import struct
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import ClassVar
+
+POLL_SECONDS = 0.02
+
+
+class NotReady(Exception):
+    """The server did not come up; the message carries the end of its log."""
+
+
+def free_port() -> int:
+    """A loopback port that nobody listens on now. It may be lost to another process: starters must notice."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def answers_api_versions(host: str, port: int, timeout: float = 2.0) -> bool:
+    """Whether a Kafka broker answers ApiVersions v0 there: the earliest moment at which clients get through."""
+    # api key 18, version 0, correlation id 1, null client id
+    request = struct.pack(">hhih", 18, 0, 1, -1)
+    try:
+        with socket.create_connection((host, port), timeout=timeout) as connection:
+            connection.sendall(struct.pack(">i", len(request)) + request)
+            answer = b""
+            while len(answer) < 10:
+                received = connection.recv(4096)
+                if not received:
+                    return False
+                answer += received
+    except OSError:
+        return False
+    _, correlation, error = struct.unpack_from(">iih", answer)
+    return bool(correlation == 1 and error == 0)
+
+
+class ServerProcess:
+    """Start, stop and restart one server process. Its output goes to a log file that failures show."""
+
+    running: ClassVar[list[ServerProcess]] = []
+    """Every server that is up, so that a failing test can show the logs of those it used."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        self.name = name
+        self.directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
+        self.log_path = directory / f"{name}.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def command(self) -> Sequence[str]:
+        raise NotImplementedError
+
+    def environment(self) -> Mapping[str, str]:
+        return os.environ
+
+    def is_ready(self) -> bool:
+        raise NotImplementedError
+
+    @property
+    def pid(self) -> int:
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout: float = 60.0) -> None:
+        """Start, and return when the server answers."""
+        self.spawn()
+        self.wait_until_ready(timeout)
+
+    def spawn(self) -> None:
+        if self.alive:
+            raise RuntimeError(f"{self.name} is running already")
+        with self.log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=dict(self.environment()),
+                cwd=self.directory,
+                start_new_session=True,
+            )
+        ServerProcess.running.append(self)
+
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
+        deadline = time.monotonic() + timeout
+        while True:
+            if not self.alive:
+                code = self._process.returncode if self._process else None
+                self._forget()
+                raise NotReady(f"{self.name} ended with {code} before it was ready:\n{self.log_tail()}")
+            if self.is_ready():
+                return
+            if time.monotonic() > deadline:
+                self.kill()
+                raise NotReady(f"{self.name} was not ready after {timeout:.0f} s:\n{self.log_tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, children included: what a machine does to a process without asking."""
+        if self._process is None:
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+        self._process.wait()
+        self._forget()
+
+    def terminate(self, timeout: float = 30.0) -> int:
+        """SIGTERM, and wait: the exit code. A server that does not stop in time is killed, and that is an error."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        process = self._process
+        process.terminate()
+        try:
+            code = process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise TimeoutError(f"{self.name} did not stop in {timeout:.0f} s:\n{self.log_tail()}") from None
+        self._forget()
+        return code
+
+    def wait(self, timeout: float) -> int:
+        """Wait for a process that should end by itself: the exit code."""
+        if self._process is None:
+            raise RuntimeError(f"{self.name} is not running")
+        code = self._process.wait(timeout)
+        self._forget()
+        return code
+
+    def _forget(self) -> None:
+        self._process = None
+        if self in ServerProcess.running:
+            ServerProcess.running.remove(self)
+
+    def log_tail(self, lines: int = 60) -> str:
+        if not self.log_path.exists():
+            return "(no log)"
+        with self.log_path.open("rb") as log:
+            log.seek(0, os.SEEK_END)
+            log.seek(max(0, log.tell() - 64 * 1024))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+
+    def __enter__(self) -> ServerProcess:
+        if not self.alive:
+            self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
