@@ -38,7 +38,7 @@ class Load:
 
 
 def librdkafka() -> Path:
-    """The library inside the confluent-kafka wheel: pinned by our lock file, so every machine measures alike."""
+    """The library inside the confluent-kafka wheel: pinned by the lock file, alike on every machine."""
     package = importlib.util.find_spec("confluent_kafka")
     if package is None or package.origin is None:
         raise DriverFailed("confluent-kafka is not installed")

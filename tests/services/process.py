@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -28,7 +29,7 @@ def free_port() -> int:
 
 
 def answers_api_versions(host: str, port: int, timeout: float = 2.0) -> bool:
-    """Whether a Kafka broker answers ApiVersions v0 there: the earliest moment at which clients get through."""
+    """Whether a Kafka broker answers ApiVersions v0 there: from then on clients get through."""
     # api key 18, version 0, correlation id 1, null client id
     request = struct.pack(">hhih", 18, 0, 1, -1)
     try:
@@ -116,15 +117,13 @@ class ServerProcess:
         """SIGKILL, children included: what a machine does to a process without asking."""
         if self._process is None:
             return
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
         self._process.wait()
         self._forget()
 
     def terminate(self, timeout: float = 30.0) -> int:
-        """SIGTERM, and wait: the exit code. A server that does not stop in time is killed, and that is an error."""
+        """SIGTERM, and wait: the exit code. Not to stop in time is an error."""
         if self._process is None:
             raise RuntimeError(f"{self.name} is not running")
         process = self._process
