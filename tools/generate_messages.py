@@ -1,0 +1,100 @@
+"""Write src/dray/protocol/messages from Kafka's schema as the installed `kio` package holds it.
+
+Run with no arguments to write the files; `generate()` gives them as text, which a test compares with what
+is committed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from generator.catalog import catalog_source
+from generator.module import module_source
+from generator.schema import load
+
+MESSAGES = Path(__file__).resolve().parent.parent / "src" / "dray" / "protocol" / "messages"
+
+APIS = [
+    "produce",
+    "fetch",
+    "list_offsets",
+    "metadata",
+    "offset_commit",
+    "offset_fetch",
+    "find_coordinator",
+    "join_group",
+    "heartbeat",
+    "leave_group",
+    "sync_group",
+    "describe_groups",
+    "list_groups",
+    "sasl_handshake",
+    "api_versions",
+    "create_topics",
+    "delete_topics",
+    "delete_records",
+    "init_producer_id",
+    "offset_for_leader_epoch",
+    "describe_acls",
+    "create_acls",
+    "delete_acls",
+    "describe_configs",
+    "alter_configs",
+    "sasl_authenticate",
+    "create_partitions",
+    "delete_groups",
+    "incremental_alter_configs",
+    "offset_delete",
+    "describe_cluster",
+    "consumer_group_heartbeat",
+    "consumer_group_describe",
+    "describe_topic_partitions",
+]
+DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]
+
+
+def generate() -> dict[str, str]:
+    """Each file's name and text."""
+    kio_version = version("kio")
+    apis = {api: load(api) for api in APIS}
+    files = {f"{api}.py": module_source(messages, kio_version) for api, messages in apis.items()}
+    files |= {f"{name}.py": module_source(load(name), kio_version) for name in DATA}
+    files["catalog.py"] = catalog_source(apis, kio_version)
+    return _formatted(files)
+
+
+def _formatted(files: dict[str, str]) -> dict[str, str]:
+    with TemporaryDirectory() as directory:
+        for name, text in files.items():
+            (Path(directory) / name).write_text(text)
+        command = [
+            sys.executable,
+            "-m",
+            "ruff",
+            "format",
+            "--quiet",
+            "--isolated",
+            "--line-length",
+            "110",
+            directory,
+        ]
+        subprocess.run(command, check=True)
+        return {name: (Path(directory) / name).read_text() for name in files}
+
+
+def main() -> None:
+    files = generate()
+    for path in MESSAGES.glob("*.py"):
+        if path.name != "__init__.py" and path.name not in files:
+            path.unlink()
+    for name, text in files.items():
+        (MESSAGES / name).write_text(text)
+    print(f"{len(files)} modules written")
+
+
+if __name__ == "__main__":
+    main()
