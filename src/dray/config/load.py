@@ -1,0 +1,116 @@
+"""From the sources to the one effective config, or to one line that says what is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from dray.config.kinds import TextMap, size_text
+from dray.config.model import Settings
+from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
+from dray.config.schema import fields, fields_by_path
+from dray.config.sources import FlagValue, KeyPath, Layer, environment_layer, file_layer, flag_layer
+
+__all__ = ["FlagValue", "Loaded", "load"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    settings: Settings
+    origins: Mapping[str, str]
+    """Where each setting's value came from, by key; what is not here is a default."""
+
+
+def load(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Iterable[FlagValue] = (),
+) -> Loaded:
+    """Later sources win, setting by setting. Raises `ConfigError` with one line."""
+    merged = Layer()
+    layers = [file_layer(file)] if file is not None else []
+    layers += [environment_layer(environment or {}), flag_layer(flags)]
+    for layer in layers:
+        for path, value in layer.values.items():
+            merged.put(path, value, layer.origins[path])
+    try:
+        settings = Settings.model_validate(_tree(merged))
+    except ValidationError as error:
+        raise _first_problem(error, merged) from error
+    _check_together(settings, merged)
+    return Loaded(settings, {".".join(path): origin for path, origin in merged.origins.items()})
+
+
+def _tree(layer: Layer) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    for path, value in layer.values.items():
+        section = tree
+        for name in path[:-1]:
+            section = section.setdefault(name, {})
+        section[path[-1]] = value
+    return tree
+
+
+def _first_problem(error: ValidationError, layer: Layer) -> ConfigError:
+    path: KeyPath = tuple(str(part) for part in error.errors()[0]["loc"])
+    known = fields_by_path()[path]
+    if not isinstance(known.kind, TextMap):
+        return bad_value(known.key, layer.values[path], known.kind.allowed(), layer.origins[path])
+    # A map is judged as a whole: find the entry to blame by asking for each alone.
+    for entry, value in layer.values.items():
+        if entry[:-1] == path and not _map_takes(known.kind, entry[-1], value):
+            shown = MASK if known.kind.secret else value
+            return bad_value(".".join(entry), shown, known.kind.allowed(), layer.origins[entry])
+    raise AssertionError(f"{known.key} was refused, but each of its entries is allowed") from error
+
+
+def _map_takes(kind: TextMap, name: str, value: Any) -> bool:
+    try:
+        kind.parse({name: value})
+    except ValueError:
+        return False
+    return True
+
+
+def _check_together(settings: Settings, layer: Layer) -> None:
+    """What one setting alone cannot show."""
+
+    def refuse(key: str, allowed: str) -> ConfigError:
+        path = tuple(key.split("."))
+        known = next(item for item in fields() if item.path == path[: len(item.path)])
+        value = layer.values.get(path)
+        if value is None:
+            value = known.kind.render(known.default)
+        return bad_value(key, value, allowed, layer.origins.get(path, "the default"))
+
+    if settings.log.object_bytes > settings.log.buffer_bytes:
+        raise refuse(
+            "log.object_bytes", f"at most log.buffer_bytes, which is {size_text(settings.log.buffer_bytes)}"
+        )
+    if settings.limits.frame_bytes > settings.log.buffer_bytes:
+        raise refuse(
+            "limits.frame_bytes", f"at most log.buffer_bytes, which is {size_text(settings.log.buffer_bytes)}"
+        )
+    if settings.topics.partitions > settings.topics.max_partitions:
+        raise refuse(
+            "topics.partitions",
+            f"at most topics.max_partitions, which is {settings.topics.max_partitions}",
+        )
+    if settings.broker.listen.host in ("0.0.0.0", "::") and settings.broker.advertised is None:
+        raise refuse(
+            "broker.listen",
+            "an address that clients can connect to, or broker.advertised must name one",
+        )
+    for name in settings.objects.options:
+        if looks_secret(name):
+            path = ("objects", "options", name)
+            raise bad_value(
+                ".".join(path),
+                MASK,
+                f"given as objects.secrets.{name}, which is never printed",
+                layer.origins[path],
+            )

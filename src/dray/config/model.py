@@ -1,0 +1,277 @@
+"""The settings of a Dray process. `docs/configuration.md` is generated from this page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr
+
+from dray.config.kinds import (
+    DAY,
+    GIB,
+    HOUR,
+    KIB,
+    MIB,
+    MINUTE,
+    Address,
+    Choice,
+    Duration,
+    Either,
+    HostPort,
+    SecretMap,
+    Size,
+    Switch,
+    Text,
+    TextMap,
+    Whole,
+)
+
+INT32_MAX = 2**31 - 1
+
+_NAME = Text(r"[A-Za-z0-9._-]{1,100}", "a name of 1 to 100 letters, digits, '.', '_' or '-'")
+_PATH = Text(r"(?s:.+)", "a path")
+_ZONE = Text(r"[A-Za-z0-9._-]{1,100}", "a zone id of 1 to 100 letters, digits, '.', '_' or '-'")
+_OBJECTS_URL = Text(
+    r"(?:file:.+|memory:|(?:s3|gs|az)://[^/\s]+(?:/\S*)?)",
+    "file:PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or memory:",
+)
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
+
+
+class ClusterSettings(Section):
+    """What the whole cluster shares. Both are stored when the cluster is created, and fixed then."""
+
+    id: Annotated[str | None, Either("auto", _NAME)] = Field(
+        default=None,
+        description="The cluster id that clients see. `auto` makes one up when the cluster is created.",
+    )
+    domains: Annotated[int, Whole(1, 1024)] = Field(
+        default=4,
+        description="Metadata domains: streams are spread over them, and each costs a broker its own "
+        "stream of object puts.",
+    )
+
+
+class BrokerSettings(Section):
+    """This broker: who it is and where it listens."""
+
+    id: Annotated[int | None, Either("auto", Whole(0, INT32_MAX))] = Field(
+        default=None,
+        description="The broker id. `auto` takes the lowest one that no live broker holds.",
+    )
+    listen: Annotated[Address, HostPort(free_port=True)] = Field(
+        default=Address("127.0.0.1", 9092),
+        description="Where Kafka clients connect.",
+    )
+    advertised: Annotated[Address | None, Either("auto", HostPort())] = Field(
+        default=None,
+        description="The address told to clients, if it differs from `listen` (containers, NAT). "
+        "Needed when `listen` is a wildcard such as 0.0.0.0.",
+    )
+    http: Annotated[Address | None, Either("off", HostPort(free_port=True))] = Field(
+        default=Address("127.0.0.1", 9464),
+        description="Where `/healthz`, `/readyz` and `/metrics` are served.",
+    )
+    rack: Annotated[str | None, Either("none", _ZONE)] = Field(
+        default=None,
+        description="The rack told to clients.",
+    )
+    zone: Annotated[str, _ZONE] = Field(
+        default="local",
+        description="The availability zone; part of the paths of the objects it writes.",
+    )
+    session_ttl: Annotated[float, Duration(2.0, 5 * MINUTE)] = Field(
+        default=10.0,
+        description="How long after its last sign of life a broker counts as gone.",
+    )
+    shutdown_grace: Annotated[float, Duration(0.0, 10 * MINUTE)] = Field(
+        default=30.0,
+        description="How long a graceful stop waits for the requests in flight.",
+    )
+
+
+class MetadataSettings(Section):
+    """Where the order of records, the topics and the brokers are kept."""
+
+    engine: Annotated[str, Choice("sqlite", "memory")] = Field(
+        default="sqlite",
+        description="`sqlite` is durable; `memory` forgets everything when the process ends.",
+    )
+    path: Annotated[str | None, Either("auto", _PATH)] = Field(
+        default=None,
+        description="The SQLite file. `auto`: `metadata.sqlite` in the data directory.",
+    )
+
+
+class ObjectSettings(Section):
+    """Where the records themselves are kept."""
+
+    url: Annotated[str | None, Either("auto", _OBJECTS_URL)] = Field(
+        default=None,
+        description="The object store. `auto`: the folder `objects` in the data directory.",
+    )
+    options: Annotated[
+        Mapping[str, str],
+        TextMap("option names with text values, such as {region: eu-west-1}", r"[a-z0-9_]+"),
+    ] = Field(
+        default_factory=dict,
+        description="Options of the store's client: `region`, `endpoint`, and so on.",
+    )
+    secrets: Annotated[
+        Mapping[str, SecretStr],
+        SecretMap("credential names with text values, such as {access_key_id: ...}", r"[a-z0-9_]+"),
+    ] = Field(
+        default_factory=dict,
+        description="Credentials of the store's client, never printed. Better from the environment: "
+        "`DRAY_OBJECTS__SECRETS__SECRET_ACCESS_KEY=...`, or the provider's own variables.",
+    )
+
+
+class LogSettings(Section):
+    """How records become objects, and what is kept in memory."""
+
+    flush_linger: Annotated[float | None, Either("auto", Duration(0.0, 10.0))] = Field(
+        default=None,
+        description="How long records wait for company before an object is written. `auto`: not at all on "
+        "local files and memory, 100ms on cloud stores, where each put costs money.",
+    )
+    object_bytes: Annotated[int, Size(64 * KIB, GIB)] = Field(
+        default=8 * MIB,
+        description="An object is closed at this size at the latest.",
+    )
+    uploads_in_flight: Annotated[int, Whole(1, 256)] = Field(
+        default=4,
+        description="Objects being written at once, per metadata domain.",
+    )
+    buffer_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
+        default=256 * MIB,
+        description="Records received and not yet stored. When it is full, sockets are no longer read: "
+        "producers wait, memory does not grow.",
+    )
+    tail_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
+        default=128 * MIB,
+        description="The newest records, kept for consumers that follow the tail.",
+    )
+    segment_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
+        default=64 * MIB,
+        description="Pieces of objects read back for consumers that are behind the tail.",
+    )
+    index_cache_entries: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=512,
+        description="Offset index entries kept per stream for consumers that are behind the tail.",
+    )
+    producer_expiry: Annotated[float, Duration(MINUTE, 365 * DAY)] = Field(
+        default=DAY,
+        description="An idempotent producer that wrote nothing for so long is forgotten.",
+    )
+    orphan_ttl: Annotated[float, Duration(1.0, 365 * DAY)] = Field(
+        default=HOUR,
+        description="An object whose writer never finished is collected after so long.",
+    )
+    collect_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
+        default=MINUTE,
+        description="How often a broker collects objects that nothing refers to.",
+    )
+    collect_grace: Annotated[float, Duration(0.0, 30 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="How long such an object stays for readers that still know it.",
+    )
+    audit_interval: Annotated[float, Duration(MINUTE, 365 * DAY)] = Field(
+        default=DAY,
+        description="How often the whole bucket is compared with the metadata.",
+    )
+
+
+class LimitSettings(Section):
+    """What a client may ask of a broker."""
+
+    frame_bytes: Annotated[int, Size(64 * KIB, 2 * GIB - 1)] = Field(
+        default=100 * MIB,
+        description="The largest request; a larger one closes its connection.",
+    )
+    connections: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=10_000,
+        description="Connections at once; one more is closed as it arrives.",
+    )
+    requests_in_flight: Annotated[int, Whole(1, 10_000)] = Field(
+        default=64,
+        description="Requests of one connection worked on at once; further ones wait in its socket.",
+    )
+    idle_timeout: Annotated[float, Duration(1.0, 365 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="A connection without a request for so long is closed.",
+    )
+
+
+class TopicSettings(Section):
+    """What a topic gets when its creator does not say."""
+
+    auto_create: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether a client that asks for an unknown topic creates it, as in Kafka.",
+    )
+    partitions: Annotated[int, Whole(1, 100_000)] = Field(
+        default=1,
+        description="Partitions of a topic created without a count.",
+    )
+    max_partitions: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=10_000,
+        description="The most partitions one topic may have.",
+    )
+    defaults: Annotated[
+        Mapping[str, str],
+        TextMap("topic config names with values, such as {retention.ms: 86400000}", r"[a-z.]+", "."),
+    ] = Field(
+        default_factory=dict,
+        description="Topic configs of topics that do not set them, by Kafka's names. In the environment "
+        "`_` stands for `.`: `DRAY_TOPICS__DEFAULTS__RETENTION_MS`.",
+    )
+
+
+class LoggingSettings(Section):
+    """What the process says about itself, on standard error."""
+
+    format: Annotated[str, Choice("auto", "console", "json")] = Field(
+        default="auto",
+        description="`auto`: `console` on a terminal, else `json`, one object per line.",
+    )
+    level: Annotated[str, Choice("debug", "info", "warning", "error")] = Field(
+        default="info",
+        description="The least important lines that are written.",
+    )
+
+
+class Settings(Section):
+    """Every setting, with its default."""
+
+    data_dir: Annotated[str, _PATH] = Field(
+        default="./dray-data",
+        description="The directory of this process: its lock, and the embedded stores.",
+    )
+    cluster: ClusterSettings = ClusterSettings()
+    broker: BrokerSettings = BrokerSettings()
+    metadata: MetadataSettings = MetadataSettings()
+    objects: ObjectSettings = ObjectSettings()
+    log: LogSettings = LogSettings()
+    limits: LimitSettings = LimitSettings()
+    topics: TopicSettings = TopicSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+    @property
+    def metadata_path(self) -> Path:
+        return Path(self.metadata.path or Path(self.data_dir) / "metadata.sqlite")
+
+    @property
+    def objects_url(self) -> str:
+        return self.objects.url or f"file:{Path(self.data_dir) / 'objects'}"
+
+    @property
+    def flush_linger(self) -> float:
+        if self.log.flush_linger is not None:
+            return self.log.flush_linger
+        return 0.0 if self.objects_url.startswith(("file:", "memory:")) else 0.1

@@ -1,0 +1,307 @@
+"""Where values come from, which one wins, and the one line for each thing that can be wrong."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dray.config import ConfigError, FlagValue, load
+from dray.config.kinds import MIB, Address
+from dray.config.schema import fields
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "dray.yaml"
+    path.write_text(text)
+    return path
+
+
+def problem_of_file(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(write(tmp_path, text), {})
+    return one_line(caught.value).replace(str(tmp_path) + "/", "")
+
+
+def problem_of_environment(**environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(None, environment)
+    return one_line(caught.value)
+
+
+def one_line(error: ConfigError) -> str:
+    text = str(error)
+    assert "\n" not in text
+    return text
+
+
+def test_defaults_stand_alone() -> None:
+    loaded = load()
+    assert loaded.settings.broker.listen == Address("127.0.0.1", 9092)
+    assert loaded.origins == {}
+
+
+def test_every_default_is_allowed_by_its_own_kind() -> None:
+    for field in fields():
+        assert field.kind.parse(field.kind.render(field.default)) == field.default, field.key
+        assert field.description, field.key
+
+
+def test_later_sources_win_setting_by_setting(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        "broker:\n  listen: 127.0.0.1:1001\n  rack: a\n  id: 1\n"
+        "log: {buffer_bytes: 512MiB, flush_linger: 5ms}\n",
+    )
+    environment = {"DRAY_BROKER__LISTEN": "127.0.0.1:1002", "DRAY_BROKER__ID": "2", "HOME": "/somewhere"}
+    loaded = load(file, environment, [FlagValue("--listen", "broker.listen", "127.0.0.1:1003")])
+    broker = loaded.settings.broker
+    assert (broker.rack, broker.id, broker.listen) == ("a", 2, Address("127.0.0.1", 1003))
+    assert loaded.settings.log.buffer_bytes == 512 * MIB
+    assert loaded.settings.flush_linger == pytest.approx(0.005)
+    assert loaded.origins["broker.listen"] == "--listen"
+    assert loaded.origins["broker.id"] == "DRAY_BROKER__ID"
+    assert loaded.origins["broker.rack"] == f"{file}:3"
+    assert "broker.zone" not in loaded.origins
+
+
+def test_maps_merge_entry_by_entry(tmp_path: Path) -> None:
+    file = write(tmp_path, "topics:\n  defaults: {retention.ms: 5, cleanup.policy: delete}\n")
+    loaded = load(file, {"DRAY_TOPICS__DEFAULTS__RETENTION_MS": "7"})
+    assert loaded.settings.topics.defaults == {"retention.ms": "7", "cleanup.policy": "delete"}
+    assert load(None, {"DRAY_TOPICS__DEFAULTS": "{retention.ms: 9}"}).settings.topics.defaults == {
+        "retention.ms": "9"
+    }
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "broker:\n", "broker: {}\n", "---\n"])
+def test_an_empty_file_or_section_is_no_mistake(tmp_path: Path, text: str) -> None:
+    assert load(write(tmp_path, text), {}).settings == load().settings
+
+
+def test_paths_follow_the_data_directory() -> None:
+    settings = load(None, {"DRAY_DATA_DIR": "/somewhere"}).settings
+    assert settings.metadata_path == Path("/somewhere/metadata.sqlite")
+    assert settings.objects_url == "file:/somewhere/objects"
+    settings = load(None, {"DRAY_METADATA__PATH": "/m.db", "DRAY_OBJECTS__URL": "s3://b/p"}).settings
+    assert settings.metadata_path == Path("/m.db")
+    assert settings.objects_url == "s3://b/p"
+
+
+def test_the_linger_follows_the_store() -> None:
+    assert load().settings.flush_linger == 0.0
+    assert load(None, {"DRAY_OBJECTS__URL": "s3://bucket"}).settings.flush_linger == pytest.approx(0.1)
+    both = {"DRAY_OBJECTS__URL": "s3://bucket", "DRAY_LOG__FLUSH_LINGER": "0s"}
+    assert load(None, both).settings.flush_linger == 0.0
+
+
+@pytest.mark.parametrize(
+    "variable",
+    [
+        "DRAY_CONFIG",
+        "DRAY_BOOTSTRAP",
+        "DRAY_REQUIRE",
+        "DRAY_PORT",
+        "DRAY_SERVICE_HOST",
+        "DRAY_SERVICE_PORT_KAFKA",
+        "DRAY_BROKER_PORT_9092_TCP_ADDR",
+    ],
+)
+def test_variables_that_are_no_settings_are_left_alone(variable: str) -> None:
+    assert load(None, {variable: "whatever"}).origins == {}
+
+
+# --- what is wrong, in one line
+
+
+def test_a_wrong_type_in_the_file(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "broker:\n  listen: [1, 2]\n") == (
+        "broker.listen = [1, 2] (from dray.yaml:2): must be HOST:PORT, such as 127.0.0.1:9092 or "
+        "[::1]:9092 (port 0: any free port)"
+    )
+
+
+def test_a_number_given_as_text_is_a_wrong_type(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "topics: {partitions: '3'}\n") == (
+        "topics.partitions = '3' (from dray.yaml:1): must be a whole number from 1 to 100000"
+    )
+
+
+def test_out_of_range_in_the_environment() -> None:
+    assert problem_of_environment(DRAY_TOPICS__PARTITIONS="0") == (
+        "topics.partitions = 0 (from DRAY_TOPICS__PARTITIONS): must be a whole number from 1 to 100000"
+    )
+
+
+def test_a_duration_without_unit() -> None:
+    assert problem_of_environment(DRAY_LOG__ORPHAN_TTL="60") == (
+        "log.orphan_ttl = '60' (from DRAY_LOG__ORPHAN_TTL): must be a duration from 1s to 365d, "
+        "with its unit (us, ms, s, m, h or d), such as 100ms"
+    )
+
+
+def test_a_bad_size() -> None:
+    assert problem_of_environment(DRAY_LOG__BUFFER_BYTES="much") == (
+        "log.buffer_bytes = 'much' (from DRAY_LOG__BUFFER_BYTES): must be "
+        "a size from 1MiB to 1TiB, such as 64MiB"
+    )
+
+
+def test_a_bad_choice() -> None:
+    assert problem_of_environment(DRAY_LOGGING__LEVEL="loud") == (
+        "logging.level = 'loud' (from DRAY_LOGGING__LEVEL): must be one of debug, info, warning, error"
+    )
+
+
+def test_a_bad_flag() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, [FlagValue("--broker-id", "broker.id", "me")])
+    assert one_line(caught.value) == (
+        "broker.id = 'me' (from --broker-id): must be auto, or a whole number from 0 to 2147483647"
+    )
+
+
+def test_an_unknown_key_offers_the_nearest(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "broker:\n  lissten: x\n") == (
+        "broker.lissten = 'x' (from dray.yaml:2): there is no such setting; did you mean broker.listen?"
+    )
+
+
+def test_an_unknown_key_lists_what_is_known(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "logging:\n  zzzzzzzz: x\n") == (
+        "logging.zzzzzzzz = 'x' (from dray.yaml:2): there is no such setting; "
+        "known here: logging.format, logging.level"
+    )
+
+
+def test_an_unknown_section(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "brokers: {}\n") == (
+        "brokers = {} (from dray.yaml:1): there is no such setting; did you mean broker?"
+    )
+
+
+def test_a_section_that_is_no_section(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "logging: loud\n") == (
+        "logging = 'loud' (from dray.yaml:1): must be a section with the keys format, level"
+    )
+
+
+def test_a_file_that_is_no_mapping(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "- a\n- b\n") == (
+        "the config file (from dray.yaml:1) must hold sections: "
+        "cluster, broker, metadata, objects, log, limits, topics, logging"
+    )
+
+
+def test_a_key_given_twice(tmp_path: Path) -> None:
+    assert problem_of_file(tmp_path, "broker:\n  rack: a\n  rack: b\n") == (
+        "broker.rack is given twice (from dray.yaml:3): remove one"
+    )
+
+
+def test_bad_yaml(tmp_path: Path) -> None:
+    line = problem_of_file(tmp_path, "broker: {listen: [\n")
+    assert re.match(r"the config file dray.yaml is not YAML: .* at line 2, column 1$", line), line
+
+
+@pytest.mark.parametrize(
+    "text", ["broker: {zone: !!python/name:os.system x}\n", "broker: &a {zone: *a}\n", "\x00", "a: *b"]
+)
+def test_yaml_tricks_are_one_line_too(tmp_path: Path, text: str) -> None:
+    problem_of_file(tmp_path, text)
+
+
+def test_a_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(tmp_path / "absent.yaml", {})
+    assert one_line(caught.value) == (
+        f"cannot read the config file {tmp_path}/absent.yaml: No such file or directory"
+    )
+
+
+def test_a_file_that_is_not_text(tmp_path: Path) -> None:
+    path = tmp_path / "dray.yaml"
+    path.write_bytes(b"ab\xff")
+    with pytest.raises(ConfigError, match="is not UTF-8 text"):
+        load(path, {})
+
+
+def test_an_unknown_variable_offers_the_nearest() -> None:
+    assert problem_of_environment(DRAY_BROKER_LISTEN="x") == (
+        "DRAY_BROKER_LISTEN = 'x' (from the environment): there is no such setting; "
+        "did you mean DRAY_BROKER__LISTEN?"
+    )
+
+
+def test_a_bad_map_entry_is_named(tmp_path: Path) -> None:
+    assert problem_of_file(
+        tmp_path, "topics:\n  defaults:\n    cleanup.policy: delete\n    retention.ms: [1]\n"
+    ) == (
+        "topics.defaults.retention.ms = [1] (from dray.yaml:4): must be topic config names with values, "
+        "such as {retention.ms: 86400000}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        (
+            {"DRAY_LOG__BUFFER_BYTES": "1MiB"},
+            "log.object_bytes = '8MiB' (from the default): must be at most log.buffer_bytes, which is 1MiB",
+        ),
+        (
+            {"DRAY_LOG__BUFFER_BYTES": "64MiB"},
+            "limits.frame_bytes = '100MiB' (from the default): "
+            "must be at most log.buffer_bytes, which is 64MiB",
+        ),
+        (
+            {"DRAY_TOPICS__MAX_PARTITIONS": "2", "DRAY_TOPICS__PARTITIONS": "3"},
+            "topics.partitions = 3 (from DRAY_TOPICS__PARTITIONS): "
+            "must be at most topics.max_partitions, which is 2",
+        ),
+        (
+            {"DRAY_BROKER__LISTEN": "0.0.0.0:9092"},
+            "broker.listen = '0.0.0.0:9092' (from DRAY_BROKER__LISTEN): must be an address that clients can "
+            "connect to, or broker.advertised must name one",
+        ),
+    ],
+)
+def test_settings_that_do_not_fit_together(environment: dict[str, str], line: str) -> None:
+    assert problem_of_environment(**environment) == line
+
+
+def test_a_wildcard_may_be_listened_on_when_an_address_is_advertised() -> None:
+    load(None, {"DRAY_BROKER__LISTEN": "0.0.0.0:9092", "DRAY_BROKER__ADVERTISED": "kafka.example:9092"})
+
+
+# --- secrets
+
+
+SECRET = "hunter2hunter2"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"objects: {{secrets: {{secret_access_key: [{SECRET}]}}}}\n",
+        f"objects: {{secrets: {SECRET}}}\n",
+        f"objects: {{secrets: [{SECRET}]}}\n",
+        f"objects: {{options: {{secret_access_key: {SECRET}}}}}\n",
+        f"objects: {{options: {{aws_access_key_id: {SECRET}}}}}\n",
+        f"objects: {{secret_access_key: {SECRET}}}\n",
+    ],
+)
+def test_no_error_line_holds_a_secret(tmp_path: Path, text: str) -> None:
+    assert SECRET not in problem_of_file(tmp_path, text)
+
+
+def test_a_secret_in_a_misspelt_variable_is_masked() -> None:
+    assert SECRET not in problem_of_environment(DRAY_OBJECTS_SECRETS_SECRET_ACCESS_KEY=SECRET)
+
+
+def test_secrets_reach_the_settings_and_nothing_that_prints_them(tmp_path: Path) -> None:
+    settings = load(None, {"DRAY_OBJECTS__SECRETS__SECRET_ACCESS_KEY": SECRET}).settings
+    assert settings.objects.secrets["secret_access_key"].get_secret_value() == SECRET
+    assert SECRET not in repr(settings)
+    assert SECRET not in settings.model_dump_json()
