@@ -1,0 +1,154 @@
+"""The file system, call by call: the only place where the local engine touches a disk.
+
+It is this narrow so that a test can put a simulated disk in its place, which knows what was synced and
+what was not, and cut the power between any two calls.
+
+Names are always relative to an open directory. An object's entry is made in, and synced through, one
+and the same open directory: were that directory replaced behind our back, the entry could not land in
+one and the sync in the other.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from dray.objects.contract import Buffer
+
+Descriptor = int
+
+_MOST_VECTORS: int = os.sysconf("SC_IOV_MAX")
+_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class FileStatus:
+    size: int
+    modified_ms: int
+    links: int
+    """How many names the file still has: none, once it was deleted or replaced."""
+    is_directory: bool
+    is_file: bool
+    identity: tuple[int, int]
+    """Equal for two names of the same file."""
+
+
+class Disk(Protocol):
+    def open_directory(self, path: str) -> Descriptor: ...
+
+    def make_directory(self, path: str) -> None:
+        """`FileExistsError` if something has that name."""
+
+    def create(self, directory: Descriptor, name: str) -> Descriptor:
+        """A new file, open for writing."""
+
+    def open(self, path: str) -> Descriptor:
+        """An existing file, open for reading."""
+
+    def close(self, descriptor: Descriptor) -> None: ...
+
+    def write(self, file: Descriptor, parts: Sequence[Buffer]) -> int:
+        """Append as many bytes of `parts` as the system takes, and say how many that were."""
+
+    def sync(self, descriptor: Descriptor) -> None:
+        """Make what was written to a file, or which entries a directory has, survive a power cut."""
+
+    def rename(self, directory: Descriptor, name: str, into: Descriptor, new_name: str) -> None:
+        """Replaces what has the new name."""
+
+    def link(self, directory: Descriptor, name: str, into: Descriptor, new_name: str) -> None:
+        """`FileExistsError` if something has the new name, which is then left alone."""
+
+    def unlink(self, directory: Descriptor, name: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None: ...
+
+    def read(self, file: Descriptor, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        """Fill `buffers` in order from `position`; fewer bytes than asked only at the end of the file
+        or at the system's limit."""
+
+    def status(self, file: Descriptor) -> FileStatus: ...
+
+    def status_of(self, path: str) -> FileStatus: ...
+
+    def names(self, path: str) -> list[str]: ...
+
+    def lock(self, descriptor: Descriptor) -> bool:
+        """Take the exclusive lock that lasts until the descriptor is closed or its process ends.
+        False if another has it."""
+
+
+class SystemDisk:
+    """The operating system's."""
+
+    def open_directory(self, path: str) -> Descriptor:
+        return os.open(path, _DIRECTORY)
+
+    def make_directory(self, path: str) -> None:
+        os.mkdir(path)
+
+    def create(self, directory: Descriptor, name: str) -> Descriptor:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+        return os.open(name, flags, 0o644, dir_fd=directory)
+
+    def open(self, path: str) -> Descriptor:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def close(self, descriptor: Descriptor) -> None:
+        os.close(descriptor)
+
+    def write(self, file: Descriptor, parts: Sequence[Buffer]) -> int:
+        return os.writev(file, parts[:_MOST_VECTORS])
+
+    def sync(self, descriptor: Descriptor) -> None:
+        # macOS's fsync stops at the drive's own cache.
+        if hasattr(fcntl, "F_FULLFSYNC"):
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        else:
+            os.fsync(descriptor)
+
+    def rename(self, directory: Descriptor, name: str, into: Descriptor, new_name: str) -> None:
+        os.rename(name, new_name, src_dir_fd=directory, dst_dir_fd=into)
+
+    def link(self, directory: Descriptor, name: str, into: Descriptor, new_name: str) -> None:
+        os.link(name, new_name, src_dir_fd=directory, dst_dir_fd=into)
+
+    def unlink(self, directory: Descriptor, name: str) -> None:
+        os.unlink(name, dir_fd=directory)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def read(self, file: Descriptor, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        return os.preadv(file, buffers[:_MOST_VECTORS], position)
+
+    def status(self, file: Descriptor) -> FileStatus:
+        return _status(os.fstat(file))
+
+    def status_of(self, path: str) -> FileStatus:
+        return _status(os.lstat(path))
+
+    def names(self, path: str) -> list[str]:
+        return os.listdir(path)
+
+    def lock(self, descriptor: Descriptor) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def _status(found: os.stat_result) -> FileStatus:
+    return FileStatus(
+        size=found.st_size,
+        modified_ms=found.st_mtime_ns // 1_000_000,
+        links=found.st_nlink,
+        is_directory=stat.S_ISDIR(found.st_mode),
+        is_file=stat.S_ISREG(found.st_mode),
+        identity=(found.st_dev, found.st_ino),
+    )

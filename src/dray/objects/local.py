@@ -1,0 +1,286 @@
+"""Objects as files below a root directory, durable when `put` returns.
+
+A put writes a file in `.dray-incoming`, syncs it, gives it its final name, and syncs the directory
+that holds the name (each directory on the way having been made lasting before). So at any power cut
+an object is under its name as a whole or not at all, and one that was acknowledged is there.
+
+Each operation is one hop to a thread. Few system calls are made there, and each matters less for its
+own cost than because the thread has to win the interpreter back from the event loop after it.
+
+Unlike on S3, a path cannot be both an object and the folder of another; asking for it is an error.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import posixpath
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from types import TracebackType
+from typing import TypeVar
+
+from dray.objects.contract import (
+    Buffer,
+    ObjectError,
+    ObjectExists,
+    ObjectInfo,
+    ObjectMissing,
+)
+from dray.objects.directories import Directories, make_root_lasting
+from dray.objects.disk import Descriptor, Disk, SystemDisk
+from dray.objects.incoming import Incoming
+from dray.objects.names import RESERVED, check_inside, check_path, check_prefix, check_ranges
+from dray.objects.open_files import OpenFiles
+from dray.objects.scatter import read_ranges, write_all
+from dray.runtime import Runtime
+
+T = TypeVar("T")
+
+_OPEN_OBJECTS = 64
+_OPEN_DIRECTORIES = 64
+_IDLE_SECONDS = 30.0
+
+
+class LocalStore:
+    """Made by `LocalStore.open`. Several processes may have the same root open."""
+
+    def __init__(self, root: str, runtime: Runtime, disk: Disk, incoming: Incoming) -> None:
+        self._root = root
+        self._runtime = runtime
+        self._disk = disk
+        self._incoming = incoming
+        self._directories = Directories(disk, root, _OPEN_DIRECTORIES, runtime.monotonic)
+        self._files = OpenFiles(disk, self._open_object, _OPEN_OBJECTS, runtime.monotonic)
+        self._gate = _Gate()
+        self._idle_timer: asyncio.TimerHandle | None = None
+
+    @classmethod
+    async def open(
+        cls, root: str | os.PathLike[str], runtime: Runtime, disk: Disk | None = None
+    ) -> LocalStore:
+        """Make the root if it is missing, and sweep what crashed processes left half written."""
+        return await runtime.in_thread(cls._open, os.fspath(root), runtime, disk or SystemDisk())
+
+    @classmethod
+    def _open(cls, root: str, runtime: Runtime, disk: Disk) -> LocalStore:
+        root = os.path.abspath(root)
+        with _errors("open the object store", root):
+            make_root_lasting(disk, root)
+            return cls(root, runtime, disk, Incoming.open(disk, root, runtime))
+
+    async def put(self, path: str, parts: Sequence[Buffer]) -> None:
+        await self._runtime.in_thread(self._write, check_path(path), list(parts), True)
+
+    async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
+        await self._runtime.in_thread(self._write, check_path(path), list(parts), False)
+
+    async def get(self, path: str) -> Buffer:
+        def read(file: Descriptor, size: int) -> Buffer:
+            return read_ranges(self._disk, file, [(0, size)])[0]
+
+        self._keep_open_for_a_while()
+        return await self._runtime.in_thread(self._read, check_path(path), read)
+
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+        wanted = check_ranges(path, ranges)
+
+        def read(file: Descriptor, size: int) -> list[bytearray]:
+            check_inside(path, size, wanted)
+            return read_ranges(self._disk, file, wanted)
+
+        self._keep_open_for_a_while()
+        return await self._runtime.in_thread(self._read, check_path(path), read)
+
+    async def head(self, path: str) -> ObjectInfo:
+        return await self._runtime.in_thread(self._head, check_path(path))
+
+    async def delete(self, path: str) -> None:
+        await self._runtime.in_thread(self._delete, check_path(path))
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        folders = [check_prefix(prefix)]
+        while folders:
+            found, below = await self._runtime.in_thread(self._scan, folders.pop())
+            folders += below
+            for info in found:
+                yield info
+
+    async def close(self) -> None:
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        await self._runtime.in_thread(self._close)
+
+    # What follows runs in threads.
+
+    def _write(self, path: str, parts: Sequence[Buffer], replace: bool) -> None:
+        with self._gate, _errors("put", path):
+            temporary = self._incoming.new_name()
+            file = self._disk.create(self._incoming.descriptor, temporary)
+            placed = False
+            try:
+                try:
+                    write_all(self._disk, file, parts)
+                    self._disk.sync(file)
+                finally:
+                    self._disk.close(file)
+                self._place(path, temporary, replace)
+                placed = replace
+            finally:
+                if not placed:
+                    self._discard(temporary)
+            self._files.forget(path)
+
+    def _place(self, path: str, temporary: str, replace: bool) -> None:
+        folder, name = posixpath.split(path)
+        try:
+            self._place_in(folder, name, temporary, replace)
+        except FileNotFoundError:
+            # Somebody removed the folder while we had it open.
+            self._directories.forget(folder)
+            self._place_in(folder, name, temporary, replace)
+
+    def _place_in(self, folder: str, name: str, temporary: str, replace: bool) -> None:
+        place = self._disk.rename if replace else self._disk.link
+        with self._directories.borrow(folder) as directory:
+            try:
+                place(self._incoming.descriptor, temporary, directory, name)
+            except FileExistsError:
+                # The answer says that the object is there, so it has to stay there.
+                self._disk.sync(directory)
+                raise ObjectExists(f"{posixpath.join(folder, name)}: there is an object already") from None
+            self._disk.sync(directory)
+
+    def _discard(self, temporary: str) -> None:
+        # It may have been renamed, and only the sync after it failed.
+        with suppress(FileNotFoundError):
+            self._disk.unlink(self._incoming.descriptor, temporary)
+
+    def _read(self, path: str, read: Callable[[Descriptor, int], T]) -> T:
+        with self._gate, _errors("get", path, missing=(FileNotFoundError, NotADirectoryError)):
+            with self._files.borrow(path) as file:
+                status = self._disk.status(file)
+                if status.links:
+                    return read(file, status.size)
+            # The object was deleted or replaced since it was opened.
+            self._files.forget(path)
+            with self._files.borrow(path) as file:
+                return read(file, self._disk.status(file).size)
+
+    def _open_object(self, path: str) -> Descriptor:
+        file = self._disk.open(posixpath.join(self._root, path))
+        if self._disk.status(file).is_file:
+            return file
+        self._disk.close(file)
+        raise FileNotFoundError(errno.ENOENT, "a folder, not an object")
+
+    def _head(self, path: str) -> ObjectInfo:
+        with self._gate, _errors("head", path, missing=(FileNotFoundError, NotADirectoryError)):
+            status = self._disk.status_of(posixpath.join(self._root, path))
+            if not status.is_file:
+                raise FileNotFoundError(errno.ENOENT, "a folder, not an object")
+            return ObjectInfo(path, status.size, status.modified_ms)
+
+    def _delete(self, path: str) -> None:
+        folder, name = posixpath.split(path)
+        with self._gate, _errors("delete", path):
+            try:
+                directory = self._disk.open_directory(posixpath.join(self._root, folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            try:
+                # An earlier attempt may have got as far as the unlink: the sync is still due.
+                with suppress(FileNotFoundError):
+                    self._disk.unlink(directory, name)
+                self._files.forget(path)
+                self._disk.sync(directory)
+            finally:
+                self._disk.close(directory)
+
+    def _scan(self, folder: str) -> tuple[Sequence[ObjectInfo], Sequence[str]]:
+        """The objects right in a folder, and the folders right below it."""
+        found: list[ObjectInfo] = []
+        below: list[str] = []
+        with self._gate, _errors("list", folder):
+            try:
+                names = self._disk.names(posixpath.join(self._root, folder))
+            except (FileNotFoundError, NotADirectoryError):
+                return found, below
+            for name in names:
+                path = posixpath.join(folder, name)
+                if path == RESERVED:
+                    continue
+                try:
+                    status = self._disk.status_of(posixpath.join(self._root, path))
+                except FileNotFoundError:
+                    continue
+                if status.is_directory:
+                    below.append(path)
+                elif status.is_file:
+                    found.append(ObjectInfo(path, status.size, status.modified_ms))
+        return found, below
+
+    def _close(self) -> None:
+        self._gate.shut()
+        with _errors("close the object store", self._root):
+            self._files.close()
+            self._directories.close()
+            self._incoming.close()
+
+    # Objects that nobody reads are closed after a while: one deleted by another process would
+    # otherwise keep its space on the disk.
+
+    def _keep_open_for_a_while(self) -> None:
+        if self._idle_timer is None:
+            loop = asyncio.get_running_loop()
+            self._idle_timer = loop.call_later(_IDLE_SECONDS, self._spawn_close_idle)
+
+    def _spawn_close_idle(self) -> None:
+        self._idle_timer = None
+        self._runtime.spawn(self._close_idle(), "close objects nobody reads")
+
+    async def _close_idle(self) -> None:
+        moment = self._runtime.monotonic() - _IDLE_SECONDS
+        await self._runtime.in_thread(self._files.forget_unused_since, moment)
+        if len(self._files):
+            self._keep_open_for_a_while()
+
+
+class _Gate:
+    """Counts the operations under way. A caller that gave up waiting does not stop its thread, so
+    closing has to wait for the threads themselves before it closes descriptors they use."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self._inside = 0
+        self._shut = False
+
+    def __enter__(self) -> None:
+        with self._condition:
+            if self._shut:
+                raise ObjectError("the object store is closed")
+            self._inside += 1
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with self._condition:
+            self._inside -= 1
+            self._condition.notify_all()
+
+    def shut(self) -> None:
+        with self._condition:
+            self._shut = True
+            self._condition.wait_for(lambda: self._inside == 0)
+
+
+@contextmanager
+def _errors(action: str, path: str, missing: tuple[type[OSError], ...] = ()) -> Iterator[None]:
+    try:
+        yield
+    except missing as error:
+        raise ObjectMissing(f"{path}: no such object") from error
+    except OSError as error:
+        raise ObjectError(f"cannot {action} {path}: {error.strerror or error}") from error
