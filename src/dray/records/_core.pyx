@@ -1,1 +1,273 @@
-# cython: language_level=3
+# cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
+"""The compiled core: thin Python faces over crc32c.c and batch.c. `twin.py` says the same in Python."""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.string cimport memset
+
+from .faults import RecordError, RecordFault
+
+dray_crc32c_prepare()
+
+# Letting go of the GIL pays when others can use the time: not for the microseconds a small batch takes.
+cdef enum:
+    WORTH_RELEASING = 256 * 1024
+    WORTH_A_THREAD = 32 * 1024
+
+HEADER_SIZE = DRAY_HEADER_SIZE
+LOG_APPEND_TIME = DRAY_LOG_APPEND_TIME
+HARDWARE_CRC = bool(dray_crc32c_is_hardware())
+
+
+cdef class _View:
+    """Holds a buffer still while C reads or writes it."""
+    cdef Py_buffer buffer
+    cdef uint8_t *data
+    cdef int64_t size
+
+    def __cinit__(self, source, bint writable=False):
+        PyObject_GetBuffer(source, &self.buffer, PyBUF_WRITABLE if writable else PyBUF_SIMPLE)
+        self.data = <uint8_t *>self.buffer.buf
+        self.size = self.buffer.len
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)  # does nothing where none was got
+
+
+@cython.freelist(256)
+@cython.final
+cdef class Batch:
+    """Facts about one batch that `validate` found good."""
+    cdef readonly int64_t position
+    cdef readonly int64_t length
+    cdef readonly int32_t record_count
+    cdef readonly int32_t attributes
+    cdef readonly int64_t min_timestamp
+    cdef readonly int64_t max_timestamp
+    cdef readonly int32_t max_timestamp_delta
+    cdef readonly int64_t producer_id
+    cdef readonly int32_t producer_epoch
+    cdef readonly int32_t base_sequence
+
+    def __init__(self, *, int64_t position, int64_t length, int32_t record_count, int32_t attributes,
+                 int64_t min_timestamp, int64_t max_timestamp, int32_t max_timestamp_delta,
+                 int64_t producer_id, int32_t producer_epoch, int32_t base_sequence):
+        self.position = position
+        self.length = length
+        self.record_count = record_count
+        self.attributes = attributes
+        self.min_timestamp = min_timestamp
+        self.max_timestamp = max_timestamp
+        self.max_timestamp_delta = max_timestamp_delta
+        self.producer_id = producer_id
+        self.producer_epoch = producer_epoch
+        self.base_sequence = base_sequence
+
+    @property
+    def codec(self):
+        return self.attributes & DRAY_CODEC_BITS
+
+    def _facts(self):
+        return {
+            "position": self.position,
+            "length": self.length,
+            "record_count": self.record_count,
+            "attributes": self.attributes,
+            "min_timestamp": self.min_timestamp,
+            "max_timestamp": self.max_timestamp,
+            "max_timestamp_delta": self.max_timestamp_delta,
+            "producer_id": self.producer_id,
+            "producer_epoch": self.producer_epoch,
+            "base_sequence": self.base_sequence,
+        }
+
+    def __eq__(self, other):
+        return self._facts() == (<Batch>other)._facts() if isinstance(other, Batch) else NotImplemented
+
+    __hash__ = None
+
+    def __repr__(self):
+        return "Batch(" + ", ".join(f"{name}={value}" for name, value in self._facts().items()) + ")"
+
+
+cdef object _error(dray_problem *problem, int64_t position):
+    where = f"batch at byte {position}"
+    if problem.record >= 0:
+        where += f", record {problem.record}"
+    return RecordError(RecordFault(problem.fault), f"{where}: {problem.what.decode()}")
+
+
+cdef int _read_header(_View view, int64_t position, int64_t max_batch_bytes, dray_header *header) except -1:
+    cdef dray_problem problem
+    cdef int answer
+    cdef int64_t available = view.size - position
+    if available < WORTH_RELEASING:
+        answer = dray_read_header(view.data + position, available, max_batch_bytes, header, &problem)
+    else:
+        with nogil:
+            answer = dray_read_header(view.data + position, available, max_batch_bytes, header, &problem)
+    if answer != 0:
+        raise _error(&problem, position)
+    return 0
+
+
+cdef _View _records(object source, _View view, int64_t position, dray_header *header, int64_t limit,
+                    int64_t *start):
+    """The records section, decompressed: a view, and where in it the section starts."""
+    cdef int64_t begin = position + DRAY_HEADER_SIZE
+    cdef int64_t end = position + header.size
+    cdef int32_t codec = header.attributes & DRAY_CODEC_BITS
+    if codec == 0:
+        start[0] = begin
+        return view
+    from .compression import decompress
+
+    start[0] = 0
+    try:
+        return _View(decompress(codec, memoryview(source).cast("B")[begin:end], limit))
+    except RecordError as error:
+        raise RecordError(error.fault, f"batch at byte {position}: {error}") from error
+
+
+cdef int64_t _records_size(_View view, _View records, int64_t start, int64_t position, dray_header *header):
+    return position + header.size - start if records is view else records.size
+
+
+cdef int _walk(_View records, int64_t start, int64_t size, int64_t position, dray_header *header,
+               dray_summary *summary, dray_extent *extent) except -1:
+    cdef dray_problem problem
+    cdef int answer
+    if size < WORTH_RELEASING:
+        answer = dray_walk(records.data + start, size, header, summary, extent, &problem)
+    else:
+        with nogil:
+            answer = dray_walk(records.data + start, size, header, summary, extent, &problem)
+    if answer != 0:
+        raise _error(&problem, position)
+    return 0
+
+
+def validate(buffer, *, int64_t max_batch_bytes, int64_t max_decompressed_bytes):
+    """Check each of the whole batches in `buffer` down to its last record; RecordError names the first
+    fault. `max_decompressed_bytes` holds for each batch."""
+    cdef _View view = _View(buffer)
+    cdef _View records
+    cdef dray_header header
+    cdef dray_summary summary
+    cdef dray_extent extent
+    cdef int64_t position = 0, start = 0, size
+    cdef Batch batch
+    cdef list batches = []
+
+    while position < view.size:
+        _read_header(view, position, max_batch_bytes, &header)
+        records = _records(buffer, view, position, &header, max_decompressed_bytes, &start)
+        size = _records_size(view, records, start, position, &header)
+        memset(&extent, 0, sizeof(extent))
+        _walk(records, start, size, position, &header, &summary, &extent)
+        batch = Batch.__new__(Batch)
+        batch.position = position
+        batch.length = header.size
+        batch.record_count = header.record_count
+        batch.attributes = header.attributes
+        batch.min_timestamp = summary.min_timestamp
+        batch.max_timestamp = summary.max_timestamp
+        batch.max_timestamp_delta = summary.max_timestamp_delta
+        batch.producer_id = header.producer_id
+        batch.producer_epoch = header.producer_epoch
+        batch.base_sequence = header.base_sequence
+        batches.append(batch)
+        position += header.size
+    return batches
+
+
+def needs_thread(buffer):
+    """A cheap look: would `validate` decompress so much that it should not hold up an event loop?"""
+    cdef _View view = _View(buffer)
+    return dray_compressed_bytes(view.data, view.size) > WORTH_A_THREAD
+
+
+def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=INT32_MAX):
+    """Of one whole batch, the first record whose timestamp is at least `timestamp`, as (offset delta,
+    timestamp); None if there is none."""
+    cdef _View view = _View(batch)
+    cdef _View records
+    cdef dray_header header
+    cdef dray_found found
+    cdef dray_problem problem
+    cdef int64_t start = 0, size
+    cdef int answer
+
+    _read_header(view, 0, INT32_MAX, &header)
+    records = _records(batch, view, 0, &header, max_decompressed_bytes, &start)
+    size = _records_size(view, records, start, 0, &header)
+    with nogil:
+        answer = dray_find_timestamp(records.data + start, size, &header, timestamp, &found, &problem)
+    if answer != 0:
+        raise _error(&problem, 0)
+    return None if found.offset_delta < 0 else (found.offset_delta, found.timestamp)
+
+
+cdef uint8_t *_header_at(_View view, int64_t position) except NULL:
+    if position < 0 or position > view.size - DRAY_HEADER_SIZE:
+        raise ValueError(f"no batch header at byte {position} of {view.size}")
+    return view.data + position
+
+
+def patch(buffer, int64_t position, int64_t base_offset, int32_t leader_epoch):
+    """Give the batch at `position` its offset and epoch, in place: the checksum does not cover them."""
+    cdef _View view = _View(buffer, True)
+    cdef uint8_t *header = _header_at(view, position)
+    dray_put64(header + DRAY_AT_BASE_OFFSET, base_offset)
+    dray_put32(header + DRAY_AT_LEADER_EPOCH, leader_epoch)
+
+
+def patch_all(buffer, positions_and_offsets, int32_t leader_epoch):
+    """`patch` for each (position, base offset)."""
+    cdef _View view = _View(buffer, True)
+    cdef uint8_t *header
+    cdef int64_t position, base_offset
+    for position, base_offset in positions_and_offsets:
+        header = _header_at(view, position)
+        dray_put64(header + DRAY_AT_BASE_OFFSET, base_offset)
+        dray_put32(header + DRAY_AT_LEADER_EPOCH, leader_epoch)
+
+
+def stamp_append_time(buffer, Batch batch not None, int64_t now_ms):
+    """Make `batch` a LogAppendTime batch of `now_ms`, in place, checksum included."""
+    cdef _View view = _View(buffer, True)
+    cdef uint8_t *header = _header_at(view, batch.position)
+    if batch.length < DRAY_HEADER_SIZE or batch.length > view.size - batch.position:
+        raise ValueError(f"no batch of {batch.length} bytes at byte {batch.position} of {view.size}")
+    batch.attributes |= DRAY_LOG_APPEND_TIME
+    batch.min_timestamp = batch.max_timestamp = now_ms
+    batch.max_timestamp_delta = 0
+    dray_put16(header + DRAY_AT_ATTRIBUTES, batch.attributes)
+    dray_put64(header + DRAY_AT_MAX_TIMESTAMP, now_ms)
+    dray_seal(header, batch.length)
+
+
+def crc32c(buffer, uint32_t initial=0):
+    """`initial` is the checksum of what came before."""
+    cdef _View view = _View(buffer)
+    cdef uint32_t crc
+    if view.size < WORTH_RELEASING:
+        return dray_crc32c(initial, view.data, view.size)
+    with nogil:
+        crc = dray_crc32c(initial, view.data, view.size)
+    return crc
+
+
+def crc32c_software(buffer, uint32_t initial=0):
+    """`crc32c` as processors without the instruction compute it."""
+    cdef _View view = _View(buffer)
+    return dray_crc32c_software(initial, view.data, view.size)
+
+
+def uninitialised(Py_ssize_t size):
+    """A bytearray of exactly `size`, holding whatever was in memory: for those who fill it at once."""
+    if size < 0:
+        raise ValueError("a size is never negative")
+    return PyByteArray_FromStringAndSize(NULL, size)

@@ -1,0 +1,68 @@
+# The C beneath: crc32c.h, batch.h.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+
+cdef extern from "crc32c.h" nogil:
+    void dray_crc32c_prepare()
+    uint32_t dray_crc32c(uint32_t crc, const uint8_t *data, size_t size)
+    uint32_t dray_crc32c_software(uint32_t crc, const uint8_t *data, size_t size)
+    bint dray_crc32c_is_hardware()
+
+
+cdef extern from "wire.h" nogil:
+    void dray_put16(uint8_t *data, int value)
+    void dray_put32(uint8_t *data, int32_t value)
+    void dray_put64(uint8_t *data, int64_t value)
+
+
+cdef extern from "batch.h" nogil:
+    enum:
+        DRAY_HEADER_SIZE
+        DRAY_AT_BASE_OFFSET
+        DRAY_AT_LEADER_EPOCH
+        DRAY_AT_ATTRIBUTES
+        DRAY_AT_MAX_TIMESTAMP
+        DRAY_CODEC_BITS
+        DRAY_LOG_APPEND_TIME
+
+    ctypedef struct dray_problem:
+        int fault
+        const char *what
+        int64_t record
+
+    ctypedef struct dray_header:
+        int64_t base_offset
+        int64_t size
+        int32_t attributes
+        int64_t base_timestamp
+        int64_t max_timestamp
+        int64_t producer_id
+        int32_t producer_epoch
+        int32_t base_sequence
+        int32_t record_count
+
+    ctypedef struct dray_summary:
+        int64_t min_timestamp
+        int64_t max_timestamp
+        int32_t max_timestamp_delta
+
+    ctypedef struct dray_extent:
+        int64_t records
+        int64_t key_bytes
+        int64_t value_bytes
+        int64_t headers
+        int64_t header_key_bytes
+        int64_t header_value_bytes
+
+    ctypedef struct dray_found:
+        int64_t offset_delta
+        int64_t timestamp
+
+    int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, dray_header *header,
+                         dray_problem *problem)
+    int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray_summary *summary,
+                  dray_extent *extent, dray_problem *problem)
+    int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
+                            dray_found *found, dray_problem *problem)
+    int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
+    void dray_seal(uint8_t *data, int64_t size)

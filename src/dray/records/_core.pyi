@@ -1,0 +1,49 @@
+from collections.abc import Iterable
+
+from .compression import Buffer
+
+HEADER_SIZE: int
+LOG_APPEND_TIME: int
+HARDWARE_CRC: bool
+
+class Batch:
+    position: int
+    length: int
+    record_count: int
+    attributes: int
+    min_timestamp: int
+    max_timestamp: int
+    max_timestamp_delta: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    def __init__(
+        self,
+        *,
+        position: int,
+        length: int,
+        record_count: int,
+        attributes: int,
+        min_timestamp: int,
+        max_timestamp: int,
+        max_timestamp_delta: int,
+        producer_id: int,
+        producer_epoch: int,
+        base_sequence: int,
+    ) -> None: ...
+    @property
+    def codec(self) -> int: ...
+
+def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: int) -> list[Batch]: ...
+def needs_thread(buffer: Buffer) -> bool: ...
+def find_timestamp(
+    batch: Buffer, timestamp: int, *, max_decompressed_bytes: int = ...
+) -> tuple[int, int] | None: ...
+def patch(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None: ...
+def patch_all(
+    buffer: bytearray | memoryview, positions_and_offsets: Iterable[tuple[int, int]], leader_epoch: int
+) -> None: ...
+def stamp_append_time(buffer: bytearray | memoryview, batch: Batch, now_ms: int) -> None: ...
+def crc32c(buffer: Buffer, initial: int = 0) -> int: ...
+def crc32c_software(buffer: Buffer, initial: int = 0) -> int: ...
+def uninitialised(size: int) -> bytearray: ...

@@ -1,0 +1,286 @@
+"""The compiled core said again in plain Python: a hundred times slower, and easy to read.
+
+It is the description of what the core must do, and the tests hold the two together on good batches and
+on damaged ones. It shares the decompression and the error type with the core, and nothing else.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, NoReturn
+
+from ._core import Batch
+from .compression import Buffer, compress, decompress
+from .faults import RecordError, RecordFault
+
+# base offset, length, leader epoch, magic, checksum
+_OPENING = struct.Struct(">qiibI")
+# attributes, last offset delta, base and max timestamp, producer id, epoch, base sequence, record count
+_REST = struct.Struct(">hiqqqhii")
+_PREFIX_SIZE = 12
+_HEADER_SIZE = 61
+
+_CODEC = 0x07
+_LOG_APPEND_TIME = 0x08
+_FORBIDDEN = {0x20: "it is a control batch", 0x10: "it is transactional", 0x40: "it carries a delete horizon"}
+
+_INT64 = range(-(2**63), 2**63)
+
+
+class Record(NamedTuple):
+    """One record, as a reader of the partition sees it."""
+
+    offset: int
+    timestamp: int
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class Header(NamedTuple):
+    base_offset: int
+    size: int
+    attributes: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+
+def _make_crc_table() -> list[int]:
+    table = []
+    for value in range(256):
+        for _ in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)  # noqa: PLW2901
+        table.append(value)
+    return table
+
+
+_CRC_TABLE = _make_crc_table()
+
+
+def crc32c(buffer: Buffer, initial: int = 0) -> int:
+    register = initial ^ 0xFFFFFFFF
+    for byte in memoryview(buffer):
+        register = register >> 8 ^ _CRC_TABLE[(register ^ byte) & 0xFF]
+    return register ^ 0xFFFFFFFF
+
+
+def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: int) -> list[Batch]:
+    view = memoryview(buffer)
+    batches = []
+    position = 0
+    while position < len(view):
+        where = f"batch at byte {position}"
+        header = _read_header(view[position:], max_batch_bytes, where)
+        records = _read_records(view[position:], header, max_decompressed_bytes, where)
+        timestamps = [record.timestamp for record in records]
+        batches.append(
+            Batch(
+                position=position,
+                length=header.size,
+                record_count=header.record_count,
+                attributes=header.attributes,
+                min_timestamp=min(timestamps),
+                max_timestamp=max(timestamps),
+                max_timestamp_delta=timestamps.index(max(timestamps)),
+                producer_id=header.producer_id,
+                producer_epoch=header.producer_epoch,
+                base_sequence=header.base_sequence,
+            )
+        )
+        position += header.size
+    return batches
+
+
+def decode(buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1) -> list[tuple[Header, list[Record]]]:
+    """The records of every batch, each batch with its header."""
+    view = memoryview(buffer)
+    batches = []
+    while view:
+        header = _read_header(view, 2**31 - 1, "batch")
+        batches.append((header, _read_records(view, header, max_decompressed_bytes, "batch")))
+        view = view[header.size :]
+    return batches
+
+
+def find_timestamp(batch: Buffer, timestamp: int) -> tuple[int, int] | None:
+    [(header, records)] = decode(batch)
+    for record in records:
+        if record.timestamp >= timestamp:
+            return record.offset - header.base_offset, record.timestamp
+    return None
+
+
+def encode(
+    records: Iterable[Record],
+    *,
+    codec: int = 0,
+    attributes: int = 0,
+    leader_epoch: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+) -> bytearray:
+    """One batch of records that follow each other."""
+    records = list(records)
+    first = records[0]
+    section = b"".join(
+        _encode_record(record, record.timestamp - first.timestamp, record.offset - first.offset)
+        for record in records
+    )
+    rest = _REST.pack(
+        attributes | codec,
+        len(records) - 1,
+        first.timestamp,
+        max(record.timestamp for record in records),
+        producer_id,
+        producer_epoch,
+        base_sequence,
+        len(records),
+    ) + bytes(compress(codec, section))
+    length = _OPENING.size + len(rest) - _PREFIX_SIZE
+    return bytearray(_OPENING.pack(first.offset, length, leader_epoch, 2, crc32c(rest)) + rest)
+
+
+def encode_varint(number: int) -> bytes:
+    raw = number << 1 if number >= 0 else ~(number << 1)
+    output = bytearray()
+    while raw >= 0x80:
+        output.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    output.append(raw)
+    return bytes(output)
+
+
+def _encode_bytes(data: bytes | None) -> bytes:
+    return encode_varint(-1) if data is None else encode_varint(len(data)) + data
+
+
+def _encode_record(record: Record, timestamp_delta: int, offset_delta: int) -> bytes:
+    body = b"".join(
+        (
+            b"\x00",
+            encode_varint(timestamp_delta),
+            encode_varint(offset_delta),
+            _encode_bytes(record.key),
+            _encode_bytes(record.value),
+            encode_varint(len(record.headers)),
+            *(_encode_bytes(key.encode()) + _encode_bytes(value) for key, value in record.headers),
+        )
+    )
+    return encode_varint(len(body)) + body
+
+
+def _refuse(fault: RecordFault, message: str) -> NoReturn:
+    raise RecordError(fault, message)
+
+
+def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> Header:
+    if len(view) <= 16:
+        _refuse(RecordFault.CORRUPT, f"{where}: it is cut off in its header")
+    if view[16] in (0, 1):
+        _refuse(RecordFault.UNSUPPORTED_FORMAT, f"{where}: its format is that of magic 0 or 1")
+    if view[16] != 2:
+        _refuse(RecordFault.CORRUPT, f"{where}: its magic is unknown")
+    size = int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE
+    if size < _HEADER_SIZE or size > len(view):
+        _refuse(RecordFault.CORRUPT, f"{where}: its length does not fit")
+    if size > max_batch_bytes:
+        _refuse(RecordFault.TOO_LARGE, f"{where}: it is larger than allowed")
+    base_offset, _, _, _, checksum = _OPENING.unpack_from(view)
+    if checksum != crc32c(view[_OPENING.size : size]):
+        _refuse(RecordFault.CORRUPT, f"{where}: its checksum is wrong")
+    fields = _REST.unpack_from(view, _OPENING.size)
+    attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = fields
+    if attributes & _CODEC > 4:
+        _refuse(RecordFault.UNSUPPORTED_COMPRESSION, f"{where}: its codec is unknown")
+    for bit, what in _FORBIDDEN.items():
+        if attributes & bit:
+            _refuse(RecordFault.INVALID_RECORD, f"{where}: {what}")
+    if count <= 0 or last_offset_delta != count - 1:
+        _refuse(RecordFault.INVALID_RECORD, f"{where}: its counts of records are wrong")
+    if producer_id < -1 or (producer_id >= 0 and (epoch < 0 or sequence < 0)):
+        _refuse(RecordFault.INVALID_RECORD, f"{where}: its producer fields do not go together")
+    return Header(
+        base_offset, size, attributes, base_timestamp, max_timestamp, producer_id, epoch, sequence, count
+    )
+
+
+class _Reader:
+    """Takes a section apart from its start. Whatever does not fit is an invalid record."""
+
+    def __init__(self, data: memoryview, where: str) -> None:
+        self.data = data
+        self.where = where
+
+    def refuse(self, what: str) -> NoReturn:
+        _refuse(RecordFault.INVALID_RECORD, f"{self.where}: {what}")
+
+    def take(self, length: int) -> memoryview:
+        if not 0 <= length <= len(self.data):
+            self.refuse("a length does not fit")
+        taken, self.data = self.data[:length], self.data[length:]
+        return taken
+
+    def varint(self, bits: int) -> int:
+        raw = shift = 0
+        while True:
+            byte = self.take(1)[0]
+            raw |= (byte & 0x7F) << shift
+            shift += 7
+            if raw >> bits or (byte >= 0x80 and shift >= bits):
+                self.refuse("a number is too large")
+            if byte < 0x80:
+                return raw >> 1 ^ -(raw & 1)
+
+    def bytes_or_null(self) -> bytes | None:
+        length = self.varint(32)
+        return None if length == -1 else bytes(self.take(length))
+
+    def header(self) -> tuple[str, bytes | None]:
+        key = self.bytes_or_null()
+        if key is None:
+            self.refuse("a header has no key")
+        try:
+            return key.decode(), self.bytes_or_null()
+        except UnicodeDecodeError:
+            self.refuse("a header key is not UTF-8")
+
+    def finish(self) -> None:
+        if self.data:
+            self.refuse("bytes are left over")
+
+
+def _read_records(view: memoryview, header: Header, limit: int, where: str) -> list[Record]:
+    codec = header.attributes & _CODEC
+    section: Buffer = view[_HEADER_SIZE : header.size]
+    if codec:
+        try:
+            section = decompress(codec, section, limit)
+        except RecordError as error:
+            raise RecordError(error.fault, f"{where}: {error}") from error
+    reader = _Reader(memoryview(section), where)
+    records = []
+    for index in range(header.record_count):
+        body = _Reader(reader.take(reader.varint(32)), f"{where}, record {index}")
+        body.take(1)  # attributes, of which Kafka defines none
+        timestamp = header.base_timestamp + body.varint(64)
+        if timestamp not in _INT64:
+            body.refuse("its timestamp does not fit 64 bits")
+        if body.varint(32) != index:
+            body.refuse("its offset delta is out of order")
+        if header.attributes & _LOG_APPEND_TIME:
+            timestamp = header.max_timestamp
+        key, value = body.bytes_or_null(), body.bytes_or_null()
+        count = body.varint(32)
+        if count < 0:
+            body.refuse("its header count is negative")
+        headers = [body.header() for _ in range(count)]
+        body.finish()
+        records.append(Record(header.base_offset + index, timestamp, key, value, headers))
+    reader.finish()
+    return records

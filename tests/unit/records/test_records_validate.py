@@ -1,0 +1,322 @@
+"""Every rule of `validate`, on the compiled core and on its twin."""
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from dray.records import Batch, Codec, RecordError, RecordFault, needs_thread, twin, validate
+from dray.records.twin import Record, encode_varint
+
+LIMITS = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 22}
+START = 1_700_000_000_000
+CODECS = pytest.mark.parametrize("codec", list(Codec))
+
+
+@pytest.fixture(params=[validate, twin.validate], ids=["core", "twin"])
+def check(request: pytest.FixtureRequest) -> Callable[..., list[Batch]]:
+    def check(buffer, **limits):
+        return request.param(buffer, **(LIMITS | limits))
+
+    return check
+
+
+def records(count: int = 3) -> list[Record]:
+    return [Record(n, START + n, b"key-%d" % n, b"value-%d" % n, [("name", b"x")]) for n in range(count)]
+
+
+def seal(batch: bytearray) -> bytearray:
+    """Length and checksum made right again after a change."""
+    struct.pack_into(">i", batch, 8, len(batch) - 12)
+    struct.pack_into(">I", batch, 17, twin.crc32c(batch[21:]))
+    return batch
+
+
+def with_section(section: bytes, count: int = 1, base_timestamp: int = START) -> bytearray:
+    """A batch whose records section is exactly `section`."""
+    batch = twin.encode([Record(0, base_timestamp)])[:61] + section
+    struct.pack_into(">i", batch, 23, count - 1)
+    struct.pack_into(">i", batch, 57, count)
+    return seal(bytearray(batch))
+
+
+def framed(body: bytes) -> bytes:
+    return encode_varint(len(body)) + body
+
+
+def body(*, timestamp=b"\0", offset=b"\0", key=b"\1", value=b"\1", headers=b"\0") -> bytes:
+    return b"\0" + timestamp + offset + key + value + headers
+
+
+def fault_of(check, batch, **limits) -> RecordFault:
+    with pytest.raises(RecordError) as caught:
+        check(batch, **limits)
+    assert "batch at byte" in str(caught.value)
+    return caught.value.fault
+
+
+@CODECS
+def test_facts_of_a_good_batch(check, codec):
+    batch = twin.encode(
+        [Record(0, START + 5), Record(1, START + 9), Record(2, START + 9), Record(3, START - 4)],
+        codec=codec,
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=11,
+    )
+    [facts] = check(batch)
+    assert facts == Batch(
+        position=0,
+        length=len(batch),
+        record_count=4,
+        attributes=codec,
+        min_timestamp=START - 4,
+        max_timestamp=START + 9,
+        max_timestamp_delta=1,
+        producer_id=7,
+        producer_epoch=2,
+        base_sequence=11,
+    )
+    assert facts.codec == codec
+
+
+def test_many_batches_and_none(check):
+    first, second = twin.encode(records(2)), twin.encode(records(5), codec=Codec.ZSTD)
+    facts = check(bytes(first + second))
+    assert [(batch.position, batch.length, batch.record_count) for batch in facts] == [
+        (0, len(first), 2),
+        (len(first), len(second), 5),
+    ]
+    assert check(b"") == []
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview])
+def test_every_kind_of_buffer(check, kind):
+    padded = b"..." + bytes(twin.encode(records(), codec=Codec.LZ4))
+    assert check(kind(padded)[3:])[0].record_count == 3
+
+
+def test_log_append_time_is_that_of_the_header(check):
+    batch = twin.encode(records(), attributes=0x08)
+    struct.pack_into(">q", batch, 35, 42)
+    [facts] = check(seal(batch))
+    assert (facts.min_timestamp, facts.max_timestamp, facts.max_timestamp_delta) == (42, 42, 0)
+
+
+@pytest.mark.parametrize("size", [1, 11, 12, 16, 17, 60, 61, -1])
+def test_cut_off(check, size):
+    batch = twin.encode(records())
+    assert fault_of(check, batch[:size]) is RecordFault.CORRUPT
+    assert fault_of(check, batch + batch[:size]) is RecordFault.CORRUPT
+
+
+@pytest.mark.parametrize("length", [-(2**31), -13, -1, 0, 48, 2**31 - 1])
+def test_length_that_cannot_be(check, length):
+    batch = twin.encode(records())
+    struct.pack_into(">i", batch, 8, length)
+    assert fault_of(check, batch) is RecordFault.CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("magic", "fault"),
+    [
+        (0, RecordFault.UNSUPPORTED_FORMAT),
+        (1, RecordFault.UNSUPPORTED_FORMAT),
+        (3, RecordFault.CORRUPT),
+        (255, RecordFault.CORRUPT),
+    ],
+)
+def test_magic(check, magic, fault):
+    batch = twin.encode(records())
+    batch[16] = magic
+    assert fault_of(check, batch) is fault
+
+
+def test_an_old_message_shorter_than_a_header_is_named_as_such(check):
+    message = struct.pack(">qiIbb", 0, 14, 0, 1, 0) + bytes(8)
+    assert fault_of(check, message) is RecordFault.UNSUPPORTED_FORMAT
+
+
+def test_size_allowed(check):
+    batch = twin.encode(records())
+    assert check(batch, max_batch_bytes=len(batch))
+    assert fault_of(check, batch, max_batch_bytes=len(batch) - 1) is RecordFault.TOO_LARGE
+
+
+def test_every_covered_byte_is_under_the_checksum(check):
+    batch = twin.encode(records(1))
+    for at in range(17, len(batch)):
+        changed = bytearray(batch)
+        changed[at] ^= 0x10
+        assert fault_of(check, changed) is RecordFault.CORRUPT
+
+
+def test_offset_and_epoch_are_outside_the_checksum(check):
+    batch = twin.encode(records())
+    batch[0:8] = batch[12:16] * 2
+    assert check(batch)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "fault"),
+    [
+        (0x10, RecordFault.INVALID_RECORD),
+        (0x20, RecordFault.INVALID_RECORD),
+        (0x40, RecordFault.INVALID_RECORD),
+        (0x05, RecordFault.UNSUPPORTED_COMPRESSION),
+        (0x07, RecordFault.UNSUPPORTED_COMPRESSION),
+    ],
+)
+def test_attributes(check, attributes, fault):
+    assert fault_of(check, twin.encode(records(), attributes=attributes)) is fault
+
+
+@pytest.mark.parametrize(
+    ("producer", "good"),
+    [
+        ((-1, -1, -1), True),
+        ((-1, 0, 0), True),
+        ((0, 0, 0), True),
+        ((2**62, 32767, 2**31 - 1), True),
+        ((-2, -1, -1), False),
+        ((5, -1, 0), False),
+        ((5, 0, -1), False),
+    ],
+)
+def test_producer_fields(check, producer, good):
+    producer_id, epoch, sequence = producer
+    batch = twin.encode(records(), producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+    if good:
+        assert check(batch)[0].producer_id == producer_id
+    else:
+        assert fault_of(check, batch) is RecordFault.INVALID_RECORD
+
+
+@pytest.mark.parametrize(("count", "last_delta"), [(2, 2), (4, 2), (0, -1), (-3, -4), (4, 3), (2, 1)])
+@CODECS
+def test_counts_that_lie(check, codec, count, last_delta):
+    batch = twin.encode(records(3), codec=codec)
+    struct.pack_into(">i", batch, 23, last_delta)
+    struct.pack_into(">i", batch, 57, count)
+    assert fault_of(check, seal(batch)) is RecordFault.INVALID_RECORD
+
+
+def test_the_smallest_record_is_good(check):
+    assert check(with_section(framed(body())))[0].record_count == 1
+
+
+BAD_SECTIONS = {
+    "nothing": b"",
+    "record cut off": framed(body())[:-1],
+    "record length negative": encode_varint(-1) + body(),
+    "record length beyond the batch": encode_varint(7) + body(),
+    "record length past 32 bits": b"\x8c\x80\x80\x80\x10" + body(),
+    "record length of six bytes": b"\x8c\x80\x80\x80\x80\x00" + body(),
+    "empty record": framed(b""),
+    "record of attributes only": framed(b"\0"),
+    "bytes after the last record": framed(body()) + b"\0",
+    "another record": framed(body()) + framed(body(offset=b"\2")),
+    "bytes left in the record": framed(body() + b"\0"),
+    "timestamp delta cut off": framed(b"\0\x80"),
+    "timestamp delta past 64 bits": framed(body(timestamp=b"\x80" * 9 + b"\2")),
+    "timestamp delta of eleven bytes": framed(body(timestamp=b"\x80" * 10 + b"\0")),
+    "offset delta wrong": framed(body(offset=encode_varint(1))),
+    "offset delta negative": framed(body(offset=encode_varint(-1))),
+    "offset delta past 32 bits": framed(body(offset=b"\x80\x80\x80\x80\x10")),
+    "key below null": framed(body(key=encode_varint(-2))),
+    "key beyond the record": framed(body(key=encode_varint(3))),
+    "key of two gigabytes": framed(body(key=encode_varint(2**31 - 1))),
+    "value below null": framed(body(value=encode_varint(-2))),
+    "value beyond the record": framed(body(value=encode_varint(2))),
+    "header count missing": framed(body(headers=b"")),
+    "header count negative": framed(body(headers=encode_varint(-1))),
+    "header count beyond the record": framed(body(headers=encode_varint(2**31 - 1))),
+    "header missing": framed(body(headers=encode_varint(1))),
+    "header without value": framed(body(headers=encode_varint(1) + b"\2a")),
+    "header key null": framed(body(headers=encode_varint(1) + b"\1\1")),
+    "header key beyond the record": framed(body(headers=encode_varint(1) + b"\x08a\1")),
+    "header value below null": framed(body(headers=encode_varint(1) + b"\2a\3")),
+    "header value beyond the record": framed(body(headers=encode_varint(1) + b"\2a\4a")),
+    "bytes after the headers": framed(body(headers=encode_varint(1) + b"\2a\1\0")),
+}
+
+
+@pytest.mark.parametrize("section", BAD_SECTIONS.values(), ids=BAD_SECTIONS.keys())
+def test_bad_records(check, section):
+    assert fault_of(check, with_section(section)) is RecordFault.INVALID_RECORD
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        *(b"\x80", b"\xc0\x80", b"\xc1\xbf", b"\xc3", b"\xe0\x9f\xbf", b"\xed\xa0\x80", b"\xe2\x82"),
+        *(b"\xe2\x82A", b"\xf0\x8f\xbf\xbf", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xf0\x9f\x98"),
+        *(b"\xff", b"a\xc3("),
+    ],
+)
+def test_header_keys_that_are_not_utf8(check, key):
+    section = framed(body(headers=encode_varint(1) + framed(key) + b"\1"))
+    assert fault_of(check, with_section(section)) is RecordFault.INVALID_RECORD
+
+
+@pytest.mark.parametrize("key", ["", "plain", "\x7f\x80߿ࠀ", "퟿ \U00010000\U0010ffff", "straße", "€", "😀"])
+def test_header_keys_that_are_utf8(check, key):
+    assert check(twin.encode([Record(0, START, headers=[(key, None), (key, b"")])]))
+
+
+@pytest.mark.parametrize(
+    ("base", "delta", "good"),
+    [
+        (2**63 - 2, 1, True),
+        (2**63 - 1, 1, False),
+        (-(2**63) + 1, -1, True),
+        (-(2**63), -1, False),
+        (1, 2**63 - 1, False),
+        (-1, -(2**63), False),
+        (0, -(2**63), True),
+    ],
+)
+def test_timestamps_stay_within_64_bits(check, base, delta, good):
+    batch = with_section(framed(body(timestamp=encode_varint(delta))), base_timestamp=base)
+    if good:
+        assert check(batch)[0].max_timestamp == base + delta
+    else:
+        assert fault_of(check, batch) is RecordFault.INVALID_RECORD
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_bomb_is_refused_before_it_unfolds(check, codec):
+    bomb = twin.encode([Record(0, START, value=bytes(3_000_000))], codec=codec)
+    assert check(bomb, max_decompressed_bytes=3_000_100)
+    assert fault_of(check, bomb, max_decompressed_bytes=2_900_000) is RecordFault.TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_bytes_that_do_not_decompress(check, codec):
+    batch = twin.encode(records(), codec=codec)
+    assert fault_of(check, seal(batch[:61])) is RecordFault.INVALID_RECORD
+    assert fault_of(check, seal(batch[:-3])) is RecordFault.INVALID_RECORD
+    assert fault_of(check, seal(batch[:61] + b"garbage, and no frame at all")) is RecordFault.INVALID_RECORD
+
+
+def test_the_message_says_which_record_of_which_batch():
+    good = twin.encode(records())
+    bad = with_section(framed(body()) + framed(body(offset=encode_varint(9))), count=2)
+    with pytest.raises(RecordError, match=rf"^batch at byte {len(good)}, record 1: .*offset delta"):
+        validate(good + bad, **LIMITS)
+
+
+def test_only_large_compressed_buffers_need_a_thread():
+    incompressible = b"".join(n.to_bytes(2, "big") for n in range(20_000))
+    one = [Record(0, START, value=incompressible)]
+    assert needs_thread(twin.encode(one, codec=Codec.SNAPPY))
+    assert needs_thread(twin.encode(records()) + twin.encode(one, codec=Codec.SNAPPY))
+    assert not needs_thread(twin.encode(one))
+    assert not needs_thread(twin.encode(records(), codec=Codec.GZIP))
+    for nonsense in (b"", b"x", bytes(60), bytes(100), b"\xff" * 100, b"\x7f" * 100):
+        assert not needs_thread(nonsense)
+
+
+def test_a_buffer_is_required():
+    with pytest.raises(TypeError):
+        validate("text", **LIMITS)
