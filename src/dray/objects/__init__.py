@@ -9,6 +9,7 @@ from dray.objects.contract import (
     ObjectStore,
     RangeOutside,
 )
+from dray.objects.factory import open_store
 from dray.objects.local import LocalStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 
@@ -23,4 +24,5 @@ __all__ = [
     "ObjectMissing",
     "ObjectStore",
     "RangeOutside",
+    "open_store",
 ]

@@ -52,7 +52,8 @@ def check_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int
 
 
 def check_inside(path: str, size: int, ranges: Sequence[tuple[int, int]]) -> None:
-    """Done before anything is allocated, since the lengths may come from a corrupt object."""
+    """Done before anything is allocated, since the lengths may come from a corrupt object. An empty
+    range is never outside."""
     for start, length in ranges:
-        if start + length > size:
+        if length and start + length > size:
             raise RangeOutside(f"{path}: it has {size} bytes, {start} to {start + length} were asked for")

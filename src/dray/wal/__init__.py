@@ -13,7 +13,7 @@ from dray.wal.decoder import (
 )
 from dray.wal.encoder import Chunk, ChunkBatch, ChunkPlacement, EncodedObject, encode
 from dray.wal.format import ChunkEntry, WalCorrupt, WalHeader, WalNewer
-from dray.wal.paths import PREFIX, WalPath, parse_wal_path, wal_path
+from dray.wal.paths import PREFIX, WalPath, object_path, parse_object_path
 from dray.wal.streaming import BatchRead, Event, HeaderRead, IndexRead, ObjectVerified, StreamingDecoder
 
 __all__ = [
@@ -40,6 +40,6 @@ __all__ = [
     "decode_chunk_index",
     "decode_header",
     "encode",
-    "parse_wal_path",
-    "wal_path",
+    "object_path",
+    "parse_object_path",
 ]

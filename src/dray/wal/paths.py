@@ -30,13 +30,13 @@ class WalPath:
     wal_id: UUID
 
 
-def wal_path(zone: str, domain: int, created_ms: int, wal_id: UUID) -> str:
+def object_path(zone: str, domain: int, created_ms: int, wal_id: UUID) -> str:
     """`created_ms` gives the date, in UTC."""
     day = _EPOCH + timedelta(milliseconds=created_ms)
     return f"{PREFIX}zone={quote(zone, safe='')}/domain={domain}/date={day:%Y/%m/%d}/{wal_id}.wo"
 
 
-def parse_wal_path(path: str) -> WalPath | None:
+def parse_object_path(path: str) -> WalPath | None:
     """None for a path that no WAL object has: something foreign, to be left alone."""
     matched = _PATH.fullmatch(path)
     if matched is None:

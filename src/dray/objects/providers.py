@@ -1,0 +1,107 @@
+"""The remote providers: what their options are called, and how an `obstore` client is made of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+from urllib.parse import urlsplit
+
+from obstore.exceptions import BaseError
+from obstore.store import AzureStore, GCSStore, S3Store
+
+from dray.objects.names import check_prefix
+from dray.objects.remote import RemoteSettings, RemoteStore
+from dray.runtime import Runtime
+
+_PROVIDERS: dict[str, tuple[Any, str]] = {
+    # The client, and what it calls an endpoint of one's own.
+    "s3": (S3Store, "endpoint"),
+    "gs": (GCSStore, "base_url"),
+    "az": (AzureStore, "endpoint"),
+}
+_DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m)?")
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
+
+
+def open_remote(
+    url: str, options: Mapping[str, str], secrets: Mapping[str, str], runtime: Runtime
+) -> RemoteStore:
+    parsed = urlsplit(url)
+    if parsed.scheme not in _PROVIDERS:
+        raise ValueError(f"object store {parsed.scheme}:...: it must be file:, memory:, s3:, gs: or az:")
+    provider, endpoint_name = _PROVIDERS[parsed.scheme]
+    if not parsed.netloc:
+        raise ValueError(f"object store {url}: it names no bucket")
+    if parsed.username or parsed.query:
+        raise ValueError(
+            f"object store {parsed.scheme}://...: credentials and options do not go into the URL"
+        )
+    prefix = check_prefix(parsed.path.removeprefix("/"))
+
+    left = dict(options)
+    defaults = RemoteSettings()
+    settings = RemoteSettings(
+        multipart_threshold=_number(left, "multipart_threshold", defaults.multipart_threshold),
+        part_size=_number(left, "part_size", defaults.part_size),
+    )
+    client: dict[str, Any] = {
+        "timeout": _duration(left, "timeout", 30.0),
+        "connect_timeout": _duration(left, "connect_timeout", 5.0),
+    }
+    retry: dict[str, Any] = {
+        "max_retries": _number(left, "retries", 5),
+        "retry_timeout": _duration(left, "retry_timeout", 60.0),
+    }
+    config: dict[str, Any] = {}
+    endpoint = left.pop("endpoint", None)
+    if endpoint is not None:
+        config[endpoint_name] = endpoint
+        client["allow_http"] = endpoint.startswith("http://")
+    if parsed.scheme == "s3" and "path_style" in left:
+        config["virtual_hosted_style_request"] = not _truth(left, "path_style")
+    config.update(left)
+    config.update(secrets)
+    try:
+        store = provider(
+            parsed.netloc, prefix=prefix or None, config=config, client_options=client, retry_config=retry
+        )
+    except (BaseError, ValueError, TypeError) as error:
+        raise ValueError(f"object store {url}: {_told_without(secrets, error)}") from None
+    return RemoteStore(store, runtime, settings)
+
+
+def _number(options: dict[str, str], name: str, default: int) -> int:
+    text = options.pop(name, None)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit():
+        raise ValueError(f"object store option {name}: {text!r} is not a whole number")
+    return int(text)
+
+
+def _duration(options: dict[str, str], name: str, default: float) -> timedelta:
+    text = options.pop(name, None)
+    if text is None:
+        return timedelta(seconds=default)
+    matched = _DURATION.fullmatch(text)
+    if matched is None:
+        raise ValueError(f"object store option {name}: {text!r} is not a time such as 500ms, 30s or 2m")
+    return timedelta(seconds=float(matched[1]) * _SECONDS[matched[2]])
+
+
+def _truth(options: dict[str, str], name: str) -> bool:
+    text = options.pop(name)
+    if text not in ("true", "false"):
+        raise ValueError(f"object store option {name}: {text!r} is neither true nor false")
+    return text == "true"
+
+
+def _told_without(secrets: Mapping[str, str], error: Exception) -> str:
+    """The first line, as the others repeat what was passed in; should a secret be in it, without that."""
+    line = str(error).splitlines()[0]
+    for name, value in secrets.items():
+        if value:
+            line = line.replace(value, f"<{name}>")
+    return line

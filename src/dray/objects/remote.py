@@ -1,0 +1,178 @@
+"""Objects in S3, GCS or Azure, through `obstore`.
+
+What the contract adds to it: paths are checked by our own rules, ranges are whole or an error, buffers
+are the caller's own, and errors are few, named, and free of credentials.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from dray.objects.contract import (
+    Buffer,
+    ObjectError,
+    ObjectExists,
+    ObjectInfo,
+    ObjectMissing,
+)
+from dray.objects.names import check_inside, check_path, check_prefix, check_ranges
+from dray.runtime import Runtime
+
+if TYPE_CHECKING:
+    from obstore import ObjectMeta
+    from obstore.store import AzureStore, GCSStore, LocalStore, MemoryStore, S3Store
+
+    ObstoreStore = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
+
+_LISTED_AT_ONCE = 1000
+_EXIT_GRACE_SECONDS = 0.1
+_QUERY = re.compile(r"\?[^\s,)\"]+")
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSettings:
+    multipart_threshold: int = 16 * 1024 * 1024
+    """Objects larger than this go up in parts."""
+    part_size: int = 8 * 1024 * 1024
+    """At least 5 MiB on S3."""
+    parts_in_flight: int = 4
+    coalesce: int = 1024 * 1024
+    """Ranges no further apart than this are read in one request."""
+
+
+class RemoteStore:
+    """A put may have happened though it failed; one that never finished its parts leaves them in the
+    bucket, unseen, until a lifecycle rule clears them.
+
+    `put_if_absent` is one conditional request. When its answer is lost and the client asks again, it
+    can meet its own object and raise `ObjectExists`: who must know writes something that is theirs
+    alone, and reads it back.
+    """
+
+    def __init__(self, store: ObstoreStore, runtime: Runtime, settings: RemoteSettings | None = None) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._settings = settings or RemoteSettings()
+
+    async def put(self, path: str, parts: Sequence[Buffer]) -> None:
+        check_path(path)
+        settings = self._settings
+        with _errors("put", path):
+            if sum(map(len, parts)) <= settings.multipart_threshold:
+                await self._store.put_async(path, b"".join(parts), use_multipart=False)
+                return
+            await self._store.put_async(
+                path,
+                _pieces(parts, settings.part_size),
+                use_multipart=True,
+                chunk_size=settings.part_size,
+                max_concurrency=settings.parts_in_flight,
+            )
+
+    async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
+        check_path(path)
+        with _errors("put", path):
+            await self._store.put_async(path, b"".join(parts), mode="create", use_multipart=False)
+
+    async def get(self, path: str) -> Buffer:
+        check_path(path)
+        with _errors("get", path):
+            found = await self._store.get_async(path)
+            return memoryview(await found.bytes_async())
+
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+        check_path(path)
+        wanted = check_ranges(path, ranges)
+        # The stores refuse empty ranges.
+        asked = [(start, length) for start, length in wanted if length]
+        if not asked and wanted:
+            await self.head(path)
+        read = iter(await self._read(path, asked)) if asked else iter(())
+        return [next(read) if length else bytearray() for _, length in wanted]
+
+    async def _read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytearray]:
+        starts = [start for start, _ in ranges]
+        lengths = [length for _, length in ranges]
+        try:
+            with _errors("get", path):
+                found = await self._store.get_ranges_async(
+                    path, starts=starts, lengths=lengths, coalesce=self._settings.coalesce
+                )
+        except ObjectError as error:
+            # Each store words it differently when a range begins past the end; its size tells.
+            if "range" in str(error).lower():
+                check_inside(path, (await self.head(path)).size, ranges)
+            raise
+        if [len(data) for data in found] != lengths:
+            # A range that only ends past the end comes back short.
+            check_inside(path, (await self.head(path)).size, ranges)
+            raise ObjectError(f"cannot get {path}: the store gave fewer bytes than it has")
+        return [bytearray(data) for data in found]
+
+    async def head(self, path: str) -> ObjectInfo:
+        check_path(path)
+        with _errors("head", path):
+            return _info(await self._store.head_async(path))
+
+    async def delete(self, path: str) -> None:
+        check_path(path)
+        try:
+            with _errors("delete", path):
+                await self._store.delete_async(path)
+        except ObjectMissing:
+            return
+
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        folder = check_prefix(prefix)
+        with _errors("list", folder):
+            async for found in self._store.list(folder or None, chunk_size=_LISTED_AT_ONCE):
+                for meta in found:
+                    yield _info(meta)
+
+    async def close(self) -> None:
+        # obstore's own threads let go of Python objects shortly after they answered, and the process
+        # aborts if the interpreter is being torn down just then. There is no call to wait for them.
+        await self._runtime.sleep(_EXIT_GRACE_SECONDS)
+
+
+def _info(meta: ObjectMeta) -> ObjectInfo:
+    return ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+
+
+def _pieces(parts: Sequence[Buffer], size: int) -> Iterator[bytes]:
+    """The concatenation of `parts`, cut every `size` bytes: no more than a few pieces are copied and
+    in memory at a time."""
+    piece: list[Buffer] = []
+    missing = size
+    for part in parts:
+        view = memoryview(part)
+        while len(view) >= missing:
+            yield b"".join((*piece, view[:missing]))
+            view = view[missing:]
+            piece, missing = [], size
+        if view:
+            piece.append(view)
+            missing -= len(view)
+    if piece:
+        yield b"".join(piece)
+
+
+@contextmanager
+def _errors(action: str, path: str) -> Iterator[None]:
+    """Errors by our own names. The cause is cut off on purpose: it repeats the whole request, and a
+    URL may carry a signature."""
+    try:
+        yield
+    except FileNotFoundError:
+        raise ObjectMissing(f"{path}: no such object") from None
+    except (AlreadyExistsError, PreconditionError):
+        raise ObjectExists(f"{path}: there is an object already") from None
+    except (BaseError, OSError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise ObjectError(f"cannot {action} {path}: {_QUERY.sub('?...', lines[0])}") from None
