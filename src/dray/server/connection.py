@@ -1,0 +1,65 @@
+"""What the rooms above see of a connection, and what they give the server to run."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+
+class CloseConnection(Exception):
+    """Raised by a dispatch: answer what came before this request, then close, with one log line."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Connection:
+    """One peer. `principal` and `state` belong to the rooms above; the server never looks at them."""
+
+    __slots__ = ("_when_ending", "ending", "id", "listener", "peer", "principal", "state", "tls")
+
+    def __init__(self, identifier: int, peer: str, listener: str, tls: bool) -> None:
+        self.id = identifier
+        self.peer = peer
+        self.listener = listener
+        self.tls = tls
+        self.principal: Any = None
+        self.state: dict[str, Any] = {}
+        self.ending = False
+        self._when_ending: list[Callable[[], None]] = []
+
+    def when_ending(self, callback: Callable[[], None]) -> None:
+        """Call back, once, when this connection will bring no more requests: the peer hung up, the
+        server is stopping, or it is being closed. What only waits (a long poll) should finish now.
+        Called at once if it is ending already."""
+        if self.ending:
+            callback()
+        else:
+            self._when_ending.append(callback)
+
+    def forget(self, callback: Callable[[], None]) -> None:
+        """Take back a `when_ending`, so that a long-lived connection does not collect them."""
+        if callback in self._when_ending:
+            self._when_ending.remove(callback)
+
+    def end(self) -> None:
+        """For the server: run the callbacks, once."""
+        if not self.ending:
+            self.ending = True
+            callbacks, self._when_ending = self._when_ending, []
+            for callback in callbacks:
+                callback()
+
+    def __repr__(self) -> str:
+        return f"Connection({self.id}, {self.peer}, {self.listener})"
+
+
+Answer: TypeAlias = Sequence[Buffer] | None
+Dispatch: TypeAlias = Callable[[memoryview, Connection], Awaitable[Answer]]
+"""Gets a frame without its length: a writable view of a buffer that is the receiver's for good.
+Gives the buffers of the answer, again without length and never changed afterwards, or None where no
+answer is due. The requests of a connection start in the order they came, run side by side, and
+are answered in that order."""

@@ -1,0 +1,422 @@
+"""One connection: frames in, a task per request, answers out in the order of the requests.
+
+A gate stands before each frame: too many requests unanswered, too many answer bytes unsent, or no
+room in the memory budget, and the connection is not read until that has passed. The gate only ever
+closes *between* frames: a frame once admitted is read to its end and dispatched, so a peer that
+writes all of it before it reads our answers cannot lock itself and us up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+import structlog
+
+from dray.server.connection import Buffer, CloseConnection, Connection, Dispatch
+from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
+from dray.server.patience import Patience, Standing
+
+if TYPE_CHECKING:
+    from dray.runtime import Runtime
+    from dray.server.memory import Claim, MemoryBudget
+    from dray.server.settings import ServerSettings
+    from dray.telemetry import Metrics
+
+_log = structlog.get_logger(__name__)
+
+
+class _Exchange:
+    """A request and, once it is `done`, the buffers of its answer (none where none is due)."""
+
+    __slots__ = ("buffers", "bytes", "done", "last", "task")
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+        self.buffers: tuple[Buffer, ...] = ()
+        self.bytes = 0
+        self.done = False
+        self.last = False
+        """The connection ends here: this request gets no answer, nor does any after it."""
+
+
+class Shared:
+    """What all connections of one server have in common."""
+
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        runtime: Runtime,
+        *,
+        settings: ServerSettings,
+        metrics: Metrics,
+        budget: MemoryBudget,
+        allocate: Callable[[int], Buffer],
+    ) -> None:
+        self.dispatch = dispatch
+        self.runtime = runtime
+        self.settings = settings
+        self.metrics = metrics
+        self.budget = budget
+        self.allocate = allocate
+        self.scratch = bytearray(settings.receive_buffer_bytes)
+        self.members: set[FrameProtocol] = set()
+        self.stopping = False
+        self.when_empty: Callable[[], None] | None = None
+        self._refusing = False
+        self._last_identifier = 0
+
+    def identifier(self) -> int:
+        self._last_identifier += 1
+        return self._last_identifier
+
+    def join(self, member: FrameProtocol) -> bool:
+        """False when this connection is one too many, or too late."""
+        if self.stopping:
+            return False
+        if len(self.members) >= self.settings.max_connections:
+            self.metrics.connections_refused.value += 1
+            if not self._refusing:
+                # One line per episode, not per connection: a flood must not flood the log as well.
+                self._refusing = True
+                _log.warning("too many connections, refusing more", limit=self.settings.max_connections)
+            return False
+        self.members.add(member)
+        return True
+
+    def leave(self, member: FrameProtocol) -> None:
+        self._refusing = False
+        self.members.discard(member)
+        if not self.members and self.when_empty is not None:
+            self.when_empty()
+
+
+class FrameProtocol(asyncio.BufferedProtocol):
+    """A member of `Shared` from its connection being made until it is lost *and* its last request is
+    done: a peer that hangs up does not undo what it asked for."""
+
+    __slots__ = (
+        "_claim",
+        "_closing",
+        "_deaf",
+        "_dispatch",
+        "_flush_due",
+        "_frames",
+        "_granted",
+        "_held",
+        "_listener",
+        "_loop",
+        "_lost",
+        "_patience",
+        "_queue",
+        "_reader",
+        "_ready_bytes",
+        "_received_bytes",
+        "_running",
+        "_settings",
+        "_shared",
+        "_tls",
+        "_transport",
+        "_writable",
+        "connection",
+    )
+
+    connection: Connection
+    _transport: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(self, shared: Shared, listener: str, tls: bool) -> None:
+        self._shared = shared
+        self._settings = shared.settings
+        self._dispatch = shared.dispatch
+        self._listener = listener
+        self._tls = tls
+        self._reader = FrameReader(
+            shared.scratch, shared.settings.largest_frame, self._admit, self._deliver, shared.allocate
+        )
+        self._patience = Patience(shared.runtime.monotonic())
+        self._queue: deque[_Exchange] = deque()
+        self._running = 0
+        self._frames = 0
+        self._received_bytes = 0
+        self._ready_bytes = 0  # of answers that are done and not yet handed to the transport
+        self._claim: Claim | None = None
+        self._granted = False  # the memory for the frame at hand was reserved by a claim
+        self._held = False  # reading is paused, by us
+        self._deaf = False  # no more frames will be taken from this peer
+        self._writable = True  # the transport wants more
+        self._flush_due = False
+        self._closing = False
+        self._lost = False
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        peer = transport.get_extra_info("peername")
+        name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        self.connection = Connection(self._shared.identifier(), name, self._listener, self._tls)
+        if not self._shared.join(self):
+            self._lost = self._deaf = self._closing = True
+            self._transport.abort()
+            return
+        self._transport.set_write_buffer_limits(high=self._settings.max_unsent_bytes)
+        metrics = self._shared.metrics
+        metrics.connections_accepted.value += 1
+        metrics.connections_active.value += 1
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._received_bytes += nbytes
+        self._shared.metrics.received_bytes.value += nbytes
+        if self._deaf:
+            return
+        try:
+            self._reader.received(nbytes)
+        except BadFrame as error:
+            self.refuse("bad frame", str(error))
+
+    def eof_received(self) -> bool:
+        """The peer sends no more. What it asked is still answered, as it may yet be reading (TLS
+        cannot be closed by halves: there, hanging up is the end)."""
+        self._stop_listening()
+        if self._queue and not self._tls:
+            return True
+        self._closing = True
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        if self._lost:
+            return
+        self._lost = self._closing = True
+        self._shared.metrics.connections_active.value -= 1
+        self._stop_listening()
+        del self._reader  # it holds our methods: do not leave a cycle to the garbage collector
+        if not self._running:
+            self._shared.leave(self)
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._flush()
+
+    # The gate, and what comes through it.
+
+    def _admit(self, size: int) -> bool:
+        if self._granted:
+            self._granted = False
+            return True
+        settings = self._settings
+        if self._claim is not None or self._deaf:
+            pass
+        elif (
+            len(self._queue) < settings.max_in_flight
+            and self._writable
+            and self._ready_bytes < settings.max_unsent_bytes
+        ):
+            if self._shared.budget.try_reserve(size):
+                return True
+            self._claim = self._shared.budget.claim(size, self._claim_granted)
+        self._hold()
+        return False
+
+    def _claim_granted(self) -> None:
+        self._claim = None
+        self._granted = True
+        self._proceed()
+
+    def _proceed(self) -> None:
+        """The gate may have opened: go on with what was received, then with receiving."""
+        try:
+            self._reader.proceed()
+        except BadFrame as error:
+            self.refuse("bad frame", str(error))
+            return
+        if not self._reader.stalled:
+            self._held = False
+            self._transport.resume_reading()
+
+    def _hold(self) -> None:
+        if not self._held and not self._deaf:
+            self._held = True
+            self._transport.pause_reading()
+
+    def _deliver(self, frame: memoryview) -> None:
+        exchange = _Exchange()
+        self._queue.append(exchange)
+        self._frames += 1
+        self._running += 1
+        self._shared.metrics.requests_in_flight.value += 1
+        exchange.task = self._loop.create_task(self._serve(frame, exchange))
+
+    async def _serve(self, frame: memoryview, exchange: _Exchange) -> None:
+        size = len(frame)
+        try:
+            answer = await self._dispatch(frame, self.connection)
+            if answer is not None:
+                size_out = sum(map(len, answer))
+                exchange.buffers = (LENGTH.pack(size_out), *answer)
+                exchange.bytes = PREFIX + size_out
+        except CloseConnection as close:
+            exchange.last = True
+            self._note_closing("request", close.reason)
+        except asyncio.CancelledError:
+            exchange.last = True
+            if not self._shared.stopping:
+                self._note_closing("request", "the request was cancelled")
+            raise
+        except Exception:
+            exchange.last = True
+            _log.exception(
+                "request failed, closing the connection",
+                peer=self.connection.peer,
+                connection=self.connection.id,
+            )
+            self._shared.metrics.connections_closed.labels("request failed").value += 1
+        finally:
+            del frame
+            self._finished(exchange, size)
+
+    # The answers, and the end.
+
+    def _finished(self, exchange: _Exchange, size: int) -> None:
+        exchange.done = True
+        exchange.task = None
+        self._running -= 1
+        shared = self._shared
+        shared.metrics.requests_in_flight.value -= 1
+        shared.budget.release(size)
+        if self._lost:
+            if not self._running:
+                shared.leave(self)
+        elif self._closing:
+            exchange.buffers = ()
+        else:
+            self._ready_bytes += exchange.bytes
+            if self._queue[0] is exchange and not self._flush_due:
+                if len(self._queue) == 1:
+                    self._flush()
+                else:
+                    # Requests that were committed together finish in this turn of the loop, one
+                    # task after the other: answer them with one write.
+                    self._flush_due = True
+                    self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        """Hand over the answers whose turn it is, as far as the transport wants them."""
+        self._flush_due = False
+        queue = self._queue
+        outgoing: list[Buffer] = []
+        gathered = 0
+        while queue and queue[0].done and self._writable and not self._closing:
+            exchange = queue.popleft()
+            if exchange.last:
+                self._write(outgoing, gathered)
+                self.close()
+                return
+            outgoing += exchange.buffers
+            gathered += exchange.bytes
+            if gathered >= self._settings.max_unsent_bytes:
+                self._write(outgoing, gathered)
+                outgoing, gathered = [], 0
+        self._write(outgoing, gathered)
+        if self._closing:
+            return
+        if self._deaf:
+            if not queue:
+                self.close()
+        elif self._held and self._claim is None:
+            self._proceed()
+
+    def _write(self, buffers: list[Buffer], size: int) -> None:
+        if buffers:
+            self._ready_bytes -= size
+            self._shared.metrics.sent_bytes.value += size
+            self._transport.writelines(buffers)
+
+    def _stop_listening(self) -> None:
+        """Take no more frames; give back what the unfinished one had reserved."""
+        self.connection.end()
+        if not self._deaf:
+            self._deaf = True
+            budget = self._shared.budget
+            abandoned = self._reader.abandon()
+            if self._claim is not None:
+                claim, self._claim = self._claim, None
+                budget.withdraw(claim)
+            budget.release(abandoned)
+
+    def _note_closing(self, kind: str, reason: str) -> None:
+        _log.warning(
+            "closing a connection", reason=reason, peer=self.connection.peer, connection=self.connection.id
+        )
+        self._shared.metrics.connections_closed.labels(kind).value += 1
+
+    # What the server calls.
+
+    def refuse(self, kind: str, reason: str) -> None:
+        """The peer misbehaved: answer what is in flight, then close, with one log line."""
+        self._note_closing(kind, reason)
+        self._hold()
+        self._stop_listening()
+        end = _Exchange()
+        end.done = end.last = True
+        self._queue.append(end)
+        self._flush()
+
+    def drain(self) -> None:
+        """Answer what is in flight, then close."""
+        self._hold()
+        self._stop_listening()
+        if not self._queue:
+            self.close()
+
+    def close(self) -> None:
+        """Close once the transport has sent what it was given."""
+        if not self._closing:
+            self._hold()
+            self._closing = True
+            self._stop_listening()
+            for exchange in self._queue:
+                exchange.buffers = ()
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close now, and give up the requests in flight."""
+        for exchange in self._queue:
+            if exchange.task is not None:
+                exchange.task.cancel()
+        if not self._lost:
+            self._closing = True
+            self._transport.abort()
+
+    def sweep(self, now: float) -> None:
+        """Give up on a peer that has made us wait too long."""
+        if self._lost:
+            return
+        reading = not self._held and not self._deaf
+        standing = Standing(
+            received_bytes=self._received_bytes,
+            frames=self._frames,
+            unfinished=self._reader.unfinished if reading else -1,
+            unsent=self._transport.get_write_buffer_size(),
+            busy=bool(self._queue) or self._claim is not None,
+            closing=self._closing,
+        )
+        reason = self._patience.exhausted(now, standing, self._settings)
+        if reason is None:
+            return
+        if standing.unsent:
+            self._note_closing(reason, reason)
+            self._closing = True
+            self._stop_listening()
+            self._transport.abort()
+        elif not self._closing:
+            self.refuse(reason, reason)

@@ -1,0 +1,139 @@
+"""The server: listens, keeps its connections within their bounds, and stops without losing answers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from dray.server.connection import Buffer, Dispatch
+from dray.server.memory import MemoryBudget
+from dray.server.protocol import FrameProtocol, Shared
+
+if TYPE_CHECKING:
+    from dray.runtime import Runtime
+    from dray.server.settings import Listener, ServerSettings
+    from dray.telemetry import Metrics
+
+_log = structlog.get_logger(__name__)
+
+
+class AddressInUse(Exception):
+    """Somebody else listens there."""
+
+    def __init__(self, host: str, port: int) -> None:
+        super().__init__(f"the address {host}:{port} is already in use")
+        self.host = host
+        self.port = port
+
+
+class Server:
+    def __init__(
+        self,
+        dispatch: Dispatch,
+        runtime: Runtime,
+        settings: ServerSettings,
+        metrics: Metrics,
+        allocate: Callable[[int], Buffer] = bytearray,
+    ) -> None:
+        self.budget = MemoryBudget(settings.memory_budget_bytes)
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """Where each listener really listens, by its name; filled by `start`."""
+        self._runtime = runtime
+        self._settings = settings
+        self.metrics = metrics
+        self._shared = Shared(
+            dispatch, runtime, settings=settings, metrics=metrics, budget=self.budget, allocate=allocate
+        )
+        self._accepting: list[asyncio.Server] = []
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._sweep_seconds = min(5.0, min(settings.frame_seconds, settings.idle_seconds) / 4)
+        metrics.memory_limit.value = settings.memory_budget_bytes
+        metrics.memory_used.follow(lambda: self.budget.used)
+        metrics.memory_waiting.follow(lambda: self.budget.waiting)
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Of the first listener, with the real port where 0 was asked for."""
+        return self.addresses[self._settings.listeners[0].name]
+
+    @property
+    def connections(self) -> int:
+        return len(self._shared.members)
+
+    async def start(self) -> None:
+        """Listen on all addresses, or on none and raise."""
+        try:
+            for listener in self._settings.listeners:
+                await self._listen(listener)
+        except BaseException:
+            self._stop_accepting()
+            raise
+        self._sweep()
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Accept and read no more; let what is in flight be answered, for so long; then close."""
+        self._stop_accepting()
+        shared = self._shared
+        shared.stopping = True
+        for member in list(shared.members):
+            member.drain()
+        if not await self._emptied(grace_seconds):
+            _log.warning("stopping with requests unanswered", connections=len(shared.members))
+            # A task that is cancelled before its first step never runs its `finally`.
+            await self._runtime.sleep(0)
+            for member in list(shared.members):
+                member.abort()
+            await self._emptied(grace_seconds)
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+            self._sweeping = None
+
+    async def _listen(self, listener: Listener) -> None:
+        tls = listener.tls is not None
+        try:
+            accepting = await asyncio.get_running_loop().create_server(
+                lambda: FrameProtocol(self._shared, listener.name, tls),
+                listener.host,
+                listener.port,
+                ssl=listener.tls,
+                ssl_handshake_timeout=self._settings.handshake_seconds if tls else None,
+                backlog=self._settings.backlog,
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(listener.host, listener.port) from error
+            raise
+        self._accepting.append(accepting)
+        host, port = accepting.sockets[0].getsockname()[:2]
+        self.addresses[listener.name] = (host, port)
+        _log.info("listening", listener=listener.name, host=host, port=port, tls=tls)
+
+    def _stop_accepting(self) -> None:
+        for accepting in self._accepting:
+            accepting.close()
+        self._accepting.clear()
+
+    async def _emptied(self, seconds: float) -> bool:
+        """True once every connection is gone and every request done; False when time ran out."""
+        shared = self._shared
+        if not shared.members:
+            return True
+        empty = asyncio.Event()
+        shared.when_empty = empty.set
+        try:
+            await asyncio.wait_for(empty.wait(), seconds)
+        except TimeoutError:
+            return False
+        finally:
+            shared.when_empty = None
+        return True
+
+    def _sweep(self) -> None:
+        now = self._runtime.monotonic()
+        for member in list(self._shared.members):
+            member.sweep(now)
+        self._sweeping = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep)

@@ -1,0 +1,70 @@
+"""What a server is told: where to listen, and the bounds it keeps."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass, field
+
+MEBIBYTE = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """One address to accept connections on. Port 0 lets the system choose."""
+
+    name: str
+    host: str
+    port: int
+    tls: ssl.SSLContext | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """Every bound has a default that suits a broker; tests and small machines lower them."""
+
+    listeners: tuple[Listener, ...] = field(default=(Listener("PLAINTEXT", "127.0.0.1", 9092),))
+    max_connections: int = 10_000
+    max_frame_bytes: int = 100 * MEBIBYTE
+    memory_budget_bytes: int = 256 * MEBIBYTE
+    """How many bytes of request frames may be held by all connections together."""
+    max_in_flight: int = 100
+    """How many requests of one connection may be unanswered before it is no longer read."""
+    max_unsent_bytes: int = MEBIBYTE
+    """How many answer bytes of one connection may wait before it is no longer read."""
+    receive_buffer_bytes: int = 64 * 1024
+    """Frames that fit are copied out of this one buffer; what is longer is received in place."""
+    frame_seconds: float = 30.0
+    """How long a peer may stay silent in the middle of a frame."""
+    slowest_frame_bytes_per_second: int = 64 * 1024
+    """Beyond `frame_seconds`, a frame may take as long as this rate needs, however it trickles."""
+    idle_seconds: float = 600.0
+    """How long a connection may do nothing at all, or leave its answers unread."""
+    handshake_seconds: float = 10.0
+    backlog: int = 1024
+
+    def __post_init__(self) -> None:
+        if not self.listeners:
+            raise ValueError("a server needs at least one listener")
+        if len({listener.name for listener in self.listeners}) != len(self.listeners):
+            raise ValueError("listener names must differ")
+        for name in (
+            "max_connections",
+            "max_frame_bytes",
+            "memory_budget_bytes",
+            "max_in_flight",
+            "max_unsent_bytes",
+            "slowest_frame_bytes_per_second",
+            "frame_seconds",
+            "idle_seconds",
+            "handshake_seconds",
+            "backlog",
+        ):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above zero, not {getattr(self, name)}")
+        if self.receive_buffer_bytes < 16:
+            raise ValueError(f"receive_buffer_bytes must be at least 16, not {self.receive_buffer_bytes}")
+
+    @property
+    def largest_frame(self) -> int:
+        """A frame above the budget could never be admitted, so it is refused at once."""
+        return min(self.max_frame_bytes, self.memory_budget_bytes)

@@ -1,0 +1,24 @@
+"""What a running Dray tells its operators: numbers (`metrics`) and lines (`logs`).
+
+At the bottom of the house: every room may use it, and it knows none of them.
+"""
+
+from dray.telemetry.instrumented import InstrumentedMetadataStore, InstrumentedObjectStore
+from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
+from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request
+from dray.telemetry.metrics import ApiMetrics, Metrics
+
+__all__ = [
+    "ApiMetrics",
+    "Counter",
+    "Family",
+    "Gauge",
+    "Histogram",
+    "InstrumentedMetadataStore",
+    "InstrumentedObjectStore",
+    "Metrics",
+    "RequestContext",
+    "bind_request",
+    "configure_logging",
+    "current_request",
+]

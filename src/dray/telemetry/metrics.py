@@ -1,0 +1,127 @@
+"""The numbers of a broker, all in one registry of its own (never the global one: tests and the
+simulation run several brokers in a process)."""
+
+from __future__ import annotations
+
+from prometheus_client import (
+    CollectorRegistry,
+    GCCollector,
+    PlatformCollector,
+    ProcessCollector,
+    generate_latest,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST
+
+from dray.telemetry.instruments import Counter, Histogram, Instruments
+
+SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075,
+    0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 10.0, 30.0, 60.0,
+)  # fmt: skip
+"""Fine enough that p50, p99 and p999 can be read off within about a third of their value."""
+
+BYTES = tuple(float(1 << power) for power in range(10, 28))
+"""1 KiB to 128 MiB in doublings."""
+
+
+class ApiMetrics:
+    """One API's instruments, resolved once: what a request touches when it is done."""
+
+    __slots__ = ("failed", "seconds", "succeeded")
+
+    def __init__(self, succeeded: Counter, failed: Counter, seconds: Histogram) -> None:
+        self.succeeded = succeeded
+        self.failed = failed
+        self.seconds = seconds
+
+    def finished(self, seconds: float, *, failed: bool) -> None:
+        (self.failed if failed else self.succeeded).value += 1
+        self.seconds.observe(seconds)
+
+
+class Metrics:
+    """§17.3 of the spec, as far as the parts exist. `instruments` makes more for a room of its own."""
+
+    content_type = CONTENT_TYPE_LATEST
+
+    def __init__(self, *, process: bool = True) -> None:
+        """`process` adds what the operating system and the interpreter say about this process."""
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.instruments = make = Instruments(self.registry)
+        if process:
+            ProcessCollector(registry=self.registry)
+            PlatformCollector(registry=self.registry)
+            GCCollector(registry=self.registry)
+
+        self.connections_active = make.gauge("dray_connections_active", "Open client connections")
+        self.connections_accepted = make.counter("dray_connections_accepted", "Connections accepted")
+        self.connections_refused = make.counter(
+            "dray_connections_refused", "Connections refused because there were too many"
+        )
+        self.connections_closed = make.counters(
+            "dray_connections_closed_by_server", "Connections the server ended, by its reason", "reason"
+        )
+        self.requests_in_flight = make.gauge("dray_requests_in_flight", "Requests read and not yet done with")
+        self.received_bytes = make.counter("dray_received_bytes", "Bytes received from clients")
+        self.sent_bytes = make.counter("dray_sent_bytes", "Bytes of answers handed to the network")
+        self.memory_used = make.gauge("dray_frame_memory_bytes", "Bytes of request frames held in memory now")
+        self.memory_limit = make.gauge("dray_frame_memory_limit_bytes", "Their bound")
+        self.memory_waiting = make.gauge(
+            "dray_frame_memory_waiting_connections", "Connections that are not read until there is room"
+        )
+
+        self.requests = make.counters(
+            "dray_requests", "Requests answered, by API and outcome", "api", "outcome"
+        )
+        self.request_seconds = make.histograms(
+            "dray_request_seconds", "From frame to answer, by API", "api", bounds=SECONDS
+        )
+        self.produce_seconds = make.histogram(
+            "dray_produce_seconds", "Produce latency: from frame to committed", SECONDS
+        )
+        self.fetch_seconds = make.histogram(
+            "dray_fetch_seconds", "Fetch latency, without the time a long poll slept", SECONDS
+        )
+        self.open_long_polls = make.gauge("dray_open_long_polls", "Fetches waiting for records")
+        self.tail_cache_bytes = make.gauge("dray_tail_cache_bytes", "Bytes held by the tail cache")
+
+        self.wal_flush_bytes = make.histogram("dray_wal_flush_bytes", "Size of WAL objects written", BYTES)
+        self.wal_flush_seconds = make.histogram(
+            "dray_wal_flush_seconds", "From closing a WAL object to its upload being durable", SECONDS
+        )
+        self.commit_retries = make.counter(
+            "dray_commit_retries", "Commits that lost their compare-and-set and aimed again"
+        )
+        self.collection_orphans = make.gauge(
+            "dray_collection_orphan_objects", "Objects found that nothing refers to"
+        )
+        self.collection_pending = make.gauge(
+            "dray_collection_pending_deletes", "Objects condemned and not yet deleted"
+        )
+
+        self.metadata_seconds = make.histograms(
+            "dray_metadata_seconds", "Metadata store latency, by operation", "operation", bounds=SECONDS
+        )
+        self.metadata_failures = make.counters(
+            "dray_metadata_failures", "Metadata store failures", "operation", "error"
+        )
+        self.object_seconds = make.histograms(
+            "dray_object_store_seconds", "Object store latency, by operation", "operation", bounds=SECONDS
+        )
+        self.object_failures = make.counters(
+            "dray_object_store_failures", "Object store failures", "operation", "error"
+        )
+        self.object_bytes = make.counters(
+            "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
+        )
+
+    def api(self, name: str) -> ApiMetrics:
+        return ApiMetrics(
+            self.requests.labels(name, "ok"),
+            self.requests.labels(name, "failed"),
+            self.request_seconds.labels(name),
+        )
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self.registry)
