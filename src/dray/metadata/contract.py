@@ -5,8 +5,15 @@ whose expectation fails is *skipped* while the others apply. There is no conditi
 transaction, so no unconditional operation may depend on a conditional one in the same write.
 
 Versions are positive and never repeat for a key, not even across its deletion. Keys are ASCII
-(`dray.metadata.keys` builds them) and sort by their bytes. A client never repeats a write on its
-own: it raises `Ambiguous` and lets the caller find out by reading.
+(`dray.metadata.keys` builds them), printable and not empty, and sort by their bytes. A client never
+repeats a write on its own: it raises `Ambiguous` and lets the caller find out by reading. A caller
+that is cancelled during a write stands where `Ambiguous` would leave it.
+
+The operations of one write apply in their order, so a later one sees what an earlier one did. Puts
+of a session share their write with nothing but puts of the same session: engines that judge each
+operation alone (Oxia) could otherwise not promise that `SessionEnded` means nothing happened. A put
+without a session makes a key of a session permanent. A write or a domain that breaks these rules or
+the engine's limits is a `ValueError`.
 """
 
 from __future__ import annotations
@@ -88,7 +95,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one write may hold on this engine."""
+    """What one write may hold on this engine; `value_bytes` counts all its values together."""
 
     operations: int
     value_bytes: int
@@ -133,8 +140,12 @@ class MetadataStore(Protocol):
 
     def watch(self, domain: int) -> AsyncIterator[Change]:
         """Changes of the domain from now on, as hints: the first item is always `Change(None)`,
-        sent once the watch is in place, and so is the first after any interruption."""
+        sent once the watch is in place, and so is the first after any interruption. A slow consumer
+        hears of a key that changed often only once, and of too many keys as `Change(None)`. The
+        watch ends when the store closes."""
 
-    async def session(self, domain: int, ttl: float) -> Session: ...
+    async def session(self, domain: int, ttl: float) -> Session:
+        """Open a session for keys of this domain; the store keeps it alive."""
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """End this store's sessions, finish what is under way, let go. Later calls are `Unavailable`."""

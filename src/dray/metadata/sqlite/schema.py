@@ -1,0 +1,125 @@
+"""What the file holds, how a connection to it is set up, and which files are refused.
+
+`records` holds every key of every domain, and one row in a domain of its own whose version is the
+last one given out: it is read and written by the statements that read and write records, in the
+same transaction, so a version can never be given twice.
+
+`sessions` needs no note of the machine's last boot. Times are the monotonic clock's, which all
+processes of a machine share and which starts again at boot; a session lives while
+`now < expires <= now + ttl`. What an earlier boot left behind is out of that window, or in it by
+chance and then out of it within `ttl`; either way it is swept when the file is next opened.
+
+`changes` tells the other processes which keys changed: one row per transaction and domain, the
+oldest trimmed. It may forget: watchers notice a gap and re-read.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Final
+
+from dray.metadata.contract import MetadataError
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x44726179  # "Dray"
+MINIMUM_SQLITE: Final = (3, 38, 0)  # STRICT tables and ->>
+
+STORE_DOMAIN: Final = -1
+VERSION_KEY: Final = "last version"
+
+_BUSY_TIMEOUT: Final = 5.0
+"""Writers queue on our own lock; this is for what SQLite locks by itself (recovery, a checkpoint
+when the last connection closes) and for strangers such as its command line."""
+
+_CREATE: Final = (
+    """
+    CREATE TABLE records (
+        domain INTEGER NOT NULL,
+        key TEXT NOT NULL,
+        value BLOB NOT NULL,
+        version INTEGER NOT NULL,
+        session INTEGER,
+        PRIMARY KEY (domain, key)
+    ) STRICT, WITHOUT ROWID
+    """,
+    "CREATE INDEX records_of_session ON records (session) WHERE session IS NOT NULL",
+    """
+    CREATE TABLE sessions (
+        id INTEGER PRIMARY KEY,
+        domain INTEGER NOT NULL,
+        ttl REAL NOT NULL,
+        expires REAL NOT NULL
+    ) STRICT
+    """,
+    """
+    CREATE TABLE changes (
+        sequence INTEGER PRIMARY KEY,
+        writer INTEGER NOT NULL,
+        domain INTEGER NOT NULL,
+        keys TEXT
+    ) STRICT
+    """,
+    f"INSERT INTO records VALUES ({STORE_DOMAIN}, '{VERSION_KEY}', x'', 0, NULL)",
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {SCHEMA_VERSION}",
+)
+
+
+class UnusableFile(MetadataError):
+    """The file is not one this version can work with: trying again will not help."""
+
+
+def connect_writer(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
+    """A connection that may write, creating the file if need be. The writers' lock is held."""
+    if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
+        needed = ".".join(map(str, MINIMUM_SQLITE))
+        raise UnusableFile(f"SQLite {needed} or newer is needed, this Python has {sqlite3.sqlite_version}")
+    connection = _connect(path)
+    try:
+        _check_or_create(connection, path)
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA secure_delete = OFF")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def connect_reader(path: Path) -> sqlite3.Connection:
+    """A connection for reads of a file that `connect_writer` has seen."""
+    connection = _connect(path)
+    connection.execute("PRAGMA query_only = ON")
+    return connection
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+    connection.execute("PRAGMA cache_size = -8192")
+    return connection
+
+
+def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
+    try:
+        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+            raise UnusableFile(f"{path} is not a SQLite file") from error
+        raise
+    if application == APPLICATION_ID and found > SCHEMA_VERSION:
+        raise UnusableFile(
+            f"{path} was written by a newer Dray: its schema is {found}, this one knows {SCHEMA_VERSION}"
+        )
+    if application == APPLICATION_ID and found == SCHEMA_VERSION:
+        return
+    if application != 0 or tables != 0:
+        raise UnusableFile(f"{path} is a SQLite file, but not one of Dray's")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("BEGIN IMMEDIATE")
+    for statement in _CREATE:
+        connection.execute(statement)
+    connection.execute("COMMIT")

@@ -1,0 +1,219 @@
+"""`SqliteStore`: the contract on one SQLite file, for all processes of one machine.
+
+A thread writes (`writer`: group commit under a lock between processes, `lock`), one answers point
+reads and one scans (`reader`), and one listens for other processes while somebody watches
+(`changes`). The event loop only ever queues and delivers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dray.metadata.checks import KEY_END, check_domain, check_write
+from dray.metadata.contract import (
+    Change,
+    Limits,
+    MetadataError,
+    Operation,
+    Outcome,
+    Record,
+    SessionEnded,
+    Unavailable,
+)
+from dray.metadata.sessions import KeptSession, session_identity
+from dray.metadata.sqlite.changes import ForeignChanges
+from dray.metadata.sqlite.lock import WriterLock
+from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, Reader, ReadJob, records_of
+from dray.metadata.sqlite.sessions import (
+    ANY_EXPIRED,
+    open_session,
+    reap_sessions,
+    remove_session,
+    renew_session,
+)
+from dray.metadata.sqlite.writer import AnyWrite, Changed, GroupWriter, WriteJob
+from dray.metadata.watching import WatchHub
+from dray.runtime import Runtime
+from dray.runtime.workers import Worker
+
+LIMITS: Final = Limits(operations=10_000, value_bytes=16 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class SqliteSettings:
+    watch_interval: float = 0.02
+    """Seconds between looks for what other processes wrote."""
+
+    upkeep_interval: float = 0.5
+    """Seconds between looks for sessions that ran out and writes that waited too long."""
+
+    lock_timeout: float = 10.0
+    """Seconds a write waits for its turn before it is `Unavailable` (a writer hangs)."""
+
+    checkpoint_pages: int = 4000
+    """Pages in SQLite's log before they are copied into the file."""
+
+
+class SqliteStore:
+    def __init__(self, path: str | Path, runtime: Runtime, settings: SqliteSettings | None = None) -> None:
+        self._path = Path(path)
+        self._runtime = runtime
+        self._settings = settings or SqliteSettings()
+        self._identity = runtime.random.getrandbits(62)
+        self._hub = WatchHub()
+        self._foreign = ForeignChanges(self._path, self._identity, self._settings.watch_interval, self._hub)
+        self._sessions: list[KeptSession] = []
+        self._open = False
+
+    async def open(self) -> None:
+        """Create or check the file. `UnusableFile` when it is not ours or too new."""
+        clock = self._runtime.monotonic
+        lock = WriterLock(self._path)
+        group_writer = GroupWriter(
+            self._path,
+            identity=self._identity,
+            clock=clock,
+            checkpoint_pages=self._settings.checkpoint_pages,
+            published=self._publish,
+        )
+
+        def finish_writing() -> None:
+            group_writer.close()
+            lock.close()
+
+        self._writer: Worker[AnyWrite] = Worker(
+            "metadata-writer", clock, group_writer.run, guard=lock.held, finish=finish_writing
+        )
+        self._readers: list[Worker[ReadJob]] = []
+        for name in ("metadata-reader", "metadata-scanner"):
+            reader = Reader(self._path, clock)
+            self._readers.append(Worker(name, clock, reader.run, finish=reader.close))
+        self._point_reader, self._scanner = self._readers
+        self._open = True
+        self._upkeep_task = self._runtime.spawn(self._upkeep(), "metadata upkeep")
+        try:
+            await self._submit(reap_sessions())
+        except MetadataError:
+            await self.abandon()
+            raise
+
+    async def close(self) -> None:
+        """End this store's sessions, finish what is queued, let go of the file."""
+        if not self._open:
+            return
+        for session in self._sessions:
+            await session.close()
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Close, but leave the sessions to run out by themselves, as those of a dead process do."""
+        for session in self._sessions:
+            session.abandon()
+        if not self._open:
+            return
+        self._open = False
+        self._hub.close()
+        self._upkeep_task.cancel()
+        for reader in self._readers:
+            await reader.close()
+        await self._writer.close()
+
+    @property
+    def limits(self) -> Limits:
+        return LIMITS
+
+    async def get(self, domain: int, key: str) -> Record | None:
+        return await self._one(GET, domain, key)
+
+    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+        return await self._one(GREATEST, domain, prefix, min(key, prefix + KEY_END))
+
+    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+        return await self._one(LEAST, domain, max(key, prefix), prefix + KEY_END)
+
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        job = ReadJob(SCAN, domain, start, end, -1 if limit is None else limit)
+        return records_of(await self._read(self._scanner, domain, job))
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        """A caller that is cancelled does not know what became of its write."""
+        session = check_write(domain, operations, LIMITS)
+        identity = None if session is None else session_identity(domain, session)
+        if session is not None and session.ended:
+            raise SessionEnded(f"session {identity} is over")
+        outcomes: list[Outcome] = await self._submit(WriteJob(domain, operations, identity))
+        return outcomes
+
+    async def barrier(self, domain: int) -> None:
+        """Nothing to wait for: every read sees all that was committed before it."""
+        check_domain(domain)
+        self._check_open()
+
+    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+        check_domain(domain)
+        self._check_open()
+        await self._foreign.enter()
+        try:
+            async for change in self._hub.watch(domain):
+                yield change
+        finally:
+            self._foreign.leave()
+
+    async def session(self, domain: int, ttl: float) -> KeptSession:
+        check_domain(domain)
+        identity = self._runtime.random.getrandbits(62)
+        sent = self._runtime.monotonic()
+        await self._submit(open_session(identity, domain, ttl))
+
+        async def renew() -> bool:
+            return bool(await self._submit(renew_session(identity)))
+
+        async def remove() -> None:
+            await self._submit(remove_session(identity))
+
+        session = KeptSession(
+            self._runtime, domain=domain, identity=identity, ttl=ttl, sent=sent, renew=renew, remove=remove
+        )
+        self._sessions = [*(kept for kept in self._sessions if not kept.ended), session]
+        return session
+
+    async def _one(self, statement: str, domain: int, *arguments: str) -> Record | None:
+        rows = await self._read(self._point_reader, domain, ReadJob(statement, domain, *arguments))
+        return Record(*rows[0]) if rows else None
+
+    async def _read(self, reader: Worker[ReadJob], domain: int, job: ReadJob) -> list[Any]:
+        check_domain(domain)
+        self._check_open()
+        rows: list[Any] = await reader.submit(job)
+        return rows
+
+    async def _submit(self, job: AnyWrite) -> Any:
+        self._check_open()
+        return await self._writer.submit(job)
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise Unavailable(f"{self._path} is not open")
+
+    def _publish(self, changed: Changed) -> None:
+        for domain, keys in changed.items():
+            self._hub.publish(domain, keys)
+
+    async def _upkeep(self) -> None:
+        """Any process removes what any process left behind, so that watchers hear of it."""
+        while True:
+            await self._runtime.sleep(self._settings.upkeep_interval)
+            before = self._runtime.monotonic() - self._settings.lock_timeout
+            self._writer.withdraw(before, self._waited_too_long)
+            try:
+                [(any_expired,)] = await self._point_reader.submit(ReadJob(ANY_EXPIRED))
+                if any_expired:
+                    await self._submit(reap_sessions())
+            except MetadataError:
+                continue  # whoever reads or writes next hears of it
+
+    def _waited_too_long(self) -> Unavailable:
+        return Unavailable(f"{self._path}: no turn to write within {self._settings.lock_timeout} s")

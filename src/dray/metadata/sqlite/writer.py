@@ -1,0 +1,211 @@
+"""The writing half: group commit.
+
+All writes that queued up while a transaction ran go into the next one together: one sync of the disk
+for all of them. Each statement handles the whole group at once (its rows travel as one JSON text and
+one blob), because every call into SQLite lets go of the interpreter lock and must win it back from a
+busy event loop: with one statement per row, a group of forty rows took 10 ms where it now takes 2.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
+from dray.metadata.sqlite.group import Group, Place, conditional_places
+from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer
+from dray.runtime.workers import Afterwards, Job
+
+Changed: TypeAlias = dict[int, dict[str, None] | None]
+"""Per domain the keys that changed; None when there is no telling which."""
+
+CHANGES_KEPT: Final = 1024
+CHANGES_TRIMMED_EVERY: Final = 256
+CHANGE_KEYS_LENGTH: Final = 64 << 10
+
+ALIVE: Final = "expires > ?1 AND expires <= ?1 + ttl"
+
+_READ = f"""
+    SELECT
+        (SELECT version FROM records WHERE domain = {STORE_DOMAIN} AND key = '{VERSION_KEY}'),
+        (SELECT json_group_object(asked.key, records.version)
+            FROM json_each(?2) AS asked
+            CROSS JOIN records ON records.domain = asked.value ->> 0 AND records.key = asked.value ->> 1
+            WHERE session IS NULL OR session IN (SELECT id FROM sessions WHERE {ALIVE})),
+        (SELECT json_group_array(id) FROM sessions
+            WHERE id IN (SELECT value FROM json_each(?3)) AND {ALIVE})
+"""
+_PUT = """
+    INSERT INTO records (domain, key, value, version, session)
+    SELECT value ->> 0, value ->> 1, substr(?2, value ->> 2, value ->> 3), value ->> 4, value ->> 5
+    FROM json_each(?1) WHERE TRUE
+    ON CONFLICT (domain, key) DO UPDATE
+    SET value = excluded.value, version = excluded.version, session = excluded.session
+"""
+_DELETE = """
+    DELETE FROM records WHERE (domain, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))
+"""
+_DELETE_RANGE = "DELETE FROM records WHERE domain = ?1 AND key >= ?2 AND key < ?3"
+_TELL = """
+    INSERT INTO changes (writer, domain, keys)
+    SELECT ?1, value ->> 0, value ->> 1 FROM json_each(?2)
+"""
+_FORGET = "DELETE FROM changes WHERE sequence <= ?1"
+
+
+class WriteJob(Job[list[Outcome]]):
+    __slots__ = ("domain", "operations", "session")
+
+    def __init__(self, domain: int, operations: Sequence[Operation], session: int | None) -> None:
+        super().__init__()
+        self.domain = domain
+        self.operations = operations
+        self.session = session
+
+
+class SessionJob(Job[bool]):
+    """Something done to sessions in a group's transaction, before its writes."""
+
+    __slots__ = ("act",)
+
+    def __init__(self, act: Callable[[sqlite3.Connection, float, Changed], bool]) -> None:
+        super().__init__()
+        self.act = act
+
+
+AnyWrite: TypeAlias = WriteJob | SessionJob
+
+
+class GroupWriter:
+    """Runs in the writer's thread, with the writers' lock held around each group."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        identity: int,
+        clock: Callable[[], float],
+        checkpoint_pages: int,
+        published: Callable[[Changed], None],
+    ) -> None:
+        self._path = path
+        self._identity = identity
+        self._clock = clock
+        self._checkpoint_pages = checkpoint_pages
+        self._published = published
+        self._connection: sqlite3.Connection | None = None
+
+    def run(self, jobs: Sequence[AnyWrite]) -> Afterwards:
+        """One transaction for all of them. Until COMMIT is tried nothing can have happened; when it
+        fails, its frames may already be in the log, and a later recovery may find them."""
+        changed: Changed = {}
+        committing = False
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE")
+            self._apply(connection, jobs, changed)
+            committing = True
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            unclear = committing and error.sqlite_errorcode != sqlite3.SQLITE_BUSY
+            self._fail(jobs, Ambiguous if unclear else Unavailable, f"{self._path}: {error}")
+            self.close()
+            return None
+        except MetadataError as error:
+            self._fail(jobs, type(error), str(error))
+            self.close()
+            return None
+        except BaseException:
+            self.close()
+            raise
+        return (lambda: self._published(changed)) if changed else None
+
+    def close(self) -> None:
+        """Let go of the connection, and with it of any transaction left open."""
+        if self._connection is not None:
+            with suppress(sqlite3.Error):
+                self._connection.close()
+            self._connection = None
+
+    def _connected(self) -> sqlite3.Connection:
+        if self._connection is None:
+            self._connection = connect_writer(self._path, self._checkpoint_pages)
+        return self._connection
+
+    def _fail(self, jobs: Sequence[AnyWrite], kind: type[MetadataError], text: str) -> None:
+        for job in jobs:
+            job.error = kind(text)
+
+    def _apply(self, connection: sqlite3.Connection, jobs: Sequence[AnyWrite], changed: Changed) -> None:
+        now = self._clock()
+        writes: list[WriteJob] = []
+        for job in jobs:
+            if isinstance(job, SessionJob):
+                job.result = job.act(connection, now, changed)
+            else:
+                writes.append(job)
+        if writes:
+            self._apply_writes(connection, now, writes, changed)
+        if changed:
+            self._tell_others(connection, changed)
+
+    def _apply_writes(
+        self, connection: sqlite3.Connection, now: float, writes: list[WriteJob], changed: Changed
+    ) -> None:
+        group, alive = self._read(connection, now, writes)
+        group.changed = changed
+        for job in writes:
+            if job.session is not None and job.session not in alive:
+                job.error = SessionEnded(f"session {job.session} is over")
+            else:
+                job.result = group.play(job.domain, job.operations, job.session)
+        for span in group.ranges:
+            connection.execute(_DELETE_RANGE, span)
+        if group.deletes:
+            connection.execute(_DELETE, (json.dumps(list(group.deletes)),))
+        if group.puts:
+            group.puts[STORE_DOMAIN, VERSION_KEY] = (b"", group.last_version, None)
+            connection.execute(_PUT, _put_rows(group.puts))
+
+    def _read(
+        self, connection: sqlite3.Connection, now: float, writes: list[WriteJob]
+    ) -> tuple[Group, set[int]]:
+        places: dict[Place, None] = {}
+        sessions: set[int] = set()
+        for job in writes:
+            places.update(dict.fromkeys(conditional_places(job.domain, job.operations)))
+            if job.session is not None:
+                sessions.add(job.session)
+        asked = list(places)
+        arguments = (now, json.dumps(asked), json.dumps(list(sessions)))
+        last_version, found, alive = connection.execute(_READ, arguments).fetchone()
+        versions = dict.fromkeys(asked, 0)
+        for position, version in json.loads(found).items():
+            versions[asked[int(position)]] = version
+        return Group(versions, last_version), set(json.loads(alive))
+
+    def _tell_others(self, connection: sqlite3.Connection, changed: Changed) -> None:
+        rows = [(domain, _joined(keys)) for domain, keys in changed.items()]
+        last = connection.execute(_TELL, (self._identity, json.dumps(rows))).lastrowid or 0
+        if last // CHANGES_TRIMMED_EVERY != (last - len(rows)) // CHANGES_TRIMMED_EVERY:
+            connection.execute(_FORGET, (last - CHANGES_KEPT,))
+
+
+def _put_rows(puts: dict[Place, tuple[bytes, int, int | None]]) -> tuple[str, bytes]:
+    rows: list[tuple[Any, ...]] = []
+    position = 1
+    for (domain, key), (value, version, session) in puts.items():
+        rows.append((domain, key, position, len(value), version, session))
+        position += len(value)
+    return json.dumps(rows), b"".join([value for value, _, _ in puts.values()])
+
+
+def _joined(keys: Iterable[str] | None) -> str | None:
+    if keys is None:
+        return None
+    text = "\n".join(keys)
+    return text if len(text) <= CHANGE_KEYS_LENGTH else None

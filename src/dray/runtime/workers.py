@@ -1,0 +1,195 @@
+"""Threads that live as long as what they serve: one that works through a queue, one that polls.
+
+`Runtime.in_thread` suits work that stands alone. A `Worker` suits work that gains from company: it
+takes everything that queued up while it was busy as one batch (a group commit), at the price of one
+hop to the thread and one back for the whole batch. It never waits behind other work of the pool.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import structlog
+
+Result = TypeVar("Result")
+AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+
+Afterwards: TypeAlias = Callable[[], None] | None
+
+_log = structlog.get_logger(__name__)
+
+
+class Job(Generic[Result]):
+    """One piece of a worker's batch: processing leaves either a `result` or an `error` in it."""
+
+    __slots__ = ("error", "future", "result", "submitted")
+
+    future: asyncio.Future[Result]
+    submitted: float
+
+    def __init__(self) -> None:
+        self.result: Result | None = None
+        self.error: Exception | None = None
+
+
+class Worker(Generic[AnyJob]):
+    """One dedicated thread that works through batches of jobs.
+
+    `process` gets the batch and may return something to be called on the event loop just before the
+    callers get their answers. `guard` makes the context to hold around each batch: jobs that arrive
+    while it is being entered join the batch. `finish` runs in the thread at the end.
+
+    A job is taken from the queue by the thread or by `withdraw`, each an atomic `popleft`: what was
+    withdrawn was never begun.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        clock: Callable[[], float],
+        process: Callable[[list[AnyJob]], Afterwards],
+        *,
+        guard: Callable[[], AbstractContextManager[None]] = nullcontext,
+        finish: Callable[[], None] | None = None,
+        batch_limit: int = 512,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._process = process
+        self._guard = guard
+        self._finish = finish
+        self._batch_limit = batch_limit
+        self._queue: deque[AnyJob] = deque()
+        # A bare lock as a one-place signal: only the loop's thread releases, only the worker acquires.
+        self._signal = threading.Lock()
+        self._signal.acquire()
+        self._closing = False
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+        threading.Thread(target=self._run, name=f"dray-{name}", daemon=True).start()
+
+    def submit(self, job: AnyJob) -> asyncio.Future[Any]:
+        """Queue a job; call it on the event loop's thread only."""
+        if self._closing:
+            raise RuntimeError("the worker is closed")
+        job.future = self._loop.create_future()
+        job.submitted = self._clock()
+        self._queue.append(job)
+        self._wake()
+        return job.future
+
+    def withdraw(self, before: float, error: Callable[[], Exception]) -> int:
+        """Fail the jobs queued before that time which nobody has begun. (When the thread comes in
+        between, a younger one may go as well: it was not begun either.)"""
+        withdrawn = 0
+        while (oldest := next(iter(self._queue), None)) is not None and oldest.submitted < before:
+            try:
+                job = self._queue.popleft()
+            except IndexError:  # the thread was quicker
+                break
+            withdrawn += 1
+            if not job.future.done():
+                job.future.set_exception(error())
+        return withdrawn
+
+    async def close(self) -> None:
+        """Finish what is queued, then end the thread."""
+        self._closing = True
+        self._wake()
+        await asyncio.shield(self._closed)
+
+    def _wake(self) -> None:
+        if self._signal.locked():
+            self._signal.release()
+
+    def _run(self) -> None:
+        while True:
+            self._signal.acquire()
+            while self._queue:
+                self._run_batch()
+            if self._closing:
+                break
+        try:
+            if self._finish is not None:
+                self._finish()
+        finally:
+            self._on_loop(self._end)
+
+    def _run_batch(self) -> None:
+        batch: list[AnyJob] = []
+        afterwards: Afterwards = None
+        processed = False
+        try:
+            with self._guard():
+                self._claim(batch)
+                if batch:
+                    afterwards = self._process(batch)
+                processed = True
+        except Exception as error:  # handed to every caller: none is left waiting
+            if not batch:  # the guard could not be entered: nothing began
+                self._claim(batch)
+            if processed:  # what was done stays done, whatever the guard says on the way out
+                _log.error("could not leave the guard of a batch", exc_info=error)
+            else:
+                for job in batch:
+                    job.error = error
+        if batch:
+            self._on_loop(self._deliver, batch, afterwards)
+
+    def _claim(self, batch: list[AnyJob]) -> None:
+        while len(batch) < self._batch_limit:
+            try:
+                batch.append(self._queue.popleft())
+            except IndexError:  # empty, or withdrawn meanwhile
+                return
+
+    def _deliver(self, batch: list[AnyJob], afterwards: Afterwards) -> None:
+        if afterwards is not None:
+            afterwards()
+        for job in batch:
+            if job.future.done():  # the caller was cancelled
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
+
+    def _end(self) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+
+    def _on_loop(self, function: Callable[..., None], *arguments: Any) -> None:
+        try:
+            self._loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise  # with the loop gone, nobody waits for an answer
+
+
+class Poller:
+    """One thread that calls `poll` at once and then every `interval` seconds, until stopped."""
+
+    def __init__(
+        self, name: str, interval: float, poll: Callable[[], None], finish: Callable[[], None]
+    ) -> None:
+        self._interval = interval
+        self._poll = poll
+        self._finish = finish
+        self._stop = threading.Event()
+        threading.Thread(target=self._run, name=f"dray-{name}", daemon=True).start()
+
+    def stop(self) -> None:
+        self._stop.set()
+
+    def _run(self) -> None:
+        try:
+            while True:
+                self._poll()
+                if self._stop.wait(self._interval):
+                    break
+        finally:
+            self._finish()
