@@ -30,7 +30,6 @@ from dray.config.kinds import (
 
 INT32_MAX = 2**31 - 1
 
-_NAME = Text(r"[A-Za-z0-9._-]{1,100}", "a name of 1 to 100 letters, digits, '.', '_' or '-'")
 _PATH = Text(r"(?s:.+)", "a path")
 _ZONE = Text(r"[A-Za-z0-9._-]{1,100}", "a zone id of 1 to 100 letters, digits, '.', '_' or '-'")
 _OBJECTS_URL = Text(
@@ -44,12 +43,8 @@ class Section(BaseModel):
 
 
 class ClusterSettings(Section):
-    """What the whole cluster shares. Both are stored when the cluster is created, and fixed then."""
+    """What the whole cluster shares: stored when it is created, and fixed then."""
 
-    id: Annotated[str | None, Either("auto", _NAME)] = Field(
-        default=None,
-        description="The cluster id that clients see. `auto` makes one up when the cluster is created.",
-    )
     domains: Annotated[int, Whole(1, 1024)] = Field(
         default=4,
         description="Metadata domains: streams are spread over them, and each costs a broker its own "
@@ -74,7 +69,7 @@ class BrokerSettings(Section):
         "Needed when `listen` is a wildcard such as 0.0.0.0.",
     )
     http: Annotated[Address | None, Either("off", HostPort(free_port=True))] = Field(
-        default=Address("127.0.0.1", 9464),
+        default=Address("127.0.0.1", 9644),
         description="Where `/healthz`, `/readyz` and `/metrics` are served.",
     )
     rack: Annotated[str | None, Either("none", _ZONE)] = Field(
@@ -199,7 +194,7 @@ class LimitSettings(Section):
         description="Connections at once; one more is closed as it arrives.",
     )
     requests_in_flight: Annotated[int, Whole(1, 10_000)] = Field(
-        default=64,
+        default=100,
         description="Requests of one connection worked on at once; further ones wait in its socket.",
     )
     idle_timeout: Annotated[float, Duration(1.0, 365 * DAY)] = Field(

@@ -37,7 +37,6 @@ def test_secrets_are_masked() -> None:
 def test_origins_stand_behind_their_values() -> None:
     lines = show(load(None, {"DRAY_BROKER__ID": "7"}), with_origins=True).splitlines()
     assert [line.split() for line in lines if line.startswith("  id:")] == [
-        ["id:", "auto", "#", "default"],
         ["id:", "7", "#", "DRAY_BROKER__ID"],
     ]
 
