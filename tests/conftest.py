@@ -1,0 +1,21 @@
+"""What every test shares: the logs of the servers that were up, shown where a test fails."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+from tests.services.process import ServerProcess
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[Any]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if report.failed:
+        for server in ServerProcess.running:
+            report.sections.append((f"log of {server.name}, pid {server.pid}", server.log_tail()))
+    return report

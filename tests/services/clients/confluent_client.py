@@ -1,0 +1,99 @@
+"""confluent-kafka: librdkafka, the client of most languages."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from confluent_kafka import (
+    TIMESTAMP_NOT_AVAILABLE,
+    Consumer,
+    KafkaError,
+    KafkaException,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka import Message as Received
+
+from tests.services.clients.contract import SECONDS, Client, Message
+
+
+class Confluent(Client):
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        idempotent: bool = False,
+    ) -> list[int]:
+        offsets = [-1] * len(messages)
+        errors: list[KafkaError] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "compression.type": codec,
+                "enable.idempotence": idempotent,
+                "message.timeout.ms": int(SECONDS * 1000),
+                "message.max.bytes": 20_000_000,
+            }
+        )
+        for position, message in enumerate(messages):
+
+            def delivered(error: KafkaError | None, report: Received, position: int = position) -> None:
+                if error is not None:
+                    errors.append(error)
+                else:
+                    offsets[position] = report.offset()
+
+            extra = {} if message.timestamp < 0 else {"timestamp": message.timestamp}
+            producer.produce(
+                topic,
+                message.value,
+                message.key,
+                partition,
+                on_delivery=delivered,
+                headers=list(message.headers),
+                **extra,
+            )
+        if producer.flush(SECONDS):
+            raise TimeoutError("confluent-kafka: not every message was answered")
+        if errors:
+            raise KafkaException(errors[0])
+        return offsets
+
+    def fetch(self, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Message]:
+        consumer = Consumer(
+            {
+                "bootstrap.servers": self.bootstrap,
+                "group.id": "unused",
+                "enable.auto.commit": False,
+                "check.crcs": True,
+            }
+        )
+        try:
+            consumer.assign([TopicPartition(topic, partition, start)])
+            messages: list[Message] = []
+            deadline = time.monotonic() + SECONDS
+            while len(messages) < count:
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"confluent-kafka: {len(messages)} of {count} messages came")
+                for received in consumer.consume(count - len(messages), timeout=0.5):
+                    if received.error():
+                        raise KafkaException(received.error())
+                    messages.append(message_from(received))
+            return messages
+        finally:
+            consumer.close()
+
+
+def message_from(received: Received) -> Message:
+    kind, timestamp = received.timestamp()
+    return Message(
+        key=received.key(),
+        value=received.value(),
+        headers=tuple(received.headers() or ()),
+        timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
+        offset=received.offset(),
+    )
