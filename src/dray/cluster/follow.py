@@ -1,0 +1,76 @@
+"""Keeping a cache near the truth: a watch for speed, and a periodic re-read because a watch is a hint.
+
+A watch may fall silent without saying so. Whoever follows a prefix is therefore told to re-read all of
+it when the watch starts, after every interruption of it, and every few seconds whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import structlog
+
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+class Follower:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        domain: int,
+        prefix: str,
+        *,
+        read_all: Callable[[], Awaitable[None]],
+        read_key: Callable[[str], Awaitable[None]],
+        interval: float,
+        pause: float = 1.0,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._domain = domain
+        self._prefix = prefix
+        self._read_all = read_all
+        self._read_key = read_key
+        self._interval = interval
+        self._pause = pause
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            self._runtime.spawn(self._watch(), f"watch {self._prefix}"),
+            self._runtime.spawn(self._reread(), f"re-read {self._prefix}"),
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError):
+                await task
+        self._tasks = []
+
+    async def _watch(self) -> None:
+        while True:
+            try:
+                async for change in self._store.watch(self._domain):
+                    if change.key is None:
+                        await self._read_all()
+                    elif change.key.startswith(self._prefix):
+                        await self._read_key(change.key)
+            except MetadataError as error:
+                _log.warning("a watch was interrupted", prefix=self._prefix, error=str(error))
+            await self._runtime.sleep(self._pause)
+
+    async def _reread(self) -> None:
+        while True:
+            await self._runtime.sleep(self._interval)
+            try:
+                await self._read_all()
+            except MetadataError as error:
+                _log.warning("a periodic re-read failed", prefix=self._prefix, error=str(error))

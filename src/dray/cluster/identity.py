@@ -1,0 +1,93 @@
+"""The cluster's own record: made once by whoever comes first, and read by everyone after.
+
+The number of domains decides which keys share a shard, so it can never change: a broker configured
+with another number is told so and follows the record.
+"""
+
+from __future__ import annotations
+
+from base64 import urlsafe_b64encode
+from dataclasses import dataclass
+from typing import Final
+from uuid import UUID
+
+import structlog
+
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Unavailable
+from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+CLUSTER_FORMAT: Final = 1
+
+_ATTEMPTS: Final = 8
+_PAUSE: Final = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterInfo:
+    cluster_id: str
+    domains: int
+    created_ms: int
+
+
+def uuid_text(value: UUID) -> str:
+    """A UUID as Kafka prints one: 22 characters of URL-safe base64."""
+    return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
+
+
+def encode_cluster(cluster: ClusterInfo) -> bytes:
+    return seal_json(
+        CLUSTER_FORMAT,
+        {"id": cluster.cluster_id, "domains": cluster.domains, "created_ms": cluster.created_ms},
+    )
+
+
+def decode_cluster(value: bytes) -> ClusterInfo:
+    _, fields = unseal_json("the cluster record", value, CLUSTER_FORMAT)
+    try:
+        return ClusterInfo(str(fields["id"]), int(fields["domains"]), int(fields["created_ms"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueCorrupt("the cluster record", repr(error)) from error
+
+
+async def open_cluster(store: MetadataStore, runtime: Runtime, domains: int) -> ClusterInfo:
+    """The cluster's record, made now if this is its first broker. Raises the store's errors."""
+    if domains < 1:
+        raise ValueError(f"a cluster has at least one domain, not {domains}")
+    fresh = ClusterInfo(uuid_text(_presentable_uuid(runtime)), domains, runtime.wall_ms())
+    put = Put(keys.CLUSTER, encode_cluster(fresh), ABSENT)
+    attempt = 0
+    while True:
+        try:
+            record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+            if record is not None:
+                return _agreed(decode_cluster(record.value), domains)
+            # Whatever the reply: the next turn reads what then stands there.
+            await store.write(keys.CLUSTER_DOMAIN, [put])
+            await store.barrier(keys.CLUSTER_DOMAIN)
+        except (Unavailable, Ambiguous):
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
+            await runtime.sleep(_PAUSE * attempt)
+
+
+def _presentable_uuid(runtime: Runtime) -> UUID:
+    """As Kafka, none that starts with a dash: command lines would take it for an option."""
+    while True:
+        value = runtime.uuid()
+        if not uuid_text(value).startswith("-"):
+            return value
+
+
+def _agreed(cluster: ClusterInfo, domains: int) -> ClusterInfo:
+    if cluster.domains != domains:
+        _log.warning(
+            "the number of domains is fixed when a cluster is created; the configured one is not used",
+            configured=domains,
+            stored=cluster.domains,
+        )
+    return cluster

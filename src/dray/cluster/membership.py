@@ -1,0 +1,205 @@
+"""Which brokers are there: each registers a key that lives as long as its session.
+
+A broker id is taken by putting its key if absent. When the key of a crashed namesake still stands, its
+session has yet to run out: we wait that long, unless the caller can tell that its process is dead, and
+only then say that the id is taken. A broker whose own session ends goes on serving (nothing it does
+rests on being listed) and registers again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from dray.cluster.broker import Broker, decode_broker, encode_broker
+from dray.cluster.follow import Follower
+from dray.metadata import keys
+from dray.metadata.contract import (
+    ABSENT,
+    Ambiguous,
+    Delete,
+    MetadataError,
+    MetadataStore,
+    Put,
+    Record,
+    Session,
+    SessionEnded,
+    Unavailable,
+)
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+AUTOMATIC: Final = -1  # as a broker id: the lowest that is free
+
+_PAUSE: Final = 0.2
+
+
+class BrokerIdTaken(Exception):
+    """Another live broker has this id; the text is one line for the operator."""
+
+
+class Membership:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        broker: Broker,
+        *,
+        session_ttl: float = 10.0,
+        reread_interval: float = 5.0,
+        is_dead: Callable[[Broker], bool] = lambda _: False,
+    ) -> None:
+        """`broker` is this one, its id given or `AUTOMATIC`. `is_dead` says of a namesake's registration
+        that its process is certainly gone (same machine, no such process)."""
+        self._store = store
+        self._runtime = runtime
+        self._me = broker
+        self._ttl = session_ttl
+        self._is_dead = is_dead
+        self._session: Session | None = None
+        self._others: dict[int, Broker] = {}
+        self._known: tuple[Broker, ...] = (broker,)
+        self._keeping: asyncio.Task[None] | None = None
+        self._follower = Follower(
+            store,
+            runtime,
+            keys.CLUSTER_DOMAIN,
+            keys.BROKERS,
+            read_all=self._read_all,
+            read_key=lambda _: self._read_all(),
+            interval=reread_interval,
+        )
+
+    @property
+    def me(self) -> Broker:
+        return self._me
+
+    def brokers(self) -> Sequence[Broker]:
+        """The live brokers by id, as far as known: this one is always among them."""
+        return self._known
+
+    def find(self, broker_id: int) -> Broker | None:
+        return next((broker for broker in self._known if broker.broker_id == broker_id), None)
+
+    async def start(self) -> None:
+        """Registered when this returns. Raises `BrokerIdTaken`, or the store's errors."""
+        self._me = dataclasses.replace(self._me, started_ms=self._runtime.wall_ms())
+        self._session = await self._register()
+        await self._read_all()
+        self._follower.start()
+        self._keeping = self._runtime.spawn(self._keep(), "keep this broker registered")
+
+    async def stop(self) -> None:
+        if self._keeping is not None:
+            self._keeping.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._keeping
+            self._keeping = None
+        await self._follower.stop()
+        if self._session is not None:
+            session, self._session = self._session, None
+            with suppress(MetadataError):  # it ends by itself, a little later
+                await session.close()
+
+    # --- registering
+
+    async def _register(self) -> Session:
+        session = await self._store.session(keys.CLUSTER_DOMAIN, self._ttl)
+        try:
+            if self._me.broker_id == AUTOMATIC:
+                await self._take_lowest(session)
+            else:
+                await self._take(session)
+        except BaseException:
+            with suppress(MetadataError):
+                await session.close()
+            raise
+        return session
+
+    async def _take_lowest(self, session: Session) -> None:
+        while True:
+            taken = {_broker_id(record) for record in await self._scan()}
+            broker_id = next(number for number in range(len(taken) + 1) if number not in taken)
+            if await self._put(dataclasses.replace(self._me, broker_id=broker_id), session):
+                return
+
+    async def _take(self, session: Session) -> None:
+        """Twice the time to live: a namesake that is gone is certainly unlisted by then."""
+        deadline = self._runtime.monotonic() + 2 * self._ttl
+        while not await self._put(self._me, session):
+            key = keys.broker(self._me.broker_id)
+            record = await self._store.get(keys.CLUSTER_DOMAIN, key)
+            if record is None:
+                continue
+            namesake = decode_broker(self._me.broker_id, record.value)
+            if self._is_dead(namesake):
+                await self._store.write(keys.CLUSTER_DOMAIN, [Delete(key, record.version)])
+                continue
+            if self._runtime.monotonic() >= deadline:
+                raise BrokerIdTaken(
+                    f"broker id {self._me.broker_id} is taken by the broker at "
+                    f"{namesake.host}:{namesake.port}: give this one another id, or stop that one"
+                )
+            await self._runtime.sleep(min(_PAUSE, self._ttl))
+
+    async def _put(self, broker: Broker, session: Session) -> bool:
+        """Put if absent. An unclear reply is settled by reading: the incarnation tells whose it is."""
+        broker = dataclasses.replace(broker, incarnation=self._runtime.uuid())
+        key = keys.broker(broker.broker_id)
+        put = Put(key, encode_broker(broker), ABSENT, session)
+        try:
+            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+            applied = outcome.applied
+        except Ambiguous:
+            await self._store.barrier(keys.CLUSTER_DOMAIN)
+            record = await self._store.get(keys.CLUSTER_DOMAIN, key)
+            applied = record is not None and record.value == put.value
+        if applied:
+            self._me = broker
+        return applied
+
+    async def _keep(self) -> None:
+        while True:
+            if self._session is not None:
+                await self._session.wait_ended()
+                _log.warning("this broker's session ended; it registers again", broker=self._me.broker_id)
+                self._session = None
+            try:
+                self._session = await self._register()
+            except BrokerIdTaken as error:
+                _log.error("this broker cannot be listed", error=str(error))
+            except (Unavailable, Ambiguous, SessionEnded) as error:
+                _log.warning("this broker is not registered yet", error=str(error))
+            if self._session is None:
+                await self._runtime.sleep(_PAUSE)
+            else:
+                _log.info("this broker is registered again", broker=self._me.broker_id)
+
+    # --- knowing the others
+
+    async def _scan(self) -> list[Record]:
+        return await self._store.scan(keys.CLUSTER_DOMAIN, keys.BROKERS, keys.prefix_end(keys.BROKERS))
+
+    async def _read_all(self) -> None:
+        others: dict[int, Broker] = {}
+        for record in await self._scan():
+            broker_id = _broker_id(record)
+            if broker_id == self._me.broker_id:
+                continue
+            try:
+                others[broker_id] = decode_broker(broker_id, record.value)
+            except UnreadableValue as error:
+                _log.error("a broker is left out", broker=broker_id, error=str(error))
+        others[self._me.broker_id] = self._me
+        self._known = tuple(others[broker_id] for broker_id in sorted(others))
+
+
+def _broker_id(record: Record) -> int:
+    return int(record.key.removeprefix(keys.BROKERS))

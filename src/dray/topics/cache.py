@@ -1,0 +1,150 @@
+"""The topics this broker knows: read without waiting on the hot path, and only ever behind the truth.
+
+Being behind is safe. An append by a stale entry goes to a stream that is closed or still the topic's;
+the handler that meets a closed stream re-reads and answers by what it then finds.
+
+Reads overlap, so each takes a ticket when it starts, and what it found is dropped if something newer
+is known: a slow read must not bring back a topic that a faster one already saw deleted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from uuid import UUID
+
+import structlog
+
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore, Record
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+from dray.topics.model import Topic, decode_topic
+from dray.topics.names import unified
+
+_log = structlog.get_logger(__name__)
+
+
+class TopicCache:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        defaults: Mapping[str, str],
+        unknown_id_pause: float,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._defaults = defaults
+        self._unknown_id_pause = unknown_id_pause
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[UUID, Topic] = {}
+        self._by_unified: dict[str, set[str]] = {}
+        self._versions: dict[str, int] = {}
+        self._ticket = 0
+        self._applied: dict[str, int] = {}  # the ticket of what is known of a name
+        self._applied_all = 0  # the ticket of the last scan: what is known of every other name
+        self._reading: asyncio.Task[None] | None = None
+        self._read_started = float("-inf")
+        self._scans = 0
+
+    # --- what is known now
+
+    def colliding(self, name: str) -> str | None:
+        """An existing topic whose name differs from `name` only by '.' and '_'."""
+        others = self._by_unified.get(unified(name), set()) - {name}
+        return min(others, default=None)
+
+    # --- reading
+
+    async def refresh(self, name: str) -> Topic | None:
+        ticket = self._next_ticket()
+        record = await self._store.get(keys.CLUSTER_DOMAIN, keys.topic(name))
+        self._apply(name, record, ticket)
+        return self.by_name.get(name)
+
+    async def refresh_id(self, topic_id: UUID) -> Topic | None:
+        """There is no index by id: an unknown one costs a scan, shared and not repeated at once."""
+        if self._runtime.monotonic() - self._read_started >= self._unknown_id_pause:
+            await self.refresh_all()
+        elif self._reading is not None:
+            await asyncio.shield(self._reading)
+        return self.by_id.get(topic_id)
+
+    async def refresh_key(self, key: str) -> None:
+        await self.refresh(keys.parse_name(key.removeprefix(keys.TOPICS)))
+
+    async def refresh_all(self) -> None:
+        """Callers that come while a scan is under way share the one that starts after it."""
+        asked = self._scans
+        while True:
+            reading = self._reading
+            if reading is None or reading.done():
+                self._scans += 1
+                self._read_started = self._runtime.monotonic()
+                reading = self._reading = self._runtime.spawn(self._scan(), "read all topics")
+            if self._scans > asked:
+                await asyncio.shield(reading)
+                return
+            await asyncio.wait([reading])
+
+    async def _scan(self) -> None:
+        ticket = self._next_ticket()
+        records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, keys.prefix_end(keys.TOPICS))
+        found = {keys.parse_name(record.key.removeprefix(keys.TOPICS)): record for record in records}
+        for name in self._versions.keys() | found.keys():
+            self._apply(name, found.get(name), ticket)
+        self._applied_all = max(self._applied_all, ticket)
+        self._applied = {name: known for name, known in self._applied.items() if known > ticket}
+
+    # --- applying
+
+    def wrote(self, topic: Topic, version: int) -> None:
+        """This broker's own write is newer than every read that started before it returned."""
+        self._applied[topic.name] = self._next_ticket()
+        self._remember(topic, version)
+
+    def deleted(self, name: str) -> None:
+        self._applied[name] = self._next_ticket()
+        self._forget(name)
+
+    def _next_ticket(self) -> int:
+        self._ticket += 1
+        return self._ticket
+
+    def _apply(self, name: str, record: Record | None, ticket: int) -> None:
+        if ticket <= max(self._applied.get(name, 0), self._applied_all):
+            return
+        self._applied[name] = ticket
+        if record is None:
+            self._forget(name)
+            return
+        if self._versions.get(name) == record.version:
+            return
+        try:
+            topic = decode_topic(name, record.value, self._defaults)
+        except UnreadableValue as error:
+            # One topic of a newer build must not take the others away from this broker.
+            _log.error("a topic is left out", topic=name, error=str(error))
+            self._forget(name)
+            self._versions[name] = record.version
+            return
+        self._remember(topic, record.version)
+
+    def _remember(self, topic: Topic, version: int) -> None:
+        self._forget(topic.name)
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+        self._by_unified.setdefault(unified(topic.name), set()).add(topic.name)
+        self._versions[topic.name] = version
+
+    def _forget(self, name: str) -> None:
+        self._versions.pop(name, None)
+        topic = self.by_name.pop(name, None)
+        if topic is None:
+            return
+        self.by_id.pop(topic.topic_id, None)
+        names = self._by_unified[unified(name)]
+        names.discard(name)
+        if not names:
+            del self._by_unified[unified(name)]

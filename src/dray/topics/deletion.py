@@ -1,0 +1,139 @@
+"""Deleting a topic so that no crash leaves it half deleted, and no stale broker can still append.
+
+The order is the whole point. First the tombstone with the topic's stream ids: from here on the topic
+will be deleted, whoever does it. Then the record goes, by compare-and-set. Then every stream is closed,
+so that a broker which still believes in the topic cannot acknowledge a record into it. Only then is the
+deletion answered. The sweep comes later: every broker looks at the tombstones now and then, finishes
+what a crashed one began, and once a tombstone has been known for a while (on this broker's own clock)
+sweeps its streams and removes it.
+
+Every step may be repeated by anyone at any time: stream ids and topic ids are never used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from dray.log.types import LogUnavailable
+from dray.metadata import keys
+from dray.metadata.contract import Ambiguous, Delete, MetadataError, MetadataStore, Put, Unavailable
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+from dray.topics.errors import TopicsUnavailable
+from dray.topics.model import Tombstone, Topic, decode_tombstone, encode_tombstone
+from dray.topics.records import TopicRecords
+from dray.topics.streams import Streams
+
+_log = structlog.get_logger(__name__)
+
+_ATTEMPTS: Final = 8
+_PAUSE: Final = 0.05
+
+
+class TopicDeletion:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        records: TopicRecords,
+        streams: Streams,
+        *,
+        sweep_interval: float,
+        sweep_grace: float,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._records = records
+        self._streams = streams
+        self._interval = sweep_interval
+        self._grace = sweep_grace
+        self._first_seen: dict[str, float] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = self._runtime.spawn(self._run(), "sweep deleted topics")
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+            self._task = None
+
+    # --- deleting
+
+    async def delete(self, topic: Topic) -> None:
+        """The topic is gone and its streams are closed when this returns."""
+        tombstone = Tombstone(topic.name, topic.topic_id, topic.streams, self._runtime.wall_ms())
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    await self._runtime.sleep(_PAUSE * attempt)
+                await self._bury(tombstone)
+                await self._finish(tombstone)
+                return
+            except (Unavailable, Ambiguous, LogUnavailable):
+                continue  # each step is safe to repeat
+        raise TopicsUnavailable(f"Whether topic '{topic.name}' was deleted is not known yet.")
+
+    async def _bury(self, tombstone: Tombstone) -> None:
+        key = keys.deleted_topic(tombstone.topic_id)
+        await self._store.write(keys.CLUSTER_DOMAIN, [Put(key, encode_tombstone(tombstone))])
+
+    async def _finish(self, tombstone: Tombstone) -> Tombstone:
+        """The record goes, then its streams are closed. The tombstone may have come to know more."""
+        while True:
+            found = await self._records.read(tombstone.name, certain=True)
+            if found is None or found[0].topic_id != tombstone.topic_id:
+                break
+            topic, version = found
+            added = tuple(stream for stream in topic.streams if stream not in set(tombstone.streams))
+            if added:  # partitions came after the tombstone: it must know their streams first
+                tombstone = Tombstone(
+                    tombstone.name, tombstone.topic_id, tombstone.streams + added, tombstone.deleted_ms
+                )
+                await self._bury(tombstone)
+            if await self._records.delete(tombstone.name, version):
+                break
+        await self._streams.close_streams(tombstone.streams)
+        return tombstone
+
+    # --- sweeping
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.sweep()
+            except MetadataError as error:
+                _log.warning("deleted topics were not swept", error=str(error))
+            await self._runtime.sleep(self._interval)
+
+    async def sweep(self) -> None:
+        """Finish deletions that are new to this broker; forget those that have been known long enough."""
+        prefix = keys.DELETED_TOPICS
+        records = await self._store.scan(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
+        present = {record.key for record in records}
+        self._first_seen = {key: seen for key, seen in self._first_seen.items() if key in present}
+        now = self._runtime.monotonic()
+        for record in records:
+            try:
+                tombstone = decode_tombstone(record.key, record.value)
+            except UnreadableValue as error:
+                _log.error("a deleted topic is not swept", error=str(error))
+                continue
+            try:
+                seen = self._first_seen.get(record.key)
+                if seen is None:
+                    await self._finish(tombstone)
+                    self._first_seen[record.key] = now
+                elif now - seen >= self._grace:
+                    # Once more: a creation whose reply was lost may have landed after the deletion.
+                    tombstone = await self._finish(tombstone)
+                    await self._streams.sweep_streams(tombstone.streams)
+                    await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
+            except (LogUnavailable, UnreadableValue) as error:
+                _log.warning("a deleted topic is not swept yet", topic=tombstone.name, error=str(error))

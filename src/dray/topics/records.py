@@ -1,0 +1,102 @@
+"""Topic records in the metadata store: read, created, changed and deleted by compare-and-set.
+
+An unclear reply is resolved by reading, never by aiming elsewhere. A change that expected version v can
+land only while the record is at v: once it has moved, the change is settled, and the same change may be
+sent again while it has not. A creation is told apart by the topic id it carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataStore, Put, Unavailable
+from dray.runtime import Runtime
+from dray.topics.errors import TopicExists, TopicsUnavailable, UnknownTopic
+from dray.topics.model import Topic, decode_topic, encode_topic
+
+_ATTEMPTS: Final = 8
+_PAUSE: Final = 0.05
+
+
+class Undecided(TopicsUnavailable):
+    """The write may still land: nothing that it names may be taken away."""
+
+
+class TopicRecords:
+    def __init__(self, store: MetadataStore, runtime: Runtime, defaults: Mapping[str, str]) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._defaults = defaults
+
+    async def read(self, name: str, *, certain: bool = False) -> tuple[Topic, int] | None:
+        """The topic and its version. `certain`: see every write acknowledged before the call."""
+        if certain:
+            await self._store.barrier(keys.CLUSTER_DOMAIN)
+        record = await self._store.get(keys.CLUSTER_DOMAIN, keys.topic(name))
+        if record is None:
+            return None
+        return decode_topic(name, record.value, self._defaults), record.version
+
+    async def create(self, topic: Topic) -> int:
+        """The version of the new record. Raises `TopicExists`, `Undecided`, `TopicsUnavailable`."""
+        put = Put(keys.topic(topic.name), encode_topic(topic), ABSENT)
+        unclear = False
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    await self._runtime.sleep(_PAUSE * attempt)
+                if unclear and (found := await self.read(topic.name, certain=True)) is not None:
+                    if found[0].topic_id == topic.topic_id:
+                        return found[1]
+                    raise TopicExists(topic.name)
+                [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+            except Unavailable:
+                continue
+            except Ambiguous:
+                unclear = True
+                continue
+            if outcome.applied:
+                return outcome.version
+            # After an unclear reply, what stands in the way may be our own first copy: read it.
+            if not unclear:
+                raise TopicExists(topic.name)
+        if unclear:
+            raise Undecided(f"Whether topic '{topic.name}' was created is not known yet.")
+        raise TopicsUnavailable(f"Topic '{topic.name}' was not created: the metadata store is unavailable.")
+
+    async def change(self, name: str, change: Callable[[Topic | None], Topic]) -> tuple[Topic, int]:
+        """Make `change` of the topic as it is, whoever else changes it meanwhile.
+
+        `change` gets the topic (None: there is none) and answers the changed one; what it raises ends
+        the attempt. It may be called several times.
+        """
+        unclear = False
+        for attempt in range(_ATTEMPTS):
+            try:
+                if attempt:
+                    await self._runtime.sleep(_PAUSE * attempt)
+                found = await self.read(name, certain=True)
+                changed = change(None if found is None else found[0])
+                if found is None:
+                    raise UnknownTopic(name)
+                if changed == found[0]:
+                    return found  # also: our own write, whose reply was lost
+                put = Put(keys.topic(name), encode_topic(changed), found[1])
+                [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+            except Unavailable:
+                continue
+            except Ambiguous:
+                unclear = True
+                continue
+            if outcome.applied:
+                return changed, outcome.version
+        if unclear:
+            raise Undecided(f"Whether topic '{name}' was changed is not known yet.")
+        raise TopicsUnavailable(f"Topic '{name}' was not changed: the metadata store is unavailable.")
+
+    async def delete(self, name: str, version: int) -> bool:
+        """Delete that version of the record. False if it has changed. Raises the store's errors."""
+        [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [Delete(keys.topic(name), version)])
+        return outcome.applied

@@ -1,0 +1,402 @@
+"""The topics of the cluster: created, changed, deleted, and known.
+
+Streams are made before a topic names them, so an append never meets an absent one. Names, partitions,
+streams and config of a topic are one value (`model`), changed by compare-and-set (`records`); deleting
+has its own order (`deletion`); the hot path reads what is known here without waiting (`cache`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from uuid import UUID
+
+import structlog
+
+from dray.cluster.follow import Follower
+from dray.log.types import LogUnavailable
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+from dray.topics.alterations import Alteration, alter_configs, replace_configs
+from dray.topics.cache import TopicCache
+from dray.topics.configs import check_configs
+from dray.topics.deletion import TopicDeletion
+from dray.topics.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    InvalidTopicRequest,
+    TopicError,
+    TopicExists,
+    TopicsUnavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+from dray.topics.model import Topic
+from dray.topics.names import check_name, unified
+from dray.topics.records import TopicRecords, Undecided
+from dray.topics.settings import TopicSettings
+from dray.topics.streams import Streams
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class TopicsOptions:
+    default_partitions: int = 1
+    max_partitions: int = 10_000  # of one topic
+    defaults: Mapping[str, str] = field(default_factory=dict)  # topic config -> the broker's default
+    reread_interval: float = 5.0
+    unknown_id_pause: float = 0.1
+    sweep_interval: float = 30.0
+    sweep_grace: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be. Replicas are object storage's business: their numbers are checked, and not used."""
+
+    name: str
+    partitions: int = -1
+    replication_factor: int = -1
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()  # (partition, brokers)
+    config: Mapping[str, str | None] = field(default_factory=dict)
+
+
+class Topics:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        streams: Streams,
+        options: TopicsOptions | None = None,
+    ) -> None:
+        self.options = options or TopicsOptions()
+        check_configs(self.options.defaults)
+        self._runtime = runtime
+        self._streams = streams
+        self._records = TopicRecords(store, runtime, self.options.defaults)
+        self._cache = TopicCache(store, runtime, self.options.defaults, self.options.unknown_id_pause)
+        self._deletion = TopicDeletion(
+            store,
+            runtime,
+            self._records,
+            streams,
+            sweep_interval=self.options.sweep_interval,
+            sweep_grace=self.options.sweep_grace,
+        )
+        self._follower = Follower(
+            store,
+            runtime,
+            keys.CLUSTER_DOMAIN,
+            keys.TOPICS,
+            read_all=self._cache.refresh_all,
+            read_key=self._cache.refresh_key,
+            interval=self.options.reread_interval,
+        )
+        self._creating: dict[str, str] = {}  # unified name -> the name being created
+        self._ensuring: dict[str, asyncio.Task[Topic]] = {}
+        # On the hot path: what is known now, with no call in between.
+        self.cached: Callable[[str], Topic | None] = self._cache.by_name.get
+        self.cached_by_id: Callable[[UUID], Topic | None] = self._cache.by_id.get
+
+    async def start(self) -> None:
+        await self._cache.refresh_all()
+        self._follower.start()
+        self._deletion.start()
+
+    async def stop(self) -> None:
+        await self._follower.stop()
+        await self._deletion.stop()
+
+    # --- reading
+
+    async def get(self, name: str) -> Topic | None:
+        """What is known, else what the store says."""
+        return self.cached(name) or await self.refresh(name)
+
+    async def get_by_id(self, topic_id: UUID) -> Topic | None:
+        return self.cached_by_id(topic_id) or await self.refresh_by_id(topic_id)
+
+    async def refresh(self, name: str) -> Topic | None:
+        """What the store says now. Raises `TopicsUnavailable`."""
+        try:
+            return await self._cache.refresh(name)
+        except MetadataError as error:
+            raise TopicsUnavailable(str(error)) from error
+
+    async def refresh_by_id(self, topic_id: UUID) -> Topic | None:
+        try:
+            return await self._cache.refresh_id(topic_id)
+        except MetadataError as error:
+            raise TopicsUnavailable(str(error)) from error
+
+    def all_cached(self) -> list[Topic]:
+        """Every known topic, by name."""
+        return sorted(self._cache.by_name.values(), key=lambda topic: topic.name)
+
+    async def read_all(self) -> list[Topic]:
+        try:
+            await self._cache.refresh_all()
+        except MetadataError as error:
+            raise TopicsUnavailable(str(error)) from error
+        return self.all_cached()
+
+    async def sweep_deleted(self) -> None:
+        """One round of the sweep that also runs by itself."""
+        await self._deletion.sweep()
+
+    # --- creating
+
+    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+        check_name(new.name)
+        if (other := self._cache.colliding(new.name)) is not None:
+            raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
+        if self.cached(new.name) is not None or await self.refresh(new.name) is not None:
+            raise TopicExists(new.name)
+        config = replace_configs(new.config)
+        count = self._count_partitions(new)
+        topic = self._topic(new.name, self._runtime.uuid(), (), config)
+        if validate_only:
+            return dataclasses.replace(topic, streams=(0,) * count)
+        if (other := self._creating.setdefault(unified(new.name), new.name)) != new.name:
+            raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
+        try:
+            return await self._create(topic, count)
+        finally:
+            self._creating.pop(unified(new.name), None)
+
+    async def ensure(self, name: str) -> Topic:
+        """The topic, created with the broker's defaults if need be; callers at the same time share one."""
+        if (topic := self.cached(name)) is not None:
+            return topic
+        task = self._ensuring.get(name)
+        if task is None:
+            task = self._ensuring[name] = self._runtime.spawn(self._ensure(name), f"create topic {name}")
+            task.add_done_callback(lambda _: self._ensuring.pop(name, None))
+        return await asyncio.shield(task)
+
+    async def _ensure(self, name: str) -> Topic:
+        try:
+            return await self.create(NewTopic(name))
+        except TopicExists:
+            topic = await self.refresh(name)
+            if topic is None:
+                raise UnknownTopic(name) from None
+            return topic
+
+    async def _create(self, topic: Topic, count: int) -> Topic:
+        streams = await self._make_streams(count)
+        topic = dataclasses.replace(topic, streams=tuple(streams))
+        try:
+            version = await self._records.create(topic)
+        except Undecided:
+            raise
+        except UnreadableValue as error:
+            raise TopicsUnavailable(str(error)) from error
+        except TopicError:
+            self._discard(streams)
+            raise
+        self._cache.wrote(topic, version)
+        return topic
+
+    def _count_partitions(self, new: NewTopic) -> int:
+        if new.assignments:
+            count = _count_assigned(new)
+        elif new.replication_factor == 0 or new.replication_factor < -1:
+            raise InvalidReplicationFactor(
+                "Replication factor must be larger than 0, or -1 to use the default value."
+            )
+        elif new.partitions == 0 or new.partitions < -1:
+            raise InvalidPartitions("Number of partitions was set to an invalid non-positive value.")
+        else:
+            count = self.options.default_partitions if new.partitions == -1 else new.partitions
+        self._check_limit(count)
+        return count
+
+    def _check_limit(self, count: int) -> None:
+        if count > self.options.max_partitions:
+            raise InvalidPartitions(
+                f"{count} partitions are more than the {self.options.max_partitions} a topic may have here."
+            )
+
+    # --- changing
+
+    async def add_partitions(
+        self,
+        name: str,
+        count: int,
+        assignments: Sequence[Sequence[int]] | None = None,
+        *,
+        validate_only: bool = False,
+    ) -> Topic:
+        """Bring the topic to `count` partitions; those it has keep their streams."""
+        topic = await self._existing(name)
+        _check_increase(topic, count)
+        self._check_limit(count)
+        additional = count - len(topic.streams)
+        if assignments is not None and len(assignments) != additional:
+            raise InvalidReplicaAssignment(
+                f"Attempted to add {additional} additional partition(s), but only {len(assignments)} "
+                "assignment(s) were specified."
+            )
+        if validate_only:
+            return topic
+        fresh = tuple(await self._make_streams(additional))
+
+        def add(current: Topic | None) -> Topic:
+            if current is None or current.topic_id != topic.topic_id:
+                raise UnknownTopic(name)
+            if fresh[0] in current.streams:
+                return current  # our own write, whose reply was lost
+            _check_increase(current, count)
+            needed = count - len(current.streams)
+            return dataclasses.replace(current, streams=current.streams + fresh[:needed])
+
+        try:
+            changed = await self._change(name, add)
+        except Undecided:
+            raise
+        except TopicError:
+            self._discard(fresh)
+            raise
+        self._discard([stream for stream in fresh if stream not in set(changed.streams)])
+        return changed
+
+    async def replace_config(
+        self, name: str, config: Mapping[str, str | None], *, validate_only: bool = False
+    ) -> Topic:
+        """The topic's overrides become exactly these."""
+        return await self._configure(name, lambda _: replace_configs(config), validate_only)
+
+    async def alter_config(
+        self, name: str, alterations: Sequence[Alteration], *, validate_only: bool = False
+    ) -> Topic:
+        def altered(topic: Topic) -> dict[str, str]:
+            return alter_configs(topic.config, alterations, self.options.defaults)
+
+        return await self._configure(name, altered, validate_only)
+
+    async def _configure(
+        self, name: str, configure: Callable[[Topic], dict[str, str]], validate_only: bool
+    ) -> Topic:
+        def change(current: Topic | None) -> Topic:
+            if current is None:
+                raise UnknownTopic(name)
+            config = configure(current)
+            settings = TopicSettings.of(config, self.options.defaults)
+            return dataclasses.replace(current, config=config, settings=settings)
+
+        if validate_only:
+            return change(await self._existing(name))
+        return await self._change(name, change)
+
+    async def _change(self, name: str, change: Callable[[Topic | None], Topic]) -> Topic:
+        try:
+            topic, version = await self._records.change(name, change)
+        except UnreadableValue as error:
+            raise TopicsUnavailable(str(error)) from error
+        self._cache.wrote(topic, version)
+        return topic
+
+    # --- deleting
+
+    async def delete(self, name: str) -> Topic:
+        topic = await self._existing(name)
+        await self._delete(topic)
+        return topic
+
+    async def delete_by_id(self, topic_id: UUID) -> Topic:
+        known = await self.get_by_id(topic_id)
+        if known is None:
+            raise UnknownTopicId(topic_id)
+        try:
+            current = await self._existing(known.name)
+        except UnknownTopic:
+            raise UnknownTopicId(topic_id) from None
+        if current.topic_id != topic_id:
+            raise UnknownTopicId(topic_id)
+        await self._delete(current)
+        return current
+
+    async def _delete(self, topic: Topic) -> None:
+        try:
+            await self._deletion.delete(topic)
+        except UnreadableValue as error:
+            raise TopicsUnavailable(str(error)) from error
+        finally:
+            # Whatever became of it: from here on only the store knows.
+            self._cache.deleted(topic.name)
+
+    # --- parts
+
+    async def _existing(self, name: str) -> Topic:
+        """The topic as every acknowledged write left it. Raises `UnknownTopic`."""
+        try:
+            found = await self._records.read(name, certain=True)
+        except MetadataError as error:
+            raise TopicsUnavailable(str(error)) from error
+        if found is None:
+            self._cache.deleted(name)
+            raise UnknownTopic(name)
+        return found[0]
+
+    def _topic(self, name: str, topic_id: UUID, streams: tuple[int, ...], config: Mapping[str, str]) -> Topic:
+        settings = TopicSettings.of(config, self.options.defaults)
+        return Topic(name, topic_id, streams, config, self._runtime.wall_ms(), settings)
+
+    async def _make_streams(self, count: int) -> list[int]:
+        try:
+            return await self._streams.create_streams(count)
+        except (LogUnavailable, MetadataError) as error:
+            raise TopicsUnavailable(f"No streams could be made: {error}") from error
+
+    def _discard(self, streams: Sequence[int]) -> None:
+        """Streams that no topic names are harmless; taking them away is only tidy."""
+        if streams:
+            self._runtime.spawn(self._sweep_unused(streams), "sweep unused streams")
+
+    async def _sweep_unused(self, streams: Sequence[int]) -> None:
+        try:
+            await self._streams.close_streams(streams)
+            await self._streams.sweep_streams(streams)
+        except (LogUnavailable, MetadataError) as error:
+            _log.warning("unused streams are left behind", streams=len(streams), error=str(error))
+
+
+def _count_assigned(new: NewTopic) -> int:
+    if new.replication_factor != -1:
+        raise InvalidTopicRequest(
+            "A manual partition assignment was specified, but replication factor was not set to -1."
+        )
+    if new.partitions != -1:
+        raise InvalidTopicRequest(
+            "A manual partition assignment was specified, but numPartitions was not set to -1."
+        )
+    partitions: set[int] = set()
+    for partition, brokers in new.assignments:
+        if partition in partitions:
+            raise InvalidReplicaAssignment(
+                f"Found multiple manual partition assignments for partition {partition}"
+            )
+        if not brokers:
+            raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
+        partitions.add(partition)
+    if partitions != set(range(len(partitions))):
+        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
+    return len(partitions)
+
+
+def _check_increase(topic: Topic, count: int) -> None:
+    current = len(topic.streams)
+    if count == current:
+        raise InvalidPartitions(f"Topic already has {current} partition(s).")
+    if count < current:
+        raise InvalidPartitions(
+            f"The topic {topic.name} currently has {current} partition(s); {count} would not be an increase."
+        )

@@ -1,0 +1,47 @@
+"""A topic's effective settings: its overrides over the broker's defaults over Kafka's, parsed once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.topics.configs import effective_value, split_list
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSettings:
+    """What Dray acts on; everything else a topic may set is stored and reported only."""
+
+    max_message_bytes: int
+    stamps_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    compression: str  # "producer": batches are kept as they came
+    compression_level: int | None
+    retention_ms: int
+    retention_bytes: int
+    deletes: bool
+    compacts: bool
+    iceberg_enabled: bool
+
+    @classmethod
+    def of(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
+        def value(name: str) -> str:
+            return effective_value(name, overrides, defaults)
+
+        compression = value("compression.type")
+        levelled = compression in {"gzip", "lz4", "zstd"}
+        policies = split_list(value("cleanup.policy"))
+        return cls(
+            max_message_bytes=int(value("max.message.bytes")),
+            stamps_append_time=value("message.timestamp.type") == "LogAppendTime",
+            timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
+            timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+            compression=compression,
+            compression_level=int(value(f"compression.{compression}.level")) if levelled else None,
+            retention_ms=int(value("retention.ms")),
+            retention_bytes=int(value("retention.bytes")),
+            deletes="delete" in policies,
+            compacts="compact" in policies,
+            iceberg_enabled=value("dray.iceberg.enabled").strip().lower() == "true",
+        )

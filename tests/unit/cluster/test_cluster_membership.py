@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+from tests.unit.topics.topic_fakes import FaultyStore, eventually
+
+from dray.cluster import AUTOMATIC, Broker, BrokerIdTaken, Listener, Membership, leader_for
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.metadata.memory import MemoryState
+from dray.runtime import SystemRuntime
+
+
+class QuickRuntime(SystemRuntime):
+    """A clock of its own, moved on by whoever sleeps: hours pass in no time, and in order."""
+
+    def __init__(self) -> None:
+        super().__init__(threads=1)
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        if seconds >= 60:
+            await asyncio.Event().wait()
+        until = self.now + seconds
+        await asyncio.sleep(0)
+        self.now = max(self.now, until)
+
+
+def broker(broker_id: int, port: int = 9092, **fields: object) -> Broker:
+    return Broker(broker_id, (Listener("PLAINTEXT", "127.0.0.1", port),), **fields)  # type: ignore[arg-type]
+
+
+class Cluster:
+    """Brokers over one store. Each has a store client of its own, so that one can die alone."""
+
+    def __init__(self) -> None:
+        self.runtime = SystemRuntime(threads=1)
+        self.state = MemoryState()
+        self.members: list[Membership] = []
+
+    def member(
+        self,
+        who: Broker,
+        *,
+        ttl: float = 30,
+        is_dead: Callable[[Broker], bool] = lambda _: False,
+        store: FaultyStore | None = None,
+        runtime: SystemRuntime | None = None,
+        reread: float = 3600,
+    ) -> Membership:
+        runtime = runtime or self.runtime
+        membership = Membership(
+            store or FaultyStore(runtime, self.state),
+            runtime,
+            who,
+            session_ttl=ttl,
+            reread_interval=reread,
+            is_dead=is_dead,
+        )
+        self.members.append(membership)
+        return membership
+
+
+@pytest.fixture
+async def cluster() -> AsyncIterator[Cluster]:
+    cluster = Cluster()
+    yield cluster
+    for member in cluster.members:
+        await member.stop()
+    cluster.runtime.close()
+
+
+def ids(member: Membership) -> list[int]:
+    return [broker.broker_id for broker in member.brokers()]
+
+
+async def test_brokers_come_to_know_each_other_and_see_one_leave(cluster: Cluster) -> None:
+    first = cluster.member(broker(1, zone="a"))
+    await first.start()
+    assert ids(first) == [1]
+    second = cluster.member(broker(2, port=9093))
+    await second.start()
+    assert ids(second) == [1, 2]
+    await eventually(lambda: ids(first) == [1, 2])
+    found = first.find(2)
+    assert found is not None
+    assert (found.host, found.port) == ("127.0.0.1", 9093)
+    assert first.find(3) is None
+    assert second.brokers()[0].zone == "a"
+    assert second.me.started_ms > 0
+    await second.stop()
+    await eventually(lambda: ids(first) == [1])
+
+
+async def test_ids_are_given_out_from_the_lowest_free(cluster: Cluster) -> None:
+    await cluster.member(broker(1)).start()
+    members = [cluster.member(broker(AUTOMATIC)) for _ in range(3)]
+    await asyncio.gather(*(member.start() for member in members))
+    assert sorted(member.me.broker_id for member in members) == [0, 2, 3]
+
+
+async def test_an_id_that_is_alive_is_refused_in_one_line() -> None:
+    state, runtime = MemoryState(), QuickRuntime()
+    first = Membership(
+        FaultyStore(SystemRuntime(threads=1), state), SystemRuntime(threads=1), broker(7, 9099)
+    )
+    await first.start()
+    second = Membership(FaultyStore(SystemRuntime(threads=1), state), runtime, broker(7))
+    with pytest.raises(BrokerIdTaken, match=r"broker id 7 is taken by the broker at 127\.0\.0\.1:9099") as no:
+        await second.start()
+    assert "\n" not in str(no.value)
+    assert runtime.now >= 2 * 10, "a crashed namesake's session is waited for"
+    await first.stop()
+
+
+async def test_a_crashed_namesakes_session_is_waited_for(cluster: Cluster) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    crashed = cluster.member(broker(7, 9099), ttl=0.3, store=store)
+    await crashed.start()
+    store.abandon()
+    restarted = cluster.member(broker(7), ttl=0.3)
+    await restarted.start()
+    assert ids(restarted) == [7]
+    assert restarted.me.port == 9092
+
+
+async def test_a_namesake_known_to_be_dead_is_replaced_at_once(cluster: Cluster) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    await cluster.member(broker(7, 9099, machine="m", process=1234), store=store).start()
+    store.abandon()
+    restarted = cluster.member(broker(7), is_dead=lambda other: (other.machine, other.process) == ("m", 1234))
+    async with asyncio.timeout(2):
+        await restarted.start()
+    record = await FaultyStore(cluster.runtime, cluster.state).get(keys.CLUSTER_DOMAIN, keys.broker(7))
+    assert b"9092" in record.value
+
+
+@pytest.mark.parametrize("broker_id", [4, AUTOMATIC])
+async def test_an_unclear_registration_is_settled_by_reading(cluster: Cluster, broker_id: int) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    store.plan = ["applied"]
+    member = cluster.member(broker(broker_id), store=store)
+    async with asyncio.timeout(2):
+        await member.start()
+    assert member.me.broker_id in {0, 4}
+
+
+async def test_a_broker_whose_session_ended_registers_again(cluster: Cluster) -> None:
+    member = cluster.member(broker(1))
+    await member.start()
+    other = cluster.member(broker(2))
+    await other.start()
+    session = member._session
+    assert session is not None
+    await session.close()
+    await eventually(lambda: member._session not in {None, session})
+    await eventually(lambda: ids(other) == [1, 2])
+    assert ids(member) == [1, 2], "it is always in its own list"
+
+
+async def test_a_silent_watch_is_made_up_for_by_reading_again(cluster: Cluster) -> None:
+    class SilentStore(FaultyStore):
+        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+            await asyncio.Event().wait()
+            yield None
+
+    member = cluster.member(broker(1), store=SilentStore(cluster.runtime, cluster.state), reread=0.001)
+    await member.start()
+    await cluster.member(broker(2)).start()
+    await eventually(lambda: ids(member) == [1, 2])
+
+
+async def test_a_broker_of_a_newer_build_hides_no_other(cluster: Cluster) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(9), b"\x02{}")])
+    await cluster.member(broker(2)).start()
+    member = cluster.member(broker(1))
+    await member.start()
+    assert ids(member) == [1, 2]
+
+
+def test_affinity_spreads_the_domains_over_the_brokers() -> None:
+    brokers = [broker(number) for number in (3, 5, 9)]
+    leaders = [leader_for(domain, brokers).broker_id for domain in range(6)]
+    assert leaders == [3, 5, 9, 3, 5, 9]
+    assert leader_for(7, brokers[:1]) is brokers[0]

@@ -1,0 +1,103 @@
+"""What a broker knows of topics: never wrong for long, and never wrong in a way that matters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from tests.unit.topics.topic_fakes import QUIET, FaultyStore, eventually, settle
+
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.topics import (
+    Alteration,
+    AlterOperation,
+    NewTopic,
+    TopicExists,
+    Topics,
+    TopicsOptions,
+    TopicsUnavailable,
+)
+
+MakeTopics = Callable[..., Topics]
+
+
+# --- knowing
+
+
+async def test_the_watch_brings_other_brokers_changes(make_topics: MakeTopics) -> None:
+    watching, other = make_topics(), make_topics()
+    await watching.start()
+    try:
+        topic = await other.create(NewTopic("orders"))
+        await eventually(lambda: watching.cached("orders") == topic)
+        await other.alter_config("orders", [Alteration("retention.ms", AlterOperation.SET, "5")])
+        await eventually(lambda: (known := watching.cached("orders")) and known.settings.retention_ms == 5)
+        await other.delete("orders")
+        await eventually(lambda: watching.cached("orders") is None)
+    finally:
+        await watching.stop()
+
+
+async def test_a_silent_watch_is_made_up_for_by_reading_again(
+    make_topics: MakeTopics, store: FaultyStore
+) -> None:
+    class SilentStore(FaultyStore):
+        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+            await asyncio.Event().wait()
+            yield None
+
+    store.__class__ = SilentStore
+    watching = make_topics(TopicsOptions(reread_interval=0.01, sweep_interval=3600), store=store)
+    await watching.start()
+    try:
+        topic = await make_topics().create(NewTopic("orders"))
+        await eventually(lambda: watching.cached("orders") == topic)
+    finally:
+        await watching.stop()
+
+
+async def test_a_topic_of_a_newer_build_hides_no_other(topics: Topics, store: FaultyStore) -> None:
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+    topic = await topics.create(NewTopic("orders"))
+    assert await topics.read_all() == [topic]
+    with pytest.raises(TopicExists):
+        await topics.create(NewTopic("newer"))
+    for attempt in (topics.delete("newer"), topics.replace_config("newer", {})):
+        with pytest.raises(TopicsUnavailable, match="is stored in format 2"):
+            await attempt
+
+
+async def test_a_slow_read_brings_nothing_back(topics: Topics, store: FaultyStore) -> None:
+    """A read that started before a deletion and ends after it must not revive the topic."""
+    topic = await topics.create(NewTopic("orders"))
+    gate = asyncio.Event()
+    original = FaultyStore.get
+
+    async def slow_get(self: FaultyStore, domain: int, key: str) -> object:
+        record = await original(self, domain, key)
+        await gate.wait()
+        return record
+
+    FaultyStore.get = slow_get  # type: ignore[method-assign]
+    try:
+        reading = asyncio.ensure_future(topics.refresh("orders"))
+        await settle()
+    finally:
+        FaultyStore.get = original  # type: ignore[method-assign]
+    await topics.delete("orders")
+    gate.set()
+    assert await reading is None
+    assert topics.cached_by_id(topic.topic_id) is None
+
+
+async def test_an_unknown_id_is_not_scanned_for_at_every_ask(make_topics: MakeTopics) -> None:
+    topics = make_topics(TopicsOptions(unknown_id_pause=3600))
+    assert await topics.get_by_id(UUID(int=7)) is None
+    topic = await make_topics().create(NewTopic("orders"))
+    assert await topics.get_by_id(topic.topic_id) is None, "asked again too soon"
+    eager = make_topics(QUIET)
+    assert await eager.get_by_id(UUID(int=7)) is None
+    assert await eager.get_by_id(topic.topic_id) == topic

@@ -1,0 +1,85 @@
+"""Stored values: every format ever written is read for ever, and a newer one is refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from dray.cluster.broker import Broker, Listener, decode_broker, encode_broker
+from dray.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
+from dray.metadata.values import FormatTooNew, ValueCorrupt, seal, unseal, unseal_json
+from dray.topics.model import (
+    Tombstone,
+    Topic,
+    decode_tombstone,
+    decode_topic,
+    encode_tombstone,
+    encode_topic,
+)
+from dray.topics.settings import TopicSettings
+
+VALUES = Path(__file__).parents[2] / "fixtures" / "values"
+
+TOPIC_ID = UUID("0b8f2f64-8f0e-4c0a-9d0e-3a7c1f5e2d11")
+CONFIG = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
+TOPIC = Topic("orders", TOPIC_ID, (7, 8, 11), CONFIG, 1700000000123, TopicSettings.of(CONFIG, {}))
+TOMBSTONE = Tombstone("orders", TOPIC_ID, (7, 8, 11), 1700000001234)
+CLUSTER = ClusterInfo("C49vZI8OTAqdDjp8H14tEQ", 16, 1700000000000)
+BROKER = Broker(
+    3,
+    (Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("TLS", "broker.example", 9093)),
+    "zone-a",
+    "rack-1",
+    1700000000456,
+    "0.1.0",
+    "machine-1",
+    4242,
+    TOPIC_ID,
+)
+
+READERS = {
+    "topic": lambda value: decode_topic("orders", value, {}),
+    "tombstone": lambda value: decode_tombstone("key", value),
+    "cluster": decode_cluster,
+    "broker": lambda value: decode_broker(3, value),
+}
+EXPECTED = {"topic": TOPIC, "tombstone": TOMBSTONE, "cluster": CLUSTER, "broker": BROKER}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_what_version_1_wrote_still_reads(kind: str) -> None:
+    assert READERS[kind]((VALUES / f"{kind}.v1.bin").read_bytes()) == EXPECTED[kind]
+
+
+def test_what_is_written_reads_back() -> None:
+    assert READERS["topic"](encode_topic(TOPIC)) == TOPIC
+    assert READERS["topic"](encode_topic(TOPIC)).settings.retention_ms == 60000
+    assert READERS["tombstone"](encode_tombstone(TOMBSTONE)) == TOMBSTONE
+    assert READERS["cluster"](encode_cluster(CLUSTER)) == CLUSTER
+    assert READERS["broker"](encode_broker(BROKER)) == BROKER
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_a_newer_format_is_refused_in_one_line_that_says_what_to_do(kind: str) -> None:
+    value = (VALUES / f"{kind}.v1.bin").read_bytes()
+    with pytest.raises(
+        FormatTooNew, match="is stored in format 2, and this build reads formats up to 1"
+    ) as no:
+        READERS[kind](b"\x02" + value[1:])
+    assert "\n" not in str(no.value)
+
+
+@pytest.mark.parametrize("kind", READERS)
+@pytest.mark.parametrize("value", [b"", b"\x00{}", b"\x01", b"\x01{", b"\x01[]", b"\x01{}", b"\x01\xff\xfe"])
+def test_what_is_no_value_at_all_is_named_as_corrupt(kind: str, value: bytes) -> None:
+    with pytest.raises(ValueCorrupt):
+        READERS[kind](value)
+
+
+def test_the_version_byte_comes_first() -> None:
+    assert seal(7, b"body") == b"\x07body"
+    version, body = unseal("a thing", b"\x07body", 7)
+    assert (version, bytes(body)) == (7, b"body")
+    assert unseal_json("a thing", b'\x01{"a":1}', 1) == (1, {"a": 1})

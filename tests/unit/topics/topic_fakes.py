@@ -1,0 +1,114 @@
+"""What the tests of topics and of the APIs above them stand on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from dray.log.types import LogUnavailable
+from dray.metadata.contract import Ambiguous, Operation, Outcome, Unavailable
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.runtime import Runtime, SystemRuntime
+from dray.topics import TopicsOptions
+
+# Nothing happens by itself in these tests unless one asks for it.
+QUIET = TopicsOptions(reread_interval=3600, sweep_interval=3600, sweep_grace=0, unknown_id_pause=0)
+
+
+class ImpatientRuntime(SystemRuntime):
+    """Pauses between attempts take no time; whoever sleeps for long is left asleep."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0 if seconds < 60 else seconds)
+
+
+class FakeStreams:
+    """The log's streams, seen by every broker of a test."""
+
+    def __init__(self) -> None:
+        self.open: set[int] = set()
+        self.closed: set[int] = set()
+        self.swept: set[int] = set()
+        self.events: list[tuple[str, tuple[int, ...]]] = []
+        self.failing: set[str] = set()
+        self._next = 100
+
+    async def create_streams(self, count: int) -> list[int]:
+        self._may_fail("create")
+        streams = list(range(self._next, self._next + count))
+        self._next += count
+        self.open.update(streams)
+        self.events.append(("create", tuple(streams)))
+        return streams
+
+    async def close_streams(self, streams: Sequence[int]) -> None:
+        self._may_fail("close")
+        self.events.append(("close", tuple(streams)))
+        self.open.difference_update(streams)
+        self.closed.update(stream for stream in streams if stream not in self.swept)
+
+    async def sweep_streams(self, streams: Sequence[int]) -> None:
+        self._may_fail("sweep")
+        assert not self.open.intersection(streams), "an open stream was swept"
+        self.events.append(("sweep", tuple(streams)))
+        self.closed.difference_update(streams)
+        self.swept.update(streams)
+
+    def _may_fail(self, what: str) -> None:
+        if what in self.failing:
+            raise LogUnavailable(f"{what} fails in this test")
+
+
+class FaultyStore(MemoryStore):
+    """A memory store whose next writes can be made to fail, before or after they apply.
+
+    `plan` holds one item per coming write: None (as it should be), "unavailable", "lost" (it is not
+    applied, and nobody can tell), "applied" (it is, and the reply is lost), or a function to call first.
+    """
+
+    def __init__(self, runtime: Runtime, state: MemoryState) -> None:
+        super().__init__(runtime, state)
+        self.plan: list[str | Callable[[], Awaitable[Any]] | None] = []
+        self.failing = False
+        self.on_write: Callable[[Sequence[Operation]], None] | None = None
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        if self.failing:
+            raise Unavailable("failing in this test")
+        fault = self.plan.pop(0) if self.plan else None
+        if callable(fault):
+            await fault()
+        elif fault == "unavailable":
+            raise Unavailable("in this test")
+        elif fault == "lost":
+            raise Ambiguous("in this test")
+        if self.on_write is not None:
+            self.on_write(operations)
+        outcomes = await super().write(domain, operations)
+        if fault == "applied":
+            raise Ambiguous("in this test")
+        return outcomes
+
+    async def get(self, domain: int, key: str) -> Any:
+        if self.failing:
+            raise Unavailable("failing in this test")
+        return await super().get(domain, key)
+
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> Any:
+        if self.failing:
+            raise Unavailable("failing in this test")
+        return await super().scan(domain, start, end, limit)
+
+
+async def settle() -> None:
+    """Let what was spawned run to its end: everything here is in memory."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def eventually(true: Callable[[], object]) -> None:
+    """Until it holds: what brings it about is on its way, and nothing here takes time."""
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0)  # noqa: ASYNC110: there is no event to wait for
