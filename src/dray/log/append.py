@@ -1,0 +1,84 @@
+"""What the append pipeline carries: batches, chunks of them, and WAL objects in the making."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from dray.log.entries import BatchReference
+from dray.log.types import Appended, LogError
+from dray.records import Batch
+
+
+class PendingBatch:
+    """One batch on its way into the log, and the future of whoever waits for its offset."""
+
+    __slots__ = ("answered", "append_time_ms", "batch", "future", "view")
+
+    def __init__(
+        self, batch: Batch, view: memoryview, append_time_ms: int, future: asyncio.Future[Appended]
+    ) -> None:
+        self.batch = batch
+        self.view = view  # of this batch alone
+        self.append_time_ms = append_time_ms
+        self.future = future
+        self.answered = False  # a client that went away cancels the future, not the append
+
+    def acknowledge(self, appended: Appended) -> None:
+        self.answered = True
+        if not self.future.done():
+            self.future.set_result(appended)
+
+    def refuse(self, error: LogError) -> None:
+        self.answered = True
+        if not self.future.done():
+            self.future.set_exception(error)
+
+
+@dataclass(slots=True)
+class Chunk:
+    """The batches of one stream in one object, in the order in which they came."""
+
+    stream: int
+    pending: list[PendingBatch] = field(default_factory=list)
+    # Where each of them lies in the object: known once it is encoded.
+    references: list[BatchReference] = field(default_factory=list)
+
+    def refuse(self, error: LogError) -> None:
+        for pending in self.pending:
+            if not pending.answered:
+                pending.refuse(error)
+
+
+@dataclass(slots=True)
+class OpenObject:
+    """Batches gathered for the next WAL object of a domain."""
+
+    chunks: dict[int, Chunk] = field(default_factory=dict)
+    size: int = 0
+    batch_count: int = 0
+
+    def add(self, stream: int, pending: PendingBatch) -> None:
+        chunk = self.chunks.get(stream)
+        if chunk is None:
+            chunk = self.chunks[stream] = Chunk(stream)
+        chunk.pending.append(pending)
+        self.size += pending.batch.length
+        self.batch_count += 1
+
+    def refuse(self, error: LogError) -> None:
+        for chunk in self.chunks.values():
+            chunk.refuse(error)
+
+
+@dataclass(frozen=True, slots=True)
+class StagedObject:
+    """An object whose references are in the store, at the version of its staging mark."""
+
+    wal_id: UUID
+    path: str
+    domain: int
+    created_ms: int
+    staging_version: int
+    chunks: dict[int, Chunk]

@@ -1,0 +1,202 @@
+"""Collecting WAL objects that nobody needs any more.
+
+Three ways lead to one, and each alone would miss some: an object key without references; a staging mark
+that nobody works on, whose object may or may not be in the log; and, slowly, the list of the bucket itself,
+for uploads that arrived after everything else was gone. Nothing here needs a lock: two collectors at
+work on the same object do each other no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from uuid import UUID
+
+import structlog
+
+from dray.log import wal_keys
+from dray.log.observer import LogObserver
+from dray.log.settings import LogSettings
+from dray.log.stream_store import StreamStore, live_entries
+from dray.metadata import keys
+from dray.metadata.contract import Delete, MetadataError, Put, Record
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.runtime import Runtime
+from dray.wal import PREFIX, WalPath, parse_object_path
+
+_log = structlog.get_logger(__name__)
+
+_PAGE = 256
+
+
+@dataclass(slots=True)
+class Collection:
+    """What a round of collection saw and did."""
+
+    objects: int = 0  # object keys looked at
+    deleted: int = 0  # objects deleted
+    pending: int = 0  # without references, waiting out their grace
+    staged: int = 0  # staging marks looked at
+    orphans: int = 0  # marks that nobody worked on, now resolved
+    audited: int = 0  # objects seen in the bucket
+
+
+class Collector:
+    def __init__(
+        self,
+        store: StreamStore,
+        objects: ObjectStore,
+        runtime: Runtime,
+        settings: LogSettings,
+        observer: LogObserver | None = None,
+    ) -> None:
+        self._store = store
+        self._objects = objects
+        self._runtime = runtime
+        self._settings = settings
+        self._observer = observer or LogObserver()
+        # On this collector's own clock: when an object, or a mark at a version, was first seen so.
+        self._unreferenced_since: dict[int, dict[UUID, float]] = {}
+        self._staged_since: dict[int, dict[tuple[UUID, int], float]] = {}
+
+    async def run(self, audit: bool = True) -> Collection:
+        """One round over every domain."""
+        seen = Collection()
+        for domain in range(self._store.domains):
+            await self._resolve_orphans(domain, seen)
+            await self._delete_unreferenced(domain, seen)
+        if audit:
+            await self._audit(seen)
+        self._observer.collected(seen.orphans, seen.pending, seen.deleted)
+        return seen
+
+    # --- objects without references
+
+    async def _delete_unreferenced(self, domain: int, seen: Collection) -> None:
+        before = self._unreferenced_since.get(domain, {})
+        waiting: dict[UUID, float] = {}
+        async for page in self._pages(domain, keys.OBJECTS):
+            # The object keys first, then the references: an object staged in between is not in the
+            # page, and no reference is ever added to one that is.
+            referenced = await self._referenced(domain, page)
+            for record in page:
+                seen.objects += 1
+                wal_id = keys.wal_id_of(record.key)
+                if wal_id in referenced:
+                    continue
+                now = self._runtime.monotonic()
+                since = before.get(wal_id, now)
+                if now - since < self._settings.grace_seconds:
+                    waiting[wal_id] = since
+                    seen.pending += 1
+                elif await self._delete_object(wal_keys.decode_object(record.value)):
+                    seen.deleted += 1
+                    # Only now: while the key is there, the object is found again.
+                    await self._store.store.write(domain, [Delete(record.key)])
+        self._unreferenced_since[domain] = waiting
+
+    async def _referenced(self, domain: int, page: list[Record]) -> set[UUID]:
+        first, last = keys.wal_id_of(page[0].key), keys.wal_id_of(page[-1].key)
+        records = await self._store.store.scan(
+            domain, keys.references(first), keys.prefix_end(keys.references(last))
+        )
+        return {keys.wal_id_of(record.key) for record in records}
+
+    async def _delete_object(self, path: str) -> bool:
+        """True once the object is known to be gone."""
+        try:
+            await self._objects.delete(path)
+        except ObjectError as error:
+            _log.warning("WAL object not deleted", path=path, error=str(error))
+            return False
+        return True
+
+    # --- staging marks that nobody works on
+
+    async def _resolve_orphans(self, domain: int, seen: Collection) -> None:
+        before = self._staged_since.get(domain, {})
+        watched: dict[tuple[UUID, int], float] = {}
+        async for page in self._pages(domain, keys.STAGING):
+            for record in page:
+                seen.staged += 1
+                wal_id = keys.wal_id_of(record.key)
+                now = self._runtime.monotonic()
+                since = before.get((wal_id, record.version), now)
+                if now - since < self._settings.orphan_seconds:
+                    watched[wal_id, record.version] = since
+                elif await self._resolve_orphan(domain, wal_id, record):
+                    seen.orphans += 1
+        self._staged_since[domain] = watched
+
+    async def _resolve_orphan(self, domain: int, wal_id: UUID, record: Record) -> bool:
+        """Take the mark, fence every stream, judge, and let go of what is not in the log."""
+        try:
+            # Taking it moves its version: whoever staged it will see that before it commits again.
+            [taken] = await self._store.store.write(domain, [Put(record.key, record.value, record.version)])
+            if not taken.applied:
+                return False
+            dropped = []
+            for stream in wal_keys.Staging.decode(record.value).streams:
+                if not await self._fence(stream):
+                    return False
+                if not await self._in_log(stream, wal_id):
+                    dropped.append(stream)
+            settled = wal_keys.settle(wal_id, taken.version, dropped)
+            outcomes = await self._store.store.write(domain, settled)
+        except MetadataError as error:
+            _log.warning("orphan left for the next round", wal_id=wal_id.hex, error=str(error))
+            return False
+        return outcomes[-1].applied
+
+    async def _fence(self, stream: int) -> bool:
+        """Seal the stream and see its version moved: a commit that was aimed before can then no
+        longer land, so what is not in the log now never will be."""
+        found = await self._store.high_watermark(stream)
+        if found is None:
+            return True
+        await self._store.write(stream, self._store.advance(stream, found, found.value.sealed()))
+        after = await self._store.high_watermark(stream)
+        return after is None or after.version != found.version
+
+    async def _in_log(self, stream: int, wal_id: UUID) -> bool:
+        """Is the object the head of the stream, or one of its live entries?"""
+        found = await self._store.high_watermark(stream)
+        if found is None:
+            return False
+        head = found.value.head
+        if head is not None and head.wal_id == wal_id:
+            return True
+        start = (await self._store.start(stream)).value
+        entries = live_entries(found.value, start, await self._store.entries(stream))
+        return any(entry.value.wal_id == wal_id for entry in entries)
+
+    # --- the bucket itself
+
+    async def _audit(self, seen: Collection) -> None:
+        """List first, then look for references: an object that is listed was staged before."""
+        oldest_ms = self._runtime.wall_ms() - int(self._settings.orphan_seconds * 1000)
+        listed: list[tuple[str, WalPath]] = []
+        async for info in self._objects.list(PREFIX):
+            seen.audited += 1
+            if info.modified_ms <= oldest_ms and (parsed := parse_object_path(info.path)) is not None:
+                listed.append((info.path, parsed))
+            if len(listed) >= _PAGE:
+                seen.deleted += await self._delete_unknown(listed)
+                listed = []
+        seen.deleted += await self._delete_unknown(listed)
+
+    async def _delete_unknown(self, listed: list[tuple[str, WalPath]]) -> int:
+        deleted = 0
+        for path, parsed in listed:
+            prefix = keys.references(parsed.wal_id)
+            if parsed.domain < self._store.domains and not await self._store.store.scan(
+                parsed.domain, prefix, keys.prefix_end(prefix), 1
+            ):
+                deleted += await self._delete_object(path)
+        return deleted
+
+    async def _pages(self, domain: int, prefix: str) -> AsyncIterator[list[Record]]:
+        start, end = prefix, keys.prefix_end(prefix)
+        while page := await self._store.store.scan(domain, start, end, _PAGE):
+            yield page
+            start = page[-1].key + "\0"

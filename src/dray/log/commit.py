@@ -1,0 +1,340 @@
+"""Committing an uploaded WAL object: steps 3 to 5 of the commit protocol.
+
+Per stream: aim at a version of the high watermark, look once more whether the object is still ours, then
+one compare-and-set. The compare-and-set is the commit and nothing else is. A clear no means aiming
+again; an unclear reply is resolved by reading; and a chunk whose write may have landed somewhere is
+never aimed at another place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+
+import structlog
+
+from dray.log.append import Chunk, PendingBatch, StagedObject
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.producer_state import NO_PRODUCER, ProducerStates, Remembered
+from dray.log.settings import LogSettings
+from dray.log.stream_state import StreamState, load_stream_state
+from dray.log.stream_store import StreamStore, Versioned
+from dray.log.types import LogError, LogUnavailable, StreamClosed
+from dray.metadata import keys
+from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+_ROUNDS = 32
+
+
+class Verdict(Enum):
+    """What reading found after an unclear reply."""
+
+    COMMITTED = "it is in the log"
+    UNMOVED = "the high watermark is still at the version aimed at"
+    MOVED = "the high watermark moved on without it"
+    UNKNOWN = "reading failed too"
+
+
+@dataclass(slots=True)
+class Aim:
+    """One stream's part of a commit: the entry it wants to become the head, over which version."""
+
+    chunk: Chunk
+    over: Versioned[HighWatermark]
+    entry: IndexEntry
+    selected: list[tuple[int, PendingBatch]]  # with their base offsets
+    producers: ProducerStates
+    unsure: bool = False  # a reply was lost at this version
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class Judgement:
+    """A chunk held against a stream's state, batch by batch."""
+
+    references: list[BatchReference] = field(default_factory=list)
+    selected: list[tuple[int, PendingBatch]] = field(default_factory=list)
+    duplicates: list[tuple[Remembered, PendingBatch]] = field(default_factory=list)
+    refused: list[tuple[LogError, PendingBatch]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Settlement:
+    """What is left to do for an object: nothing, while a write of it may still land."""
+
+    undecided: bool
+    failed: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    stream: int
+    high_watermark: Versioned[HighWatermark]
+    entry: IndexEntry
+    selected: list[tuple[int, PendingBatch]]
+
+
+class Committer:
+    """Commits the objects of one domain, one after another: it alone holds the domain's states."""
+
+    def __init__(
+        self,
+        store: StreamStore,
+        runtime: Runtime,
+        settings: LogSettings,
+        on_committed: Callable[[Committed], None],
+        on_duplicate: Callable[[int, Remembered, PendingBatch], None],
+        on_retry: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._settings = settings
+        self._on_committed = on_committed
+        self._on_duplicate = on_duplicate
+        self._on_retry = on_retry
+        self._states: dict[int, StreamState] = {}
+
+    def entries_since_snapshot(self, stream: int) -> int:
+        state = self._states.get(stream)
+        return 0 if state is None else state.entries_since_snapshot
+
+    def snapshot_moved(self, stream: int) -> None:
+        if (state := self._states.get(stream)) is not None:
+            state.entries_since_snapshot = 0
+
+    def forget(self, stream: int) -> None:
+        self._states.pop(stream, None)
+
+    async def commit(self, staged: StagedObject) -> Settlement:
+        waiting: dict[int, Aim | None] = dict.fromkeys(staged.chunks)
+        failed: list[int] = []
+        undecided = False
+        for attempt in range(_ROUNDS):
+            aims = await self._aim_all(staged, waiting, failed)
+            if not aims:
+                break
+            if not await self._still_ours(staged):
+                # The collector has taken the object: whatever becomes of it is its business now.
+                undecided = True
+                break
+            outcomes = await self._write(staged, aims)
+            if isinstance(outcomes, Unavailable):
+                await self._back_off(attempt)
+                continue
+            if outcomes is None:
+                self._on_retry()
+            for stream, aim in aims.items():
+                outcome = None if outcomes is None else outcomes[stream]
+                if outcome is not None and outcome.applied:
+                    self._committed(aim, outcome.version)
+                    del waiting[stream]
+                elif outcome is not None and not aim.unsure:
+                    self._on_retry()
+                    self.forget(stream)
+                    waiting[stream] = None
+                else:
+                    aim.unsure = True
+                    if await self._resolve(staged, aim, waiting, failed) is Verdict.UNKNOWN:
+                        undecided = True
+            if any(aim is not None for aim in waiting.values()):
+                await self._back_off(attempt)
+        for stream, leftover in waiting.items():
+            undecided = undecided or (leftover is not None and leftover.unsure)
+            staged.chunks[stream].refuse(LogUnavailable("the commit did not come through: try again"))
+            self.forget(stream)
+            failed.append(stream)
+        return Settlement(undecided, failed)
+
+    # --- aiming
+
+    async def _aim_all(
+        self, staged: StagedObject, waiting: dict[int, Aim | None], failed: list[int]
+    ) -> dict[int, Aim]:
+        aims: dict[int, Aim] = {}
+        for stream in list(waiting):
+            aim = waiting[stream]
+            if aim is None:
+                try:
+                    aim = await self._aim(staged, staged.chunks[stream])
+                except LogError as error:
+                    staged.chunks[stream].refuse(error)
+                except MetadataError as error:
+                    unavailable = LogUnavailable(f"the metadata store did not answer: {error}")
+                    staged.chunks[stream].refuse(unavailable)
+                if aim is None:
+                    del waiting[stream]
+                    failed.append(stream)
+                    continue
+                waiting[stream] = aim
+            aims[stream] = aim
+        return aims
+
+    async def _aim(self, staged: StagedObject, chunk: Chunk) -> Aim | None:
+        """None when the stream's state leaves nothing of the chunk to append."""
+        state = self._states.get(chunk.stream)
+        fresh = state is None
+        if state is None:
+            state = await self._load(chunk.stream)
+        producers = state.producers.fork()
+        judgement = self._judge(state, producers, chunk, staged.created_ms)
+        if judgement.refused and not fresh:
+            # A cached state may lag behind what another broker appended: a refusal must be certain.
+            await self._store.barrier(chunk.stream)
+            state = await self._load(chunk.stream)
+            producers = state.producers.fork()
+            judgement = self._judge(state, producers, chunk, staged.created_ms)
+        for remembered, pending in judgement.duplicates:
+            self._on_duplicate(chunk.stream, remembered, pending)
+        for error, pending in judgement.refused:
+            pending.refuse(error)
+        if not judgement.selected:
+            return None
+        entry = self._entry(staged, state.high_watermark.value, judgement)
+        return Aim(chunk, state.high_watermark, entry, judgement.selected, producers)
+
+    async def _load(self, stream: int) -> StreamState:
+        self.forget(stream)
+        state = self._states[stream] = await load_stream_state(self._store, stream)
+        return state
+
+    @staticmethod
+    def _judge(state: StreamState, producers: ProducerStates, chunk: Chunk, now_ms: int) -> Judgement:
+        judgement = Judgement()
+        offset = state.high_watermark.value.end
+        for pending, reference in zip(chunk.pending, chunk.references, strict=True):
+            if pending.answered:
+                continue  # answered in an earlier round
+            if reference.producer_id != NO_PRODUCER:
+                try:
+                    remembered = producers.judge(reference, now_ms)
+                except LogError as error:
+                    judgement.refused.append((error, pending))
+                    continue
+                if remembered is not None:
+                    judgement.duplicates.append((remembered, pending))
+                    continue
+                producers.record(reference, offset, now_ms)
+            judgement.selected.append((offset, pending))
+            judgement.references.append(reference)
+            offset += reference.record_count
+        return judgement
+
+    @staticmethod
+    def _entry(staged: StagedObject, over: HighWatermark, judgement: Judgement) -> IndexEntry:
+        running, running_offset = over.max_timestamp, over.max_timestamp_offset
+        size = 0
+        for base_offset, pending in judgement.selected:
+            size += pending.batch.length
+            if pending.batch.max_timestamp > running:
+                running = pending.batch.max_timestamp
+                running_offset = base_offset + pending.batch.max_timestamp_delta
+        last_offset, last = judgement.selected[-1]
+        return IndexEntry(
+            start=over.end,
+            end=last_offset + last.batch.record_count,
+            cumulative_size=over.cumulative_size + size,
+            created_ms=staged.created_ms,
+            min_timestamp=min(pending.batch.min_timestamp for _, pending in judgement.selected),
+            max_timestamp=max(pending.batch.max_timestamp for _, pending in judgement.selected),
+            running_max_timestamp=running,
+            running_max_offset=running_offset,
+            wal_id=staged.wal_id,
+            path=staged.path,
+            table=pack_batches(judgement.references),
+        )
+
+    # --- committing
+
+    async def _still_ours(self, staged: StagedObject) -> bool:
+        """The recheck, by version, and after the high watermark was read: a collector that took the
+        object before now has moved the mark's version, and one that takes it later will seal the
+        streams first, which moves the versions aimed at."""
+        for attempt in range(self._settings.retry_limit):
+            try:
+                record = await self._store.store.get(staged.domain, keys.staging(staged.wal_id))
+            except MetadataError:
+                await self._back_off(attempt)
+                continue
+            return record is not None and record.version == staged.staging_version
+        return False
+
+    async def _write(
+        self, staged: StagedObject, aims: dict[int, Aim]
+    ) -> dict[int, Outcome] | Unavailable | None:
+        """Each stream's outcome; `Unavailable` if nothing happened; None if the reply was lost."""
+        operations: list[Operation] = []
+        places: dict[int, int] = {}
+        for stream, aim in aims.items():
+            places[stream] = len(operations)
+            operations.extend(self._store.advance(stream, aim.over, HighWatermark.at(aim.entry)))
+        try:
+            outcomes = await self._store.store.write(staged.domain, operations)
+        except Unavailable as error:
+            return error
+        except Ambiguous:
+            return None
+        return {stream: outcomes[place] for stream, place in places.items()}
+
+    def _committed(self, aim: Aim, version: int) -> None:
+        stream = aim.chunk.stream
+        high_watermark = Versioned(HighWatermark.at(aim.entry), version)
+        since = self.entries_since_snapshot(stream) + 1
+        self._states[stream] = StreamState(high_watermark, aim.producers.join(), since)
+        self._on_committed(Committed(stream, high_watermark, aim.entry, aim.selected))
+
+    # --- after an unclear reply
+
+    async def _resolve(
+        self, staged: StagedObject, aim: Aim, waiting: dict[int, Aim | None], failed: list[int]
+    ) -> Verdict:
+        stream = aim.chunk.stream
+        verdict = await self._find(staged, aim)
+        if verdict is Verdict.UNMOVED:
+            aim.tries += 1
+            if aim.tries <= self._settings.retry_limit:
+                return verdict  # the same write is sent again
+            verdict = Verdict.UNKNOWN
+        del waiting[stream]
+        if verdict is not Verdict.COMMITTED:
+            _log.warning("append given up after an unclear reply", stream=stream, found=verdict.value)
+            aim.chunk.refuse(LogUnavailable("the metadata store did not answer: try again"))
+            self.forget(stream)
+            if verdict is Verdict.MOVED:
+                failed.append(stream)
+        return verdict
+
+    async def _find(self, staged: StagedObject, aim: Aim) -> Verdict:
+        """Where did the write go? High watermark first, then the index: a head that is filed in
+        between is then found in the index, never missed in both."""
+        for attempt in range(self._settings.retry_limit):
+            try:
+                return await self._look(staged, aim)
+            except StreamClosed:
+                return Verdict.MOVED
+            except MetadataError:
+                await self._back_off(attempt)
+        return Verdict.UNKNOWN
+
+    async def _look(self, staged: StagedObject, aim: Aim) -> Verdict:
+        stream = aim.chunk.stream
+        found = await self._store.high_watermark(stream)
+        if found is None:
+            return Verdict.MOVED
+        head = found.value.head
+        if head is not None and head.wal_id == staged.wal_id:
+            self._committed(aim, found.version)
+            return Verdict.COMMITTED
+        await self._store.barrier(stream)
+        filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
+        if filed is not None and filed.value.wal_id == staged.wal_id:
+            self._committed(aim, 0)
+            self.forget(stream)  # others have moved on: what we hold is an older state
+            return Verdict.COMMITTED
+        return Verdict.UNMOVED if found.version == aim.over.version else Verdict.MOVED
+
+    async def _back_off(self, attempt: int) -> None:
+        await self._runtime.sleep(self._settings.retry_seconds * min(2**attempt, 16))

@@ -1,0 +1,268 @@
+"""From batches to WAL objects: one pipeline per metadata domain.
+
+Batches gather in an open object. It closes when it is large enough, when the linger has passed,
+or, without a linger, as soon as nothing of the domain is in flight: a lone producer waits for nobody, and
+a busy one fills larger objects by itself. Objects are staged and uploaded side by side, and committed
+in the order in which they were closed, so that the batches of a producer keep theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from uuid import UUID
+
+import structlog
+
+from dray.log import wal_keys
+from dray.log.append import OpenObject, PendingBatch, StagedObject
+from dray.log.commit import Committer
+from dray.log.entries import BatchReference
+from dray.log.observer import LogObserver
+from dray.log.settings import LogSettings
+from dray.log.types import LogUnavailable
+from dray.metadata.contract import Ambiguous, MetadataError, MetadataStore, Operation, Unavailable
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.runtime import Runtime
+from dray.wal import Chunk as WalChunk
+from dray.wal import ChunkBatch, EncodedObject, encode, object_path
+
+_log = structlog.get_logger(__name__)
+
+# An encoded batch reference, rounded up: what a batch adds to a commit.
+_REFERENCE_BYTES = 48
+# Objects below this are encoded on the event loop: a hop to a thread would cost more.
+_ENCODE_INLINE_BYTES = 256 * 1024
+
+
+class DomainPipeline:
+    def __init__(
+        self,
+        domain: int,
+        store: MetadataStore,
+        objects: ObjectStore,
+        runtime: Runtime,
+        settings: LogSettings,
+        committer: Committer,
+        observer: LogObserver,
+        on_settled: Callable[[list[int]], None],
+    ) -> None:
+        self._domain = domain
+        self._store = store
+        self._objects = objects
+        self._runtime = runtime
+        self._settings = settings
+        self._committer = committer
+        self._observer = observer
+        self._on_settled = on_settled
+        # A stream takes at most two operations of a commit, one reference of a staging write.
+        self._max_streams = max(1, store.limits.operations // 2 - 16)
+        self._max_batches = max(1, settings.max_commit_bytes // _REFERENCE_BYTES)
+        self._open = OpenObject()
+        self._closed: deque[OpenObject] = deque()
+        self._carried: set[asyncio.Task[None]] = set()
+        self._last_commit: asyncio.Future[None] | None = None
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._settling: list[Operation] = []
+        self._settle_timer: asyncio.TimerHandle | None = None
+        self._stopping = False
+
+    def append(self, stream: int, pending: PendingBatch) -> None:
+        if self._stopping:
+            pending.refuse(LogUnavailable("this broker is stopping"))
+            return
+        opened = self._open
+        opened.add(stream, pending)
+        if (
+            opened.size >= self._settings.max_object_bytes
+            or opened.batch_count >= self._max_batches
+            or len(opened.chunks) >= self._max_streams
+        ):
+            self._close()
+        elif self._timer is None:
+            if self._settings.linger_seconds > 0:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(self._settings.linger_seconds, self._close)
+            elif not self._carried:
+                # Not this instant, so that what arrived together is flushed together.
+                self._timer = asyncio.get_running_loop().call_soon(self._close)
+
+    async def stop(self) -> None:
+        """Flush what is there, wait for all that is in flight, and settle it."""
+        self._stopping = True
+        self._close()
+        while self._carried:
+            await asyncio.wait(list(self._carried))
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+            self._settle_timer = None
+        await self._settle_now()
+
+    # --- closing and launching
+
+    def _close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._open.batch_count:
+            self._closed.append(self._open)
+            self._open = OpenObject()
+        self._launch()
+
+    def _launch(self) -> None:
+        while self._closed and len(self._carried) < self._settings.uploads_in_flight:
+            previous = self._last_commit
+            self._last_commit = done = asyncio.get_running_loop().create_future()
+            task = self._runtime.spawn(
+                self._carry(self._closed.popleft(), previous, done), f"wal-domain-{self._domain}"
+            )
+            self._carried.add(task)
+            task.add_done_callback(self._carried_to_the_end)
+
+    def _carried_to_the_end(self, task: asyncio.Task[None]) -> None:
+        self._carried.discard(task)
+        if self._closed:
+            self._launch()
+        elif self._open.batch_count and not self._carried and self._settings.linger_seconds == 0:
+            self._close()
+
+    # --- one object, from stage to settle
+
+    async def _carry(
+        self, opened: OpenObject, previous: asyncio.Future[None] | None, done: asyncio.Future[None]
+    ) -> None:
+        try:
+            await self._carry_on(opened, previous)
+        finally:
+            opened.refuse(LogUnavailable("the append was cut short: try again"))
+            # Whatever became of this object, the next one may commit only after those before it.
+            if previous is not None and not previous.done():
+                previous.add_done_callback(lambda _: _finish(done))
+            else:
+                _finish(done)
+
+    async def _carry_on(self, opened: OpenObject, previous: asyncio.Future[None] | None) -> None:
+        began = self._runtime.monotonic()
+        staged, encoded = await self._stage(opened)
+        if staged is None or encoded is None:
+            opened.refuse(LogUnavailable("the metadata store did not take the staging mark: try again"))
+            return
+        try:
+            await self._objects.put(staged.path, encoded.parts)
+        except ObjectError as error:
+            _log.warning("WAL upload failed", path=staged.path, error=str(error))
+            opened.refuse(LogUnavailable(f"the object store did not take the records: {error}"))
+            self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, list(staged.chunks)))
+            return
+        self._observer.flushed(encoded.size, self._runtime.monotonic() - began)
+        if previous is not None and not previous.done():
+            await asyncio.shield(previous)
+        settlement = await self._committer.commit(staged)
+        if settlement.undecided:
+            # A write may still land: references and mark stay, and the collector decides.
+            _log.warning("WAL object left to the collector", path=staged.path)
+        else:
+            self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, settlement.failed))
+        self._on_settled([stream for stream in staged.chunks if stream not in settlement.failed])
+
+    async def _stage(self, opened: OpenObject) -> tuple[StagedObject | None, EncodedObject | None]:
+        """The references must be in the store before the first byte is uploaded. An id whose
+        staging reply was lost is burnt, and another is taken: nothing was uploaded under it."""
+        for _ in range(self._settings.retry_limit):
+            wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
+            path = object_path(self._settings.zone, self._domain, created_ms, wal_id)
+            staging = wal_keys.Staging(path, tuple(sorted(opened.chunks)))
+            writing = self._write_stage(wal_id, staging)
+            if opened.size < _ENCODE_INLINE_BYTES:
+                encoded = self._encode(opened, wal_id, created_ms)
+                version = await writing
+            else:
+                encoded, version = await asyncio.gather(
+                    self._runtime.in_thread(self._encode, opened, wal_id, created_ms), writing
+                )
+            if version is not None:
+                return (
+                    StagedObject(wal_id, path, self._domain, created_ms, version, opened.chunks),
+                    encoded,
+                )
+            await self._runtime.sleep(self._settings.retry_seconds)
+        return None, None
+
+    async def _write_stage(self, wal_id: UUID, staging: wal_keys.Staging) -> int | None:
+        riding, self._settling = self._settling, []
+        try:
+            outcomes = await self._store.write(self._domain, wal_keys.stage(wal_id, staging) + riding)
+        except (Ambiguous, Unavailable) as error:
+            _log.warning("WAL staging failed", path=staging.path, error=str(error))
+            self._settling += riding  # deleting twice does no harm
+            return None
+        return outcomes[0].version
+
+    def _encode(self, opened: OpenObject, wal_id: UUID, created_ms: int) -> EncodedObject:
+        chunks = [
+            WalChunk(
+                chunk.stream,
+                [
+                    ChunkBatch(
+                        pending.view,
+                        pending.batch.record_count,
+                        pending.batch.min_timestamp,
+                        pending.batch.max_timestamp,
+                    )
+                    for pending in chunk.pending
+                ],
+            )
+            for _, chunk in sorted(opened.chunks.items())
+        ]
+        encoded = encode(wal_id, self._domain, created_ms, chunks)
+        for chunk in opened.chunks.values():
+            placement = encoded.placements[chunk.stream]
+            chunk.references = [
+                _reference(pending, placement.offset + position)
+                for pending, position in zip(chunk.pending, placement.batch_positions, strict=True)
+            ]
+        return encoded
+
+    # --- settling, off the latency path
+
+    def _settle(self, operations: list[Operation]) -> None:
+        self._settling += operations
+        if self._settle_timer is None and not self._stopping:
+            loop = asyncio.get_running_loop()
+            self._settle_timer = loop.call_later(self._settings.settle_seconds, self._settle_later)
+
+    def _settle_later(self) -> None:
+        self._settle_timer = None
+        self._runtime.spawn(self._settle_now(), f"settle-domain-{self._domain}")
+
+    async def _settle_now(self) -> None:
+        """For a quiet domain: in a busy one, settling rides on the next staging write."""
+        limit = self._store.limits.operations
+        while self._settling:
+            operations, self._settling = self._settling[:limit], self._settling[limit:]
+            try:
+                await self._store.write(self._domain, operations)
+            except MetadataError as error:
+                # What stays behind is found by the collector: a mark nobody works on.
+                _log.warning("settling WAL objects failed", operations=len(operations), error=str(error))
+
+
+def _finish(done: asyncio.Future[None]) -> None:
+    if not done.done():
+        done.set_result(None)
+
+
+def _reference(pending: PendingBatch, position: int) -> BatchReference:
+    batch = pending.batch
+    return BatchReference(
+        position,
+        batch.length,
+        batch.record_count,
+        batch.attributes,
+        batch.min_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+    )

@@ -1,0 +1,169 @@
+"""Fetching from several streams at once, with Kafka's byte limits and its long poll.
+
+Sizes are planned from the index first, then all bytes are read side by side. A poll that finds too
+little waits for a wake-up: a local commit, or a watch's hint of somebody else's. Neither is proof of
+silence, so an answer that says "nothing" is given only after the store was asked once more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from dray.log.observer import LogObserver
+from dray.log.reader import Plan, Reader
+from dray.log.types import LogError, ReadRequest, ReadResult
+from dray.log.wakeups import Wakeups
+from dray.metadata.contract import MetadataStore
+from dray.runtime import Runtime
+
+# A stream that was not asked about for this long is asked about again, watch or no watch.
+_DOUBT_SECONDS = 1.0
+
+
+class Poller:
+    def __init__(
+        self, store: MetadataStore, reader: Reader, runtime: Runtime, wakeups: Wakeups, observer: LogObserver
+    ) -> None:
+        self._store = store
+        self._reader = reader
+        self._runtime = runtime
+        self._wakeups = wakeups
+        self._observer = observer
+        self._asked: dict[int, float] = {}
+
+    async def fetch(
+        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+    ) -> list[ReadResult]:
+        deadline = self._runtime.monotonic() + max_wait_ms / 1000
+        asked = await self._ask_doubtful(requests)
+        while True:
+            plans = await self._plan(requests, max_bytes)
+            if self._enough(plans, min_bytes):
+                break
+            remaining = deadline - self._runtime.monotonic()
+            if remaining <= 0:
+                if asked:
+                    break
+                await self._ask(requests)
+                asked = True
+                continue
+            if self._moved(plans):
+                continue
+            await self._wait([request.stream for request in requests], remaining)
+            asked = False
+        return list(await asyncio.gather(*[self._read(plan) for plan in plans]))
+
+    async def _wait(self, streams: list[int], seconds: float) -> None:
+        self._observer.polling(self._wakeups.count + 1)
+        try:
+            await self._wakeups.wait(streams, seconds)
+        finally:
+            self._observer.polling(self._wakeups.count)
+
+    # --- planning
+
+    async def _plan(self, requests: Sequence[ReadRequest], max_bytes: int) -> list[Plan | ReadResult]:
+        plans: list[Plan | ReadResult] = []
+        remaining = max_bytes
+        empty = True
+        for request in requests:
+            try:
+                plan = await self._reader.plan(request, remaining, at_least_one=empty)
+            except LogError as error:
+                plans.append(self._failed(request, error))
+                continue
+            remaining -= plan.size
+            empty = empty and plan.size == 0
+            plans.append(plan)
+        return plans
+
+    @staticmethod
+    def _enough(plans: Sequence[Plan | ReadResult], min_bytes: int) -> bool:
+        size = 0
+        for plan in plans:
+            if isinstance(plan, ReadResult):
+                return True
+            size += plan.size
+        return size >= min_bytes
+
+    def _moved(self, plans: Sequence[Plan | ReadResult]) -> bool:
+        """Did a stream grow between planning it and now, when nobody waited for it yet?"""
+        for plan in plans:
+            if isinstance(plan, Plan):
+                bounds = self._reader.known_bounds(plan.request.stream)
+                if bounds is None or bounds.end != plan.bounds.end:
+                    return True
+        return False
+
+    # --- asking the store
+
+    async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> bool:
+        """Ask about streams that seem at their end and were not asked about lately."""
+        now = self._runtime.monotonic()
+        doubtful = []
+        for request in requests:
+            bounds = self._reader.known_bounds(request.stream)
+            if bounds is None or (
+                request.offset >= bounds.end and now - self._asked.get(request.stream, 0.0) > _DOUBT_SECONDS
+            ):
+                doubtful.append(request)
+        if doubtful:
+            await self._ask(doubtful)
+        return len(doubtful) == len(requests)
+
+    async def _ask(self, requests: Sequence[ReadRequest]) -> None:
+        now = self._runtime.monotonic()
+        if len(self._asked) > 100_000:
+            self._asked.clear()
+        for request in requests:
+            self._asked[request.stream] = now
+        # Errors come back when the stream is planned.
+        await asyncio.gather(
+            *[self._reader.refresh(request.stream, barrier=True) for request in requests],
+            return_exceptions=True,
+        )
+
+    # --- following other brokers
+
+    async def follow(self, domain: int) -> None:
+        """Wake the polls of a domain's streams when the store hints that one grew. Runs for ever."""
+        async for change in self._store.watch(domain):
+            if change.key is None:
+                for stream in self._wakeups.streams():
+                    self._hinted(stream)
+            elif change.key.endswith("/hwm"):
+                stream = int(change.key.split("/")[4])
+                if self._wakeups.waits(stream):
+                    self._hinted(stream)
+
+    def _hinted(self, stream: int) -> None:
+        self._runtime.spawn(self._refresh_and_wake(stream), "poll-hint")
+
+    async def _refresh_and_wake(self, stream: int) -> None:
+        before = self._reader.known_bounds(stream)
+        try:
+            after = await self._reader.refresh(stream)
+        except LogError:
+            self._wakeups.wake(stream)  # the poll will meet the error itself
+            return
+        if before is None or after.end != before.end:
+            self._wakeups.wake(stream)
+
+    # --- reading
+
+    async def _read(self, plan: Plan | ReadResult) -> ReadResult:
+        if isinstance(plan, ReadResult):
+            return plan
+        try:
+            buffers = await self._reader.read(plan) if plan.size else []
+        except LogError as error:
+            return self._failed(plan.request, error)
+        size = plan.size if plan.tail is not None else sum([len(buffer) for buffer in buffers])
+        return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
+
+    def _failed(self, request: ReadRequest, error: LogError) -> ReadResult:
+        bounds = self._reader.known_bounds(request.stream)
+        if bounds is None:
+            return ReadResult(error=error)
+        return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)

@@ -1,0 +1,177 @@
+"""What the log remembers of idempotent producers: a pure fold over the batches it holds.
+
+A producer numbers its batches per stream. The next number is appended, one of the last five is a
+duplicate whose first answer is given again, anything else is refused. The state is never stored batch
+by batch: it is folded from the index entries, above a snapshot that bounds the fold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from struct import Struct, error
+from typing import Final, NamedTuple
+
+from dray.log.entries import BatchReference, IndexEntry
+from dray.log.types import DuplicateSequence, OutOfOrderSequence, ProducerFenced
+from dray.metadata.values import ValueCorrupt, unseal
+
+REMEMBERED_BATCHES: Final = 5
+NO_PRODUCER: Final = -1
+FORMAT: Final = 1
+
+_SEQUENCES: Final = 1 << 31
+_HEADER = Struct(">BqI")
+_PRODUCER = Struct(">qhqB")
+_REMEMBERED = Struct(">iiqq")
+
+
+class Remembered(NamedTuple):
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    append_time_ms: int
+
+
+class Producer(NamedTuple):
+    epoch: int
+    last_ms: int
+    batches: tuple[Remembered, ...]  # oldest first, at most five, never empty
+
+
+def next_sequence(sequence: int, step: int = 1) -> int:
+    """Sequences wrap from 2^31-1 to 0."""
+    return (sequence + step) % _SEQUENCES
+
+
+class ProducerStates:
+    """The producers of one stream up to one offset.
+
+    `fork` gives a view that can be judged against and recorded into while the original stands; the
+    appender keeps the fork only if its commit succeeded.
+    """
+
+    __slots__ = ("_base", "_own", "expiry_ms")
+
+    def __init__(self, expiry_ms: int, base: ProducerStates | None = None) -> None:
+        self.expiry_ms = expiry_ms
+        self._base = base
+        self._own: dict[int, Producer] = {}
+
+    def fork(self) -> ProducerStates:
+        return ProducerStates(self.expiry_ms, self)
+
+    def join(self) -> ProducerStates:
+        """Put what this fork recorded into the states it was forked from, and return those."""
+        if self._base is None:
+            return self
+        self._base._own.update(self._own)
+        return self._base
+
+    def get(self, producer_id: int) -> Producer | None:
+        producer = self._own.get(producer_id)
+        if producer is None and self._base is not None:
+            return self._base.get(producer_id)
+        return producer
+
+    def items(self) -> Iterable[tuple[int, Producer]]:
+        merged = {} if self._base is None else dict(self._base.items())
+        merged.update(self._own)
+        return merged.items()
+
+    def judge(self, batch: BatchReference, now_ms: int) -> Remembered | None:
+        """None: it is the next batch. Else the duplicate's first answer; or it is refused."""
+        producer = self.get(batch.producer_id)
+        if producer is None or now_ms - producer.last_ms > self.expiry_ms:
+            return None
+        if batch.producer_epoch < producer.epoch:
+            raise ProducerFenced(
+                f"producer {batch.producer_id} has epoch {batch.producer_epoch}, "
+                f"but epoch {producer.epoch} was seen"
+            )
+        if batch.producer_epoch > producer.epoch:
+            if batch.base_sequence != 0:
+                raise OutOfOrderSequence(
+                    f"producer {batch.producer_id} starts epoch {batch.producer_epoch} "
+                    f"at sequence {batch.base_sequence}, not 0"
+                )
+            return None
+        last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)
+        for remembered in producer.batches:
+            if remembered.first_sequence == batch.base_sequence and remembered.last_sequence == last_sequence:
+                return remembered
+        expected = next_sequence(producer.batches[-1].last_sequence)
+        if batch.base_sequence == expected:
+            return None
+        ahead = (batch.base_sequence - expected) % _SEQUENCES
+        if ahead > _SEQUENCES // 2:
+            raise DuplicateSequence(
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence} again, long after; "
+                f"{expected} is next"
+            )
+        raise OutOfOrderSequence(
+            f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {expected} is next"
+        )
+
+    def record(self, batch: BatchReference, base_offset: int, at_ms: int) -> None:
+        """Take in a batch that was appended."""
+        last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)
+        remembered = Remembered(batch.base_sequence, last_sequence, base_offset, batch.append_time_ms)
+        producer = self.get(batch.producer_id)
+        earlier: tuple[Remembered, ...] = ()
+        if (
+            producer is not None
+            and producer.epoch == batch.producer_epoch
+            and batch.base_sequence == next_sequence(producer.batches[-1].last_sequence)
+        ):
+            earlier = producer.batches[1 - REMEMBERED_BATCHES :]
+        self._own[batch.producer_id] = Producer(batch.producer_epoch, at_ms, (*earlier, remembered))
+
+    def fold(self, entry: IndexEntry) -> None:
+        for base_offset, batch in entry.batches():
+            if batch.producer_id != NO_PRODUCER:
+                self.record(batch, base_offset, entry.created_ms)
+
+    def without_expired(self, now_ms: int) -> ProducerStates:
+        kept = ProducerStates(self.expiry_ms)
+        kept._own = {
+            producer_id: producer
+            for producer_id, producer in self.items()
+            if now_ms - producer.last_ms <= self.expiry_ms
+        }
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerSnapshot:
+    """The producers of a stream up to the offset `upto`, an entry's boundary. It only moves forward."""
+
+    upto: int
+    states: ProducerStates
+
+    def encode(self) -> bytes:
+        producers = sorted(self.states.items())
+        parts = [_HEADER.pack(FORMAT, self.upto, len(producers))]
+        for producer_id, producer in producers:
+            parts.append(_PRODUCER.pack(producer_id, producer.epoch, producer.last_ms, len(producer.batches)))
+            parts.extend(_REMEMBERED.pack(*remembered) for remembered in producer.batches)
+        return b"".join(parts)
+
+    @classmethod
+    def decode(cls, value: bytes, expiry_ms: int) -> ProducerSnapshot:
+        unseal("a producer snapshot", value, FORMAT)
+        states = ProducerStates(expiry_ms)
+        try:
+            _, upto, count = _HEADER.unpack_from(value)
+            position = _HEADER.size
+            for _ in range(count):
+                producer_id, epoch, last_ms, batches = _PRODUCER.unpack_from(value, position)
+                position += _PRODUCER.size
+                remembered = []
+                for _ in range(batches):
+                    remembered.append(Remembered._make(_REMEMBERED.unpack_from(value, position)))
+                    position += _REMEMBERED.size
+                states._own[producer_id] = Producer(epoch, last_ms, tuple(remembered))
+        except error as damage:
+            raise ValueCorrupt("a producer snapshot", f"{len(value)} bytes") from damage
+        return cls(upto, states)

@@ -1,0 +1,221 @@
+"""Reading a stream: its bounds, where an offset lies, and its batches.
+
+The cached index only ever runs behind: before the reader says that there is nothing more, or that an offset
+is out of range, it asks the store again, behind a barrier.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from uuid import UUID
+
+from dray.log.entries import IndexEntry
+from dray.log.index_cache import IndexCache
+from dray.log.segments import SegmentReader
+from dray.log.stream_store import StreamStore, Versioned
+from dray.log.tail_cache import TailBatch, TailCache
+from dray.log.types import (
+    Bounds,
+    LogUnavailable,
+    ObjectCorrupt,
+    OffsetOutOfRange,
+    ReadRequest,
+    StreamClosed,
+)
+from dray.metadata.contract import MetadataError
+from dray.objects.contract import ObjectMissing
+
+_WINDOW = 64
+
+
+@dataclass(slots=True)
+class Slice:
+    """Some adjoining batches of one entry."""
+
+    entry: IndexEntry
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class Plan:
+    """What a read will return: sizes are known from the index, before a byte is read."""
+
+    request: ReadRequest
+    bounds: Bounds
+    size: int = 0
+    tail: list[TailBatch] | None = None
+    slices: list[Slice] | None = None
+
+
+class Reader:
+    def __init__(
+        self, store: StreamStore, index: IndexCache, tail: TailCache, segments: SegmentReader
+    ) -> None:
+        self._store = store
+        self._index = index
+        self._tail = tail
+        self._segments = segments
+
+    # --- bounds
+
+    def known_bounds(self, stream: int) -> Bounds | None:
+        high_watermark = self._index.high_watermark(stream)
+        if high_watermark is None:
+            return None
+        return Bounds(self._index.start(stream), high_watermark.end)
+
+    async def refresh(self, stream: int, barrier: bool = False) -> Bounds:
+        """Ask the store for the stream's bounds."""
+        try:
+            if barrier:
+                await self._store.barrier(stream)
+            high_watermark, start = await asyncio.gather(
+                self._store.high_watermark(stream), self._store.start(stream)
+            )
+        except MetadataError as error:
+            raise LogUnavailable(f"the metadata store did not answer: {error}") from error
+        if high_watermark is None or high_watermark.value.closed:
+            self.forget(stream)
+            raise StreamClosed(f"stream {stream} is closed")
+        self._index.observe(stream, high_watermark, start.value)
+        bounds = self.known_bounds(stream)
+        assert bounds is not None
+        return bounds
+
+    def forget(self, stream: int) -> None:
+        self._index.forget(stream)
+        self._tail.forget(stream)
+
+    # --- planning
+
+    async def plan(self, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Plan:
+        """Raises OffsetOutOfRange, StreamClosed, LogUnavailable."""
+        bounds = self.known_bounds(request.stream)
+        if bounds is None:
+            bounds = await self.refresh(request.stream)
+        if not bounds.start <= request.offset <= bounds.end:
+            bounds = await self.refresh(request.stream, barrier=True)
+            if not bounds.start <= request.offset <= bounds.end:
+                raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
+        plan = Plan(request, bounds)
+        limit = min(max_bytes, request.max_bytes)
+        if request.offset == bounds.end or (limit <= 0 and not at_least_one):
+            return plan
+        if self._tail.holds(request.stream, request.offset):
+            plan.tail = self._tail.read(request.stream, request.offset, limit, at_least_one)
+            plan.size = sum([len(batch.view) for batch in plan.tail])
+            return plan
+        plan.slices = []
+        offset = request.offset
+        while offset < bounds.end and (plan.size < limit or not plan.slices):
+            if plan.slices and self._index.find(request.stream, offset) is None:
+                break  # enough for one answer: the next one goes on from here
+            entry = await self.find(request.stream, offset)
+            took = self._take(
+                request.stream, entry, offset, limit - plan.size, at_least_one and not plan.slices
+            )
+            if took is None:
+                break
+            plan.slices.append(took[0])
+            plan.size += took[1]
+            if took[0].end < entry.batch_count:
+                break
+            offset = entry.end
+        return plan
+
+    def _take(
+        self, stream: int, entry: IndexEntry, offset: int, limit: int, at_least_one: bool
+    ) -> tuple[Slice, int] | None:
+        layout = self._segments.layout(entry, stream)
+        first = end = layout.place_of(offset)
+        size = 0
+        while end < len(layout.references):
+            length = layout.references[end].length
+            if size + length > limit and not (at_least_one and size == 0):
+                break
+            size += length
+            end += 1
+        return (Slice(entry, first, end), size) if end > first else None
+
+    async def find(self, stream: int, offset: int, without: frozenset[UUID] = frozenset()) -> IndexEntry:
+        """The entry that holds `offset`, from the cache or the store."""
+        if not without:
+            entry = self._index.find(stream, offset)
+            if entry is not None:
+                return entry
+        for _ in range(3):
+            try:
+                found = await self._store.entries_above(stream, offset, _WINDOW)
+            except MetadataError as error:
+                raise LogUnavailable(f"the metadata store did not answer: {error}") from error
+            entry = _holding(found, offset, without)
+            if entry is not None:
+                self._index.remember(stream, [versioned.value for versioned in found])
+                return entry
+            bounds = await self.refresh(stream, barrier=True)
+            high_watermark = self._index.high_watermark(stream)
+            head = None if high_watermark is None else high_watermark.head
+            if head is not None and head.start <= offset < head.end and head.wal_id not in without:
+                return head
+            if offset < bounds.start:
+                raise OffsetOutOfRange(offset, bounds.start, bounds.end)
+        raise ObjectCorrupt(f"stream {stream}: no readable index entry holds offset {offset}")
+
+    # --- reading
+
+    async def read(self, plan: Plan) -> list[memoryview]:
+        if plan.tail is not None:
+            return [batch.view for batch in plan.tail]
+        views: list[memoryview] = []
+        stream = plan.request.stream
+        for part in plan.slices or ():
+            try:
+                views += await self._segments.batches(part.entry, stream, part.first, part.end)
+            except ObjectMissing:
+                if views:
+                    break  # what was read adjoins; the next fetch starts at what is missing
+                return await self._read_elsewhere(plan.request, part.entry)
+        if plan.slices:
+            self._read_ahead(stream, plan.slices[-1])
+        return views
+
+    async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
+        """One batch, for a look inside."""
+        [view] = await self._segments.batches(entry, stream, place, place + 1, read_ahead=False)
+        return view
+
+    def _read_ahead(self, stream: int, last: Slice) -> None:
+        following = last.entry.end
+        if last.end == last.entry.batch_count and not self._tail.holds(stream, following):
+            entry = self._index.find(stream, following)
+            if entry is not None:
+                self._segments.read_ahead(entry, stream)
+
+    async def _read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
+        """The object of a (perhaps cached) entry is gone: the records were compacted into another,
+        or have expired. The index knows; entries whose objects are gone are passed over."""
+        self._index.forget_entries(request.stream)
+        without: frozenset[UUID] = frozenset()
+        for _ in range(8):
+            entry = await self.find(request.stream, request.offset, without or frozenset({gone.wal_id}))
+            took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
+            assert took is not None
+            try:
+                return await self._segments.batches(entry, request.stream, took[0].first, took[0].end)
+            except ObjectMissing:
+                without = without | {gone.wal_id, entry.wal_id}
+        raise ObjectCorrupt(
+            f"stream {request.stream}: the objects that held offset {request.offset} are gone"
+        )
+
+
+def _holding(
+    entries: list[Versioned[IndexEntry]], offset: int, without: frozenset[UUID]
+) -> IndexEntry | None:
+    for versioned in entries:
+        entry = versioned.value
+        if entry.start <= offset < entry.end and entry.wal_id not in without:
+            return entry
+    return None

@@ -1,0 +1,101 @@
+"""Raising a stream's start: DeleteRecords now, retention by age and size later.
+
+A job of the commit protocol: RETAIN, then the producer snapshot past what goes, then the start by
+compare-and-set and *seen* there (the commit point: readers go by it), then RAISED, then one write that
+deletes the entries below it together with their references, then DONE. It is never abandoned.
+"""
+
+from __future__ import annotations
+
+from dray.log.jobs import Job, JobState, put_job, read_job
+from dray.log.settings import LogSettings
+from dray.log.snapshots import advance_snapshot
+from dray.log.stream_store import StreamStore, Versioned, live_entries
+from dray.log.types import LogUnavailable, OffsetOutOfRange, StreamClosed
+from dray.metadata import keys
+from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
+from dray.runtime import Runtime
+
+_STEPS = 64
+
+
+class Retention:
+    def __init__(self, store: StreamStore, runtime: Runtime, settings: LogSettings) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._settings = settings
+
+    async def raise_start(self, stream: int, before: int) -> int:
+        """Drop the records below `before` (-1: all there are); the stream's start afterwards."""
+        for _ in range(_STEPS):
+            try:
+                start = await self._step(stream, before)
+            except Ambiguous:
+                start = None  # the next step reads what became of it
+            except MetadataError as error:
+                raise LogUnavailable(f"the metadata store did not answer: {error}") from error
+            if start is not None:
+                return start
+        raise LogUnavailable(f"stream {stream}: its start could not be raised, too much else happens")
+
+    async def _step(self, stream: int, before: int) -> int | None:
+        """One step towards the goal; the start, once it is reached."""
+        job = await read_job(self._store, stream)  # before the plan: a stale plan must not start
+        if job.value.state is not JobState.DONE:
+            await self.carry_on(stream, job)
+            return None
+        await self._store.barrier(stream)
+        high_watermark = await self._store.high_watermark(stream)
+        if high_watermark is None or high_watermark.value.closed:
+            raise StreamClosed(f"stream {stream} is closed")
+        start = (await self._store.start(stream)).value
+        end = high_watermark.value.end
+        threshold = end if before == -1 else before
+        if threshold > end or threshold < 0:
+            raise OffsetOutOfRange(before, start, end)
+        if threshold <= start:
+            return start
+        head = high_watermark.value.head
+        if head is not None and threshold > head.start:
+            # Jobs work below the head: file it, so that there is none.
+            sealed = high_watermark.value.sealed()
+            await self._store.write(stream, self._store.advance(stream, high_watermark, sealed))
+            return None
+        entries = live_entries(high_watermark.value, start, await self._store.entries(stream))
+        need = max([entry.value.end for entry in entries if entry.value.end <= threshold], default=0)
+        following = Job(job.value.number + 1, JobState.RETAIN, threshold, need)
+        await self._store.write(stream, [put_job(stream, following, job.version)])
+        return None
+
+    async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
+        """The next step of an unfinished job, whoever began it."""
+        if job.value.state is JobState.RETAIN:
+            await self._retain(stream, job)
+        elif job.value.state is JobState.RAISED:
+            await self._delete_below(stream, job)
+
+    async def _retain(self, stream: int, job: Versioned[Job]) -> None:
+        if not await advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
+            return
+        start = await self._store.start(stream)
+        if start.value < job.value.threshold:
+            put = self._store.put_start(stream, job.value.threshold, start.version)
+            await self._store.write(stream, [put])
+            return  # the next step must see it there
+        raised = put_job(stream, job.value.moved(JobState.RAISED), job.version)
+        await self._store.write(stream, [raised])
+
+    async def _delete_below(self, stream: int, job: Versioned[Job]) -> None:
+        limit = self._store.store.limits.operations // 2
+        operations: list[Operation] = []
+        for entry in await self._store.entries(stream):
+            if entry.value.end > job.value.threshold or len(operations) >= limit:
+                break
+            key = keys.index_entry(stream, entry.value.end, entry.value.cumulative_size)
+            operations.append(Delete(key))
+            operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
+        if operations:
+            await self._store.write(stream, operations)
+            if len(operations) >= limit:
+                return  # there is more
+        await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])

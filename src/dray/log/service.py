@@ -1,0 +1,214 @@
+"""The log: what the rooms above see of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+import structlog
+
+from dray.log.append import PendingBatch
+from dray.log.collector import Collector
+from dray.log.commit import Committed, Committer
+from dray.log.counters import Counter
+from dray.log.index_cache import IndexCache
+from dray.log.lifecycle import Lifecycle
+from dray.log.observer import LogObserver
+from dray.log.pipeline import DomainPipeline
+from dray.log.poll import Poller
+from dray.log.producer_state import Remembered
+from dray.log.reader import Reader
+from dray.log.retention import Retention
+from dray.log.segments import LEADER_EPOCH, SegmentReader
+from dray.log.settings import LogSettings
+from dray.log.snapshots import advance_to_filed
+from dray.log.stream_store import StreamStore
+from dray.log.tail_cache import TailBatch, TailCache
+from dray.log.time_lookup import TimeLookup
+from dray.log.types import Appended, Bounds, LogError, ReadRequest, ReadResult, TimestampedOffset
+from dray.log.wakeups import Wakeups
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.records import Batch, patch
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+class Log:
+    """Streams of record batches, in order, on an object store and a metadata store."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        objects: ObjectStore,
+        runtime: Runtime,
+        domains: int,
+        settings: LogSettings | None = None,
+        observer: LogObserver | None = None,
+    ) -> None:
+        settings = settings or LogSettings()
+        self._settings = settings
+        self._runtime = runtime
+        self._domains = domains
+        self._observer = observer or LogObserver()
+        self._streams = StreamStore(store, domains, settings.producer_expiry_ms)
+        self._index = IndexCache(settings.index_cache_entries)
+        self._tail = TailCache(settings.tail_cache_bytes)
+        self._wakeups = Wakeups()
+        segments = SegmentReader(objects, runtime, settings.segment_cache_bytes)
+        self._reader = Reader(self._streams, self._index, self._tail, segments)
+        self._poller = Poller(store, self._reader, runtime, self._wakeups, self._observer)
+        self._times = TimeLookup(self._reader)
+        self._retention = Retention(self._streams, runtime, settings)
+        self._lifecycle = Lifecycle(
+            self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block)
+        )
+        self._producer_ids = Counter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
+        self.collector = Collector(self._streams, objects, runtime, settings, self._observer)
+        self._committers = [
+            Committer(
+                self._streams,
+                runtime,
+                settings,
+                self._committed,
+                self._duplicate,
+                self._observer.commit_retried,
+            )
+            for _ in range(domains)
+        ]
+        self._pipelines = [
+            DomainPipeline(
+                domain, store, objects, runtime, settings, committer, self._observer, self._settled
+            )
+            for domain, committer in enumerate(self._committers)
+        ]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        for domain in range(self._domains):
+            self._tasks.append(self._runtime.spawn(self._follow(domain), f"follow-domain-{domain}"))
+        self._tasks.append(self._runtime.spawn(self._collect(), "collect"))
+
+    async def stop(self) -> None:
+        """Flush, commit and settle what was appended; then stop what runs in the background."""
+        await asyncio.gather(*[pipeline.stop() for pipeline in self._pipelines])
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        self._tasks.clear()
+
+    # --- streams
+
+    async def create_streams(self, count: int) -> list[int]:
+        return await self._lifecycle.create(count)
+
+    async def close_streams(self, streams: Sequence[int]) -> None:
+        await self._lifecycle.close(streams)
+        for stream in streams:
+            self._committers[stream % self._domains].forget(stream)
+            self._reader.forget(stream)
+            self._wakeups.wake(stream)
+
+    async def sweep_streams(self, streams: Sequence[int]) -> None:
+        await self._lifecycle.sweep(streams)
+
+    # --- appending
+
+    def append(
+        self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
+    ) -> asyncio.Future[Appended]:
+        """The batch is in the log, at the offset it answers with, when the future is done.
+
+        From then on the buffer belongs to the log: it is patched and served to consumers.
+        """
+        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        view = buffer[batch.position : batch.position + batch.length]
+        self._pipelines[stream % self._domains].append(
+            stream, PendingBatch(batch, view, append_time_ms, future)
+        )
+        return future
+
+    def _committed(self, committed: Committed) -> None:
+        stream = committed.stream
+        start = self._index.start(stream)
+        tail: list[TailBatch] = []
+        for base_offset, pending in committed.selected:
+            patch(pending.view, 0, base_offset, LEADER_EPOCH)
+            tail.append(TailBatch(base_offset, base_offset + pending.batch.record_count, pending.view))
+            pending.acknowledge(Appended(base_offset, pending.append_time_ms, start))
+        self._tail.add(stream, tail)
+        self._observer.tail_cache(self._tail.size)
+        self._index.observe(stream, committed.high_watermark)
+        self._wakeups.wake(stream)
+
+    def _duplicate(self, stream: int, remembered: Remembered, pending: PendingBatch) -> None:
+        pending.acknowledge(
+            Appended(remembered.base_offset, remembered.append_time_ms, self._index.start(stream))
+        )
+
+    def _settled(self, streams: list[int]) -> None:
+        """Off the latency path: bound what the next appender of these streams has to fold."""
+        for stream in streams:
+            committer = self._committers[stream % self._domains]
+            if committer.entries_since_snapshot(stream) >= self._settings.snapshot_every_entries:
+                committer.snapshot_moved(stream)
+                self._runtime.spawn(self._advance_snapshot(stream), "producer-snapshot")
+
+    async def _advance_snapshot(self, stream: int) -> None:
+        try:
+            await advance_to_filed(self._streams, stream, self._runtime.wall_ms())
+        except MetadataError as error:
+            _log.warning("producer snapshot not moved", stream=stream, error=str(error))
+
+    # --- reading
+
+    async def bounds(self, stream: int) -> Bounds:
+        return await self._reader.refresh(stream, barrier=True)
+
+    async def fetch(
+        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+    ) -> list[ReadResult]:
+        return await self._poller.fetch(
+            requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+        )
+
+    async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None:
+        return await self._times.first_at_or_after(stream, timestamp)
+
+    async def find_max_timestamp(self, stream: int) -> TimestampedOffset | None:
+        return await self._times.latest_timestamp(stream)
+
+    async def delete_records(self, stream: int, before: int) -> int:
+        start = await self._retention.raise_start(stream, before)
+        self._committers[stream % self._domains].forget(stream)  # sealed, perhaps
+        await self._reader.refresh(stream)
+        return start
+
+    # --- producers
+
+    async def allocate_producer_id(self) -> int:
+        [producer_id] = await self._producer_ids.take()
+        return producer_id
+
+    # --- in the background
+
+    async def _follow(self, domain: int) -> None:
+        while True:
+            try:
+                await self._poller.follow(domain)
+            except (MetadataError, LogError) as error:
+                _log.warning("watch interrupted", domain=domain, error=str(error))
+            await self._runtime.sleep(self._settings.retry_seconds)
+
+    async def _collect(self) -> None:
+        rounds = 0
+        while True:
+            await self._runtime.sleep(self._settings.collect_seconds)
+            try:
+                await self.collector.run(audit=rounds % self._settings.audit_every_rounds == 0)
+            except (MetadataError, ObjectError) as error:
+                _log.warning("collection interrupted", error=str(error))
+            rounds += 1

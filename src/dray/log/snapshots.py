@@ -1,0 +1,40 @@
+"""Moving a stream's producer snapshot forward.
+
+The snapshot bounds the fold that an appender does when it meets a stream, and it must be past any entry
+before that entry loses its detail: to compaction, or to retention. It moves by compare-and-set and only
+forward, over entries that are filed below the head.
+"""
+
+from __future__ import annotations
+
+from dray.log.producer_state import ProducerSnapshot
+from dray.log.stream_store import StreamStore
+from dray.metadata.contract import Ambiguous
+
+
+async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: int) -> bool:
+    """True once the snapshot is seen to cover the offsets below `need`, an entry's boundary; False
+    when another try is needed."""
+    stored = await store.snapshot(stream)
+    if stored.value.upto >= need:
+        return True
+    states, upto = stored.value.states, stored.value.upto
+    for entry in await store.entries_above(stream, upto):
+        if entry.value.start == upto and entry.value.end <= need:
+            states.fold(entry.value)
+            upto = entry.value.end
+    if upto >= need:
+        moved = ProducerSnapshot(upto, states.without_expired(now_ms))
+        try:
+            await store.write(stream, [store.put_snapshot(stream, moved, stored.version)])
+        except Ambiguous:
+            return False  # the next try reads what became of it
+    return False
+
+
+async def advance_to_filed(store: StreamStore, stream: int, now_ms: int) -> None:
+    """Cover every entry that is filed by now: one try, when there is nothing else to do."""
+    stored = await store.snapshot(stream)
+    entries = await store.entries_above(stream, stored.value.upto)
+    if entries:
+        await advance_snapshot(store, stream, entries[-1].value.end, now_ms)

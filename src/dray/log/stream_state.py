@@ -1,0 +1,66 @@
+"""What a broker holds of a stream that it appends to: the state at one version of its high watermark.
+
+It is a cache that the compare-and-set checks: an append aimed with a state that others have moved
+past is a clear no, and the state is loaded again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dray.log.entries import HighWatermark
+from dray.log.producer_state import ProducerStates
+from dray.log.stream_store import StreamStore, Versioned
+from dray.log.types import LogUnavailable, StreamClosed
+
+_TRIES = 8
+
+
+@dataclass(slots=True)
+class StreamState:
+    high_watermark: Versioned[HighWatermark]
+    producers: ProducerStates
+    # Entries folded above the stored producer snapshot, which bounds what a load has to fold.
+    entries_since_snapshot: int = 0
+
+
+class FoldGap(Exception):
+    """The entries read do not reach from the snapshot to the end: somebody moved things meanwhile."""
+
+
+async def load_stream_state(store: StreamStore, stream: int) -> StreamState:
+    for attempt in range(_TRIES):
+        try:
+            return await _load(store, stream)
+        except FoldGap:
+            if attempt == _TRIES - 1:
+                break
+            await store.barrier(stream)
+    raise LogUnavailable(f"stream {stream}: its index and its producer snapshot do not meet")
+
+
+async def _load(store: StreamStore, stream: int) -> StreamState:
+    # The order is a rule: high watermark, then index, then snapshot. The high watermark first, so
+    # that the fold can only know more than the version the commit will name. The index before the
+    # snapshot, since the snapshot is moved forward before entries lose their detail. A glance at the
+    # snapshot beforehand only says from where to read the index.
+    high_watermark = await store.high_watermark(stream)
+    if high_watermark is None or high_watermark.value.closed:
+        raise StreamClosed(f"stream {stream} is closed")
+    glance = await store.snapshot(stream)
+    entries = await store.entries_above(stream, glance.value.upto)
+    snapshot = (await store.snapshot(stream)).value
+
+    producers, reached, folded = snapshot.states, snapshot.upto, 0
+    for entry in entries:
+        if entry.value.start == reached and entry.value.end <= high_watermark.value.end:
+            producers.fold(entry.value)
+            reached = entry.value.end
+            folded += 1
+    head = high_watermark.value.head
+    if head is not None and head.start == reached:
+        producers.fold(head)
+        reached = head.end
+    if reached < high_watermark.value.end:
+        raise FoldGap
+    return StreamState(high_watermark, producers, folded)

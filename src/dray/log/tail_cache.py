@@ -1,0 +1,80 @@
+"""The newest batches, as they were received: what a consumer at the tail reads.
+
+Each stream has one run of adjoining batches. They are patched in place once they are committed, and
+from then on never touched again, so that one buffer serves every consumer without a copy. The cache
+forgets the oldest first, whatever the stream.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from itertools import islice
+from typing import NamedTuple
+
+
+class TailBatch(NamedTuple):
+    base_offset: int
+    end_offset: int
+    view: memoryview
+
+
+class _Run:
+    """Adjoining batches of one stream, and their base offsets beside them for the search."""
+
+    __slots__ = ("batches", "starts")
+
+    def __init__(self) -> None:
+        self.starts: list[int] = []
+        self.batches: list[TailBatch] = []
+
+
+class TailCache:
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._runs: dict[int, _Run] = {}
+        self._order: deque[tuple[int, int, int]] = deque()  # stream, base offset, size
+        self.size = 0
+
+    def add(self, stream: int, batches: list[TailBatch]) -> None:
+        run = self._runs.get(stream)
+        if run is None or run.batches[-1].end_offset != batches[0].base_offset:
+            run = self._runs[stream] = _Run()  # new, or another broker appended in between
+        for batch in batches:
+            run.starts.append(batch.base_offset)
+            run.batches.append(batch)
+            size = len(batch.view)
+            self._order.append((stream, batch.base_offset, size))
+            self.size += size
+        while self.size > self._limit:
+            self._drop_oldest()
+
+    def read(self, stream: int, offset: int, max_bytes: int, at_least_one: bool) -> list[TailBatch]:
+        """Batches from the one that holds `offset`, as many as fit; empty if that one is not here."""
+        run = self._runs.get(stream)
+        if run is None or offset < run.starts[0] or offset >= run.batches[-1].end_offset:
+            return []
+        place = bisect_right(run.starts, offset) - 1
+        found: list[TailBatch] = []
+        for batch in islice(run.batches, place, None):
+            max_bytes -= len(batch.view)
+            if max_bytes < 0 and (found or not at_least_one):
+                break
+            found.append(batch)
+        return found
+
+    def holds(self, stream: int, offset: int) -> bool:
+        run = self._runs.get(stream)
+        return run is not None and run.starts[0] <= offset < run.batches[-1].end_offset
+
+    def forget(self, stream: int) -> None:
+        self._runs.pop(stream, None)
+
+    def _drop_oldest(self) -> None:
+        stream, base_offset, size = self._order.popleft()
+        self.size -= size
+        run = self._runs.get(stream)
+        if run is not None and run.starts[0] == base_offset:
+            del run.starts[0], run.batches[0]
+            if not run.starts:
+                del self._runs[stream]

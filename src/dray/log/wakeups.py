@@ -1,0 +1,48 @@
+"""Long polls that wait for a stream to grow."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+
+
+class Wakeups:
+    def __init__(self) -> None:
+        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self.count = 0
+
+    def waits(self, stream: int) -> bool:
+        return stream in self._waiting
+
+    def streams(self) -> list[int]:
+        return list(self._waiting)
+
+    async def wait(self, streams: Iterable[int], seconds: float) -> None:
+        """Until one of the streams is woken, or the time has passed."""
+        loop = asyncio.get_running_loop()
+        woken: asyncio.Future[None] = loop.create_future()
+        streams = list(streams)
+        for stream in streams:
+            self._waiting.setdefault(stream, set()).add(woken)
+        timer = loop.call_later(seconds, _finish, woken)
+        self.count += 1
+        try:
+            await woken
+        finally:
+            self.count -= 1
+            timer.cancel()
+            for stream in streams:
+                waiting = self._waiting.get(stream)
+                if waiting is not None:
+                    waiting.discard(woken)
+                    if not waiting:
+                        del self._waiting[stream]
+
+    def wake(self, stream: int) -> None:
+        for woken in self._waiting.get(stream, ()):
+            _finish(woken)
+
+
+def _finish(woken: asyncio.Future[None]) -> None:
+    if not woken.done():
+        woken.set_result(None)

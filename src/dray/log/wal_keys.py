@@ -1,0 +1,76 @@
+"""The keys of a WAL object: its staging mark, its object key, and a reference per stream.
+
+The staging mark says that somebody is at work on the object; the object key that there may be
+something to delete one day; a reference that a stream's entry may point into it. They are keys, not
+counters, so that a step done twice counts once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from dray.metadata import keys
+from dray.metadata.contract import Delete, Operation, Put
+from dray.metadata.values import ValueCorrupt, unseal
+
+FORMAT: Final = 1
+
+_STAGED = Struct(">BH")
+_STREAMS = Struct(">I")
+_STREAM = Struct(">Q")
+_REFERENCE: Final = bytes([FORMAT])
+
+
+@dataclass(frozen=True, slots=True)
+class Staging:
+    """The streams that an object was made for, and where it lies or will lie."""
+
+    path: str
+    streams: tuple[int, ...]
+
+    def encode(self) -> bytes:
+        path = self.path.encode()
+        streams = b"".join([_STREAM.pack(stream) for stream in self.streams])
+        return _STAGED.pack(FORMAT, len(path)) + path + _STREAMS.pack(len(self.streams)) + streams
+
+    @classmethod
+    def decode(cls, value: bytes) -> Staging:
+        unseal("a WAL staging mark", value, FORMAT)
+        _, path_size = _STAGED.unpack_from(value)
+        streams_at = _STAGED.size + path_size
+        (count,) = _STREAMS.unpack_from(value, streams_at)
+        table = value[streams_at + _STREAMS.size :]
+        if len(table) != count * _STREAM.size:
+            raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes")
+        path = value[_STAGED.size : streams_at].decode()
+        return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)))
+
+
+def encode_object(path: str) -> bytes:
+    return bytes([FORMAT]) + path.encode()
+
+
+def decode_object(value: bytes) -> str:
+    unseal("a WAL object key", value, FORMAT)
+    return value[1:].decode()
+
+
+def stage(wal_id: UUID, staging: Staging) -> list[Operation]:
+    """The staging write. Unconditional, so that a late copy of it changes the mark's version."""
+    operations: list[Operation] = [
+        Put(keys.staging(wal_id), staging.encode()),
+        Put(keys.wal_object(wal_id), encode_object(staging.path)),
+    ]
+    operations.extend(Put(keys.reference(wal_id, stream), _REFERENCE) for stream in staging.streams)
+    return operations
+
+
+def settle(wal_id: UUID, staging_version: int, failed: Sequence[int]) -> list[Operation]:
+    """Nothing of the object is under way any more: drop what failed, and the mark."""
+    operations: list[Operation] = [Delete(keys.reference(wal_id, stream)) for stream in failed]
+    operations.append(Delete(keys.staging(wal_id), staging_version))
+    return operations
