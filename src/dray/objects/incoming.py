@@ -36,7 +36,10 @@ class Incoming:
     def _claim(cls, disk: Disk, parent: str, runtime: Runtime) -> Incoming:
         while True:
             path = posixpath.join(parent, runtime.uuid().hex)
-            disk.make_directory(path)
+            try:
+                disk.make_directory(path)
+            except FileExistsError:
+                continue
             descriptor = disk.open_directory(path)
             # Between the making and the locking, another process may have taken it for abandoned.
             if disk.lock(descriptor) and _is_still(disk, path, descriptor):

@@ -38,10 +38,7 @@ def check_path(path: str) -> str:
 
 def check_prefix(prefix: str) -> str:
     """The folder `prefix` without its trailing slash; the empty one is the whole store."""
-    folder = prefix.removesuffix("/")
-    if folder:
-        check_path(folder)
-    return folder
+    return check_path(prefix.removesuffix("/")) if prefix else ""
 
 
 def check_ranges(path: str, ranges: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -56,4 +53,8 @@ def check_inside(path: str, size: int, ranges: Sequence[tuple[int, int]]) -> Non
     range is never outside."""
     for start, length in ranges:
         if length and start + length > size:
-            raise RangeOutside(f"{path}: it has {size} bytes, {start} to {start + length} were asked for")
+            raise outside(path, size, start, length)
+
+
+def outside(path: str, size: int, start: int, length: int) -> RangeOutside:
+    return RangeOutside(f"{path}: it has {size} bytes, {start} to {start + length} were asked for")

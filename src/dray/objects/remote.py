@@ -6,6 +6,7 @@ are the caller's own, and errors are few, named, and free of credentials.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from dray.objects.contract import (
     ObjectInfo,
     ObjectMissing,
 )
-from dray.objects.names import check_inside, check_path, check_prefix, check_ranges
+from dray.objects.names import check_inside, check_path, check_prefix, check_ranges, outside
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     ObstoreStore = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
 
 _LISTED_AT_ONCE = 1000
-_EXIT_GRACE_SECONDS = 0.1
 _QUERY = re.compile(r"\?[^\s,)\"]+")
 
 
@@ -41,9 +41,11 @@ class RemoteSettings:
     """Objects larger than this go up in parts."""
     part_size: int = 8 * 1024 * 1024
     """At least 5 MiB on S3."""
-    parts_in_flight: int = 4
+    requests_in_flight: int = 4
+    """For the parts of one put, or the ranges of one get."""
     coalesce: int = 1024 * 1024
     """Ranges no further apart than this are read in one request."""
+    exit_grace_seconds: float = 0.1
 
 
 class RemoteStore:
@@ -72,7 +74,7 @@ class RemoteStore:
                 _pieces(parts, settings.part_size),
                 use_multipart=True,
                 chunk_size=settings.part_size,
-                max_concurrency=settings.parts_in_flight,
+                max_concurrency=settings.requests_in_flight,
             )
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
@@ -89,31 +91,35 @@ class RemoteStore:
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
         check_path(path)
         wanted = check_ranges(path, ranges)
-        # The stores refuse empty ranges.
-        asked = [(start, length) for start, length in wanted if length]
-        if not asked and wanted:
+        if wanted and not any(length for _, length in wanted):
             await self.head(path)
-        read = iter(await self._read(path, asked)) if asked else iter(())
-        return [next(read) if length else bytearray() for _, length in wanted]
+        runs = _runs(wanted, self._settings.coalesce)
+        limit = asyncio.Semaphore(self._settings.requests_in_flight)
+        found = await asyncio.gather(*(self._read(path, run, limit) for run in runs))
+        buffers = [bytearray() for _ in wanted]
+        for run, data in zip(runs, found, strict=True):
+            for index in run.indexes:
+                start, length = wanted[index]
+                buffers[index] += data[start - run.start : start - run.start + length]
+        return buffers
 
-    async def _read(self, path: str, ranges: list[tuple[int, int]]) -> list[bytearray]:
-        starts = [start for start, _ in ranges]
-        lengths = [length for _, length in ranges]
+    async def _read(self, path: str, run: _Run, limit: asyncio.Semaphore) -> memoryview:
+        """obstore joins ranges itself in `get_ranges`, but panics when one of them lies outside."""
+        length = run.end - run.start
         try:
-            with _errors("get", path):
-                found = await self._store.get_ranges_async(
-                    path, starts=starts, lengths=lengths, coalesce=self._settings.coalesce
-                )
+            async with limit:
+                with _errors("get", path):
+                    found = await self._store.get_range_async(path, start=run.start, length=length)
+        except ObjectMissing:
+            raise
         except ObjectError as error:
             # Each store words it differently when a range begins past the end; its size tells.
             if "range" in str(error).lower():
-                check_inside(path, (await self.head(path)).size, ranges)
+                check_inside(path, (await self.head(path)).size, [(run.start, length)])
             raise
-        if [len(data) for data in found] != lengths:
-            # A range that only ends past the end comes back short.
-            check_inside(path, (await self.head(path)).size, ranges)
-            raise ObjectError(f"cannot get {path}: the store gave fewer bytes than it has")
-        return [bytearray(data) for data in found]
+        if len(found) < length:
+            raise outside(path, run.start + len(found), run.start, length)
+        return memoryview(found)
 
     async def head(self, path: str) -> ObjectInfo:
         check_path(path)
@@ -138,7 +144,31 @@ class RemoteStore:
     async def close(self) -> None:
         # obstore's own threads let go of Python objects shortly after they answered, and the process
         # aborts if the interpreter is being torn down just then. There is no call to wait for them.
-        await self._runtime.sleep(_EXIT_GRACE_SECONDS)
+        await self._runtime.sleep(self._settings.exit_grace_seconds)
+
+
+@dataclass(slots=True)
+class _Run:
+    """Ranges to be read in one request, by their place in the list."""
+
+    start: int
+    end: int
+    indexes: list[int]
+
+
+def _runs(ranges: list[tuple[int, int]], nearest: int) -> list[_Run]:
+    runs: list[_Run] = []
+    for index in sorted(range(len(ranges)), key=ranges.__getitem__):
+        start, length = ranges[index]
+        if not length:
+            # The stores refuse empty ranges.
+            continue
+        if runs and start <= runs[-1].end + nearest:
+            runs[-1].end = max(runs[-1].end, start + length)
+            runs[-1].indexes.append(index)
+        else:
+            runs.append(_Run(start, start + length, [index]))
+    return runs
 
 
 def _info(meta: ObjectMeta) -> ObjectInfo:
