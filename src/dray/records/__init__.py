@@ -1,4 +1,5 @@
-"""Kafka record batches (magic 2) as bytes: check them, give them their offsets, look into them.
+"""Kafka record batches (magic 2) as bytes: check them, give them their offsets, look into them, turn them
+into columns and back.
 
 Everything that runs per record is compiled (`_core`); `twin` says the same in plain Python, and the tests
 hold the two together. Nothing here does I/O or knows where batches come from.
@@ -7,28 +8,39 @@ hold the two together. Nothing here does I/O or knows where batches come from.
 from ._core import (
     Batch,
     crc32c,
+    decode,
+    encode,
     find_timestamp,
     needs_thread,
     patch,
     patch_all,
+    recompress,
     stamp_append_time,
     uninitialised,
     validate,
 )
-from .compression import Buffer, Codec
+from .buffer import Buffer
+from .columns import BytesColumn, Columns, Record
+from .compression import Codec
 from .faults import RecordError, RecordFault
 
 __all__ = [
     "Batch",
     "Buffer",
+    "BytesColumn",
     "Codec",
+    "Columns",
+    "Record",
     "RecordError",
     "RecordFault",
     "crc32c",
+    "decode",
+    "encode",
     "find_timestamp",
     "needs_thread",
     "patch",
     "patch_all",
+    "recompress",
     "stamp_append_time",
     "uninitialised",
     "validate",

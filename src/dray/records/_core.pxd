@@ -1,4 +1,4 @@
-# The C beneath: crc32c.h, batch.h.
+# The C beneath: crc32c.h, wire.h, batch.h and columns.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
@@ -17,8 +17,10 @@ cdef extern from "wire.h" nogil:
 
 cdef extern from "batch.h" nogil:
     enum:
+        DRAY_PREFIX_SIZE
         DRAY_HEADER_SIZE
         DRAY_AT_BASE_OFFSET
+        DRAY_AT_LENGTH
         DRAY_AT_LEADER_EPOCH
         DRAY_AT_ATTRIBUTES
         DRAY_AT_MAX_TIMESTAMP
@@ -66,3 +68,40 @@ cdef extern from "batch.h" nogil:
                             dray_found *found, dray_problem *problem)
     int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
     void dray_seal(uint8_t *data, int64_t size)
+
+
+cdef extern from "columns.h" nogil:
+    ctypedef struct dray_bytes_column:
+        int32_t *offsets
+        uint8_t *data
+        uint8_t *validity
+        int64_t size
+
+    ctypedef struct dray_columns:
+        int64_t *offsets
+        int64_t *timestamps
+        int64_t *producer_ids
+        int32_t *producer_epochs
+        int32_t *base_sequences
+        int32_t *attributes
+        dray_bytes_column keys
+        dray_bytes_column values
+        int32_t *headers
+        dray_bytes_column header_keys
+        dray_bytes_column header_values
+        int64_t row_count
+        int64_t header_count
+
+    ctypedef struct dray_plan:
+        int64_t row_count
+        int64_t section_size
+        int64_t max_timestamp
+
+    int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,
+                  dray_extent *filled)
+    const char *dray_plan_batch(const dray_columns *columns, int64_t start, int64_t stop, int64_t target,
+                                dray_plan *plan)
+    int dray_write_section(const dray_columns *columns, int64_t start, const dray_plan *plan, uint8_t *section)
+    void dray_write_header(const dray_columns *columns, int64_t start, const dray_plan *plan,
+                           int64_t section_size, int codec, int32_t base_sequence, int32_t leader_epoch,
+                           uint8_t *header)

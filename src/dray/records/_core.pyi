@@ -1,6 +1,7 @@
 from collections.abc import Iterable
 
-from .compression import Buffer
+from .buffer import Buffer
+from .columns import Columns
 
 HEADER_SIZE: int
 LOG_APPEND_TIME: int
@@ -47,3 +48,17 @@ def stamp_append_time(buffer: bytearray | memoryview, batch: Batch, now_ms: int)
 def crc32c(buffer: Buffer, initial: int = 0) -> int: ...
 def crc32c_software(buffer: Buffer, initial: int = 0) -> int: ...
 def uninitialised(size: int) -> bytearray: ...
+def decode(buffer: Buffer, *, max_decompressed_bytes: int = ...) -> Columns: ...
+def encode(
+    columns: Columns,
+    *,
+    start: int = 0,
+    stop: int | None = None,
+    codec: int = 0,
+    level: int | None = None,
+    leader_epoch: int = 0,
+    batch_bytes: int = ...,
+) -> bytearray: ...
+def recompress(
+    buffer: Buffer, codec: int, level: int | None = None, *, max_decompressed_bytes: int = ...
+) -> bytearray: ...

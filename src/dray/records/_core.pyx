@@ -1,12 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""The compiled core: thin Python faces over crc32c.c and batch.c. `twin.py` says the same in Python."""
+"""The compiled core: thin Python faces over crc32c.c and batch.c, and over columns.c (in _columns.pxi).
+
+`twin.py` says the same in plain Python.
+"""
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytearray cimport PyByteArray_FromStringAndSize
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
+from .columns import BytesColumn, Columns
 from .faults import RecordError, RecordFault
 
 dray_crc32c_prepare()
@@ -15,12 +19,15 @@ dray_crc32c_prepare()
 cdef enum:
     WORTH_RELEASING = 256 * 1024
     WORTH_A_THREAD = 32 * 1024
+    MEBIBYTE = 1024 * 1024
 
 HEADER_SIZE = DRAY_HEADER_SIZE
 LOG_APPEND_TIME = DRAY_LOG_APPEND_TIME
 HARDWARE_CRC = bool(dray_crc32c_is_hardware())
 
 
+@cython.freelist(64)
+@cython.final
 cdef class _View:
     """Holds a buffer still while C reads or writes it."""
     cdef Py_buffer buffer
@@ -92,6 +99,19 @@ cdef class Batch:
         return "Batch(" + ", ".join(f"{name}={value}" for name, value in self._facts().items()) + ")"
 
 
+@cython.freelist(64)
+@cython.final
+cdef class _Section:
+    """The records of one batch, decompressed, and the header before them. Those that were compressed have
+    a `source` of their own."""
+    cdef int64_t position
+    cdef dray_header header
+    cdef object source
+    cdef _View view
+    cdef uint8_t *data
+    cdef int64_t size
+
+
 cdef object _error(dray_problem *problem, int64_t position):
     where = f"batch at byte {position}"
     if problem.record >= 0:
@@ -99,53 +119,56 @@ cdef object _error(dray_problem *problem, int64_t position):
     return RecordError(RecordFault(problem.fault), f"{where}: {problem.what.decode()}")
 
 
-cdef int _read_header(_View view, int64_t position, int64_t max_batch_bytes, dray_header *header) except -1:
+cdef _Section _open(object source, _View view, int64_t position, int64_t max_batch_bytes, int64_t limit):
+    """Check the header of the batch at `position`, and decompress its records."""
+    cdef _Section section = _Section.__new__(_Section)
     cdef dray_problem problem
     cdef int answer
     cdef int64_t available = view.size - position
+    cdef int64_t start = position + DRAY_HEADER_SIZE
+
     if available < WORTH_RELEASING:
-        answer = dray_read_header(view.data + position, available, max_batch_bytes, header, &problem)
+        answer = dray_read_header(view.data + position, available, max_batch_bytes, &section.header, &problem)
     else:
         with nogil:
-            answer = dray_read_header(view.data + position, available, max_batch_bytes, header, &problem)
+            answer = dray_read_header(view.data + position, available, max_batch_bytes, &section.header,
+                                      &problem)
     if answer != 0:
         raise _error(&problem, position)
-    return 0
+    section.position = position
+    if section.header.attributes & DRAY_CODEC_BITS == 0:
+        section.view = view
+        section.data = view.data + start
+        section.size = section.header.size - DRAY_HEADER_SIZE
+        return section
 
+    from .compression import decompress  # which needs `uninitialised` from here
 
-cdef _View _records(object source, _View view, int64_t position, dray_header *header, int64_t limit,
-                    int64_t *start):
-    """The records section, decompressed: a view, and where in it the section starts."""
-    cdef int64_t begin = position + DRAY_HEADER_SIZE
-    cdef int64_t end = position + header.size
-    cdef int32_t codec = header.attributes & DRAY_CODEC_BITS
-    if codec == 0:
-        start[0] = begin
-        return view
-    from .compression import decompress
-
-    start[0] = 0
     try:
-        return _View(decompress(codec, memoryview(source).cast("B")[begin:end], limit))
+        plain = decompress(
+            section.header.attributes & DRAY_CODEC_BITS,
+            memoryview(source).cast("B")[start:position + section.header.size],
+            limit,
+        )
     except RecordError as error:
         raise RecordError(error.fault, f"batch at byte {position}: {error}") from error
+    section.source = plain
+    section.view = _View(plain)
+    section.data = section.view.data
+    section.size = section.view.size
+    return section
 
 
-cdef int64_t _records_size(_View view, _View records, int64_t start, int64_t position, dray_header *header):
-    return position + header.size - start if records is view else records.size
-
-
-cdef int _walk(_View records, int64_t start, int64_t size, int64_t position, dray_header *header,
-               dray_summary *summary, dray_extent *extent) except -1:
+cdef int _walk(_Section section, dray_summary *summary, dray_extent *extent) except -1:
     cdef dray_problem problem
     cdef int answer
-    if size < WORTH_RELEASING:
-        answer = dray_walk(records.data + start, size, header, summary, extent, &problem)
+    if section.size < WORTH_RELEASING:
+        answer = dray_walk(section.data, section.size, &section.header, summary, extent, &problem)
     else:
         with nogil:
-            answer = dray_walk(records.data + start, size, header, summary, extent, &problem)
+            answer = dray_walk(section.data, section.size, &section.header, summary, extent, &problem)
     if answer != 0:
-        raise _error(&problem, position)
+        raise _error(&problem, section.position)
     return 0
 
 
@@ -153,33 +176,30 @@ def validate(buffer, *, int64_t max_batch_bytes, int64_t max_decompressed_bytes)
     """Check each of the whole batches in `buffer` down to its last record; RecordError names the first
     fault. `max_decompressed_bytes` holds for each batch."""
     cdef _View view = _View(buffer)
-    cdef _View records
-    cdef dray_header header
+    cdef _Section section
     cdef dray_summary summary
     cdef dray_extent extent
-    cdef int64_t position = 0, start = 0, size
+    cdef int64_t position = 0
     cdef Batch batch
     cdef list batches = []
 
     while position < view.size:
-        _read_header(view, position, max_batch_bytes, &header)
-        records = _records(buffer, view, position, &header, max_decompressed_bytes, &start)
-        size = _records_size(view, records, start, position, &header)
+        section = _open(buffer, view, position, max_batch_bytes, max_decompressed_bytes)
         memset(&extent, 0, sizeof(extent))
-        _walk(records, start, size, position, &header, &summary, &extent)
+        _walk(section, &summary, &extent)
         batch = Batch.__new__(Batch)
         batch.position = position
-        batch.length = header.size
-        batch.record_count = header.record_count
-        batch.attributes = header.attributes
+        batch.length = section.header.size
+        batch.record_count = section.header.record_count
+        batch.attributes = section.header.attributes
         batch.min_timestamp = summary.min_timestamp
         batch.max_timestamp = summary.max_timestamp
         batch.max_timestamp_delta = summary.max_timestamp_delta
-        batch.producer_id = header.producer_id
-        batch.producer_epoch = header.producer_epoch
-        batch.base_sequence = header.base_sequence
+        batch.producer_id = section.header.producer_id
+        batch.producer_epoch = section.header.producer_epoch
+        batch.base_sequence = section.header.base_sequence
         batches.append(batch)
-        position += header.size
+        position += section.header.size
     return batches
 
 
@@ -192,20 +212,10 @@ def needs_thread(buffer):
 def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=INT32_MAX):
     """Of one whole batch, the first record whose timestamp is at least `timestamp`, as (offset delta,
     timestamp); None if there is none."""
-    cdef _View view = _View(batch)
-    cdef _View records
-    cdef dray_header header
+    cdef _Section section = _open(batch, _View(batch), 0, INT32_MAX, max_decompressed_bytes)
     cdef dray_found found
     cdef dray_problem problem
-    cdef int64_t start = 0, size
-    cdef int answer
-
-    _read_header(view, 0, INT32_MAX, &header)
-    records = _records(batch, view, 0, &header, max_decompressed_bytes, &start)
-    size = _records_size(view, records, start, 0, &header)
-    with nogil:
-        answer = dray_find_timestamp(records.data + start, size, &header, timestamp, &found, &problem)
-    if answer != 0:
+    if dray_find_timestamp(section.data, section.size, &section.header, timestamp, &found, &problem) != 0:
         raise _error(&problem, 0)
     return None if found.offset_delta < 0 else (found.offset_delta, found.timestamp)
 
@@ -266,8 +276,11 @@ def crc32c_software(buffer, uint32_t initial=0):
     return dray_crc32c_software(initial, view.data, view.size)
 
 
-def uninitialised(Py_ssize_t size):
+cpdef bytearray uninitialised(Py_ssize_t size):
     """A bytearray of exactly `size`, holding whatever was in memory: for those who fill it at once."""
     if size < 0:
         raise ValueError("a size is never negative")
     return PyByteArray_FromStringAndSize(NULL, size)
+
+
+include "_columns.pxi"

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import struct
 from enum import IntEnum
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 import cramjam
 
 from ._core import uninitialised
+from .buffer import Buffer
 from .faults import RecordError, RecordFault
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class Codec(IntEnum):
@@ -88,7 +87,7 @@ def compress(codec: int, data: Buffer, level: int | None = None) -> Buffer:
         case Codec.LZ4:
             # Java reads no blocks that depend on the ones before them.
             compressor = cramjam.lz4.Compressor(level=level, content_checksum=False, block_linked=False)
-            compressor.compress(data)
+            compressor.compress(bytes(data))  # which takes nothing but bytes
             return memoryview(compressor.finish())
         case _:
             return memoryview(cramjam.zstd.compress(data, level=level))

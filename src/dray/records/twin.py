@@ -7,11 +7,13 @@ on damaged ones. It shares the decompression and the error type with the core, a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, NoReturn
 
 from ._core import Batch
-from .compression import Buffer, compress, decompress
+from .buffer import Buffer
+from .columns import Record
+from .compression import compress, decompress
 from .faults import RecordError, RecordFault
 
 # base offset, length, leader epoch, magic, checksum
@@ -26,16 +28,6 @@ _LOG_APPEND_TIME = 0x08
 _FORBIDDEN = {0x20: "it is a control batch", 0x10: "it is transactional", 0x40: "it carries a delete horizon"}
 
 _INT64 = range(-(2**63), 2**63)
-
-
-class Record(NamedTuple):
-    """One record, as a reader of the partition sees it."""
-
-    offset: int
-    timestamp: int
-    key: bytes | None = None
-    value: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 class Header(NamedTuple):
