@@ -9,16 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generator.schema import FIXED, NUMBERS, STRUCT, Field, Struct
+from generator.schema import FIXED, NUMBERS, STRUCT, Field, Message, Struct
 from generator.source import Source, condition, is_default, is_set, literal, local, optional, snake_case
 
 
 class Body:
     """One encoding (flexible or not) of one struct."""
 
-    def __init__(
-        self, source: Source, struct: Struct, versions: set[int], flexible: bool, least: dict[str, int]
-    ):
+    def __init__(self, source: Source, struct: Struct, versions: set[int], flexible: bool, least: Least):
         self._source = source
         self._struct = struct
         self._versions = versions
@@ -279,11 +277,18 @@ class Body:
         name = snake_case(field.struct) if field.struct else f"{field.kind}_value"
         return name + "_" if name in {local(other) for other in self._struct.fields} else name
 
-    def _least_element(self, field: Field) -> int:
-        least = least_size(field, self._flexible, self._least)
-        if least < 1:
-            raise ValueError(f"{field.struct} may be empty, so no count of it can be bounded")
-        return least
+    def _least_element(self, field: Field) -> str:
+        """The fewest bytes of one element, as an expression of the version where versions differ."""
+        expression = ""
+        previous = None
+        for version in sorted(field.versions & self._versions):
+            size = self._least.element(field, version)
+            if size < 1:
+                raise ValueError(f"{field.struct} may be empty, so no count of it can be bounded")
+            if size != previous:
+                expression = f"{size} if version >= {version} else {expression}" if expression else str(size)
+            previous = size
+        return expression
 
     def _no_partial_nullability(self, field: Field, among: set[int]) -> None:
         if not among <= field.nullable:
@@ -304,36 +309,37 @@ def struct_format(name: str) -> str:
     return ">" + name.replace("u", "16s").replace("o", "?")
 
 
-def least_size(field: Field, flexible: bool, least: dict[str, int]) -> int:
-    """The fewest bytes a value of this kind takes (of one element, for an array)."""
-    if field.kind == STRUCT:
-        assert field.struct is not None
-        return least[field.struct]
-    if field.kind in FIXED:
-        return FIXED[field.kind][1]
-    return 1 if flexible else (2 if field.kind == "string" else 4)
+class Least:
+    """The fewest bytes that a value can take in a version: what bounds the count of an array."""
 
+    def __init__(self, message: Message) -> None:
+        self._structs = {struct.name: struct for struct in message.structs}
+        self._flexible = message.flexible
 
-def least_sizes(structs: list[Struct], versions: set[int], flexible: bool) -> dict[str, int]:
-    """The fewest bytes each struct takes in any of `versions`."""
-    least: dict[str, int] = {}
-    for struct in structs:
-        sizes = []
-        for version in struct.versions & versions:
-            size = int(flexible)
-            for field in struct.fields:
-                if version not in field.versions or field.tag is not None:
-                    continue
-                if field.array:
-                    size += 1 if flexible else 4
-                elif field.kind == STRUCT and field.nullable:
-                    size += 1
-                else:
-                    size += least_size(field, flexible, least)
-            sizes.append(size)
-        if sizes:
-            least[struct.name] = min(sizes)
-    return least
+    def element(self, field: Field, version: int) -> int:
+        """Of one element of an array (or of the field itself, if it is none)."""
+        if field.kind == STRUCT:
+            assert field.struct is not None
+            return self._struct(field.struct, version)
+        if field.kind in FIXED:
+            return FIXED[field.kind][1]
+        if version in self._flexible:
+            return 1
+        return 2 if field.kind == "string" else 4
+
+    def _struct(self, name: str, version: int) -> int:
+        flexible = version in self._flexible
+        size = int(flexible)
+        for field in self._structs[name].fields:
+            if version not in field.versions or field.tag is not None:
+                continue
+            if field.array:
+                size += 1 if flexible else 4
+            elif field.kind == STRUCT and version in field.nullable:
+                size += 1
+            else:
+                size += self.element(field, version)
+        return size
 
 
 def _packed(field: Field) -> str:

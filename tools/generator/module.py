@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from generator.body import Body, least_sizes, needs_declaration, struct_format
+from generator.body import Body, Least, needs_declaration, struct_format
 from generator.schema import Message, Struct
 from generator.source import Source, annotation, attribute_default, local
 
@@ -104,12 +104,11 @@ def _write_class(source: Source, message: Message, struct: Struct) -> None:
 def _bodies(source: Source, message: Message, struct: Struct, verb: str) -> None:
     flexible = struct.versions & message.flexible
     legacy = struct.versions - message.flexible
+    least = Least(message)
     if flexible:
         with source.block(f"if version >= {min(message.flexible)}:" if legacy else None):
-            body = Body(source, struct, flexible, True, least_sizes(message.structs, message.flexible, True))
-            getattr(body, verb)()
+            getattr(Body(source, struct, flexible, True, least), verb)()
             if legacy and verb == "write" and source.lines[-1].strip() != "return":
                 source.line("return")
     if legacy:
-        versions = message.versions - message.flexible
-        getattr(Body(source, struct, legacy, False, least_sizes(message.structs, versions, False)), verb)()
+        getattr(Body(source, struct, legacy, False, least), verb)()

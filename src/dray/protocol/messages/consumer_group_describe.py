@@ -229,7 +229,7 @@ class DescribedGroup(Struct):
         group_epoch, assignment_epoch = unpack_ii(buffer, position)
         position += 8
         assignor_name, position = read_compact_string(buffer, position, limit)
-        count, position = read_compact_count(buffer, position, limit, 16)
+        count, position = read_compact_count(buffer, position, limit, 17 if version >= 1 else 16)
         members = []
         for _ in range(count):
             member, position = Member.read(buffer, position, limit, version)

@@ -378,7 +378,7 @@ class CreateTopicsResponse(Response):
         if version >= 5:
             (throttle_time_ms,) = unpack_i(buffer, position)
             position += 4
-            count, position = read_compact_count(buffer, position, limit, 12)
+            count, position = read_compact_count(buffer, position, limit, 28 if version >= 7 else 12)
             topics = []
             for _ in range(count):
                 creatable_topic_result, position = CreatableTopicResult.read(buffer, position, limit, version)

@@ -192,7 +192,9 @@ class DeleteTopicsResponse(Response):
         if version >= 4:
             (throttle_time_ms,) = unpack_i(buffer, position)
             position += 4
-            count, position = read_compact_count(buffer, position, limit, 4)
+            count, position = read_compact_count(
+                buffer, position, limit, 21 if version >= 6 else 5 if version >= 5 else 4
+            )
             responses = []
             for _ in range(count):
                 deletable_topic_result, position = DeletableTopicResult.read(buffer, position, limit, version)

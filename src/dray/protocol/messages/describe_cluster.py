@@ -148,7 +148,7 @@ class DescribeClusterResponse(Response):
         cluster_id, position = read_compact_string(buffer, position, limit)
         (controller_id,) = unpack_i(buffer, position)
         position += 4
-        count, position = read_compact_count(buffer, position, limit, 11)
+        count, position = read_compact_count(buffer, position, limit, 12 if version >= 2 else 11)
         brokers = []
         for _ in range(count):
             describe_cluster_broker, position = DescribeClusterBroker.read(buffer, position, limit, version)

@@ -327,7 +327,7 @@ class DescribeConfigsResult(Struct):
         (resource_type,) = unpack_b(buffer, position)
         position += 1
         resource_name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 11)
+        count, position = read_count(buffer, position, limit, 14 if version >= 3 else 11)
         configs = []
         for _ in range(count):
             describe_configs_resource_result, position = DescribeConfigsResourceResult.read(

@@ -203,7 +203,7 @@ class DescribedGroup(Struct):
         group_state, position = read_string(buffer, position, limit)
         protocol_type, position = read_string(buffer, position, limit)
         protocol_data, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 14)
+        count, position = read_count(buffer, position, limit, 16 if version >= 4 else 14)
         members = []
         for _ in range(count):
             described_group_member, position = DescribedGroupMember.read(buffer, position, limit, version)
@@ -267,7 +267,7 @@ class DescribeGroupsResponse(Response):
         if version >= 5:
             (throttle_time_ms,) = unpack_i(buffer, position)
             position += 4
-            count, position = read_compact_count(buffer, position, limit, 12)
+            count, position = read_compact_count(buffer, position, limit, 13 if version >= 6 else 12)
             groups = []
             for _ in range(count):
                 described_group, position = DescribedGroup.read(buffer, position, limit, version)
@@ -282,7 +282,7 @@ class DescribeGroupsResponse(Response):
             position += 4
         else:
             throttle_time_ms = 0
-        count, position = read_count(buffer, position, limit, 14)
+        count, position = read_count(buffer, position, limit, 18 if version >= 3 else 14)
         groups = []
         for _ in range(count):
             described_group, position = DescribedGroup.read(buffer, position, limit, version)

@@ -235,7 +235,9 @@ class FetchTopic(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return FetchTopic(topic_id, topic, partitions), position
         topic, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 16)
+        count, position = read_count(
+            buffer, position, limit, 28 if version >= 9 else 24 if version >= 5 else 16
+        )
         partitions = []
         for _ in range(count):
             fetch_partition, position = FetchPartition.read(buffer, position, limit, version)
@@ -342,12 +344,12 @@ class FetchRequest(Request["FetchResponse"]):
                 buffer, position
             )
             position += 21
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 13 else 3)
             topics = []
             for _ in range(count):
                 fetch_topic, position = FetchTopic.read(buffer, position, limit, version)
                 topics.append(fetch_topic)
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 13 else 3)
             forgotten_topics_data = []
             for _ in range(count):
                 forgotten_topic, position = ForgottenTopic.read(buffer, position, limit, version)
@@ -732,7 +734,9 @@ class FetchableTopicResponse(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return FetchableTopicResponse(topic_id, topic, partitions), position
         topic, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 30)
+        count, position = read_count(
+            buffer, position, limit, 42 if version >= 11 else 38 if version >= 5 else 30
+        )
         partitions = []
         for _ in range(count):
             partition_data, position = PartitionData.read(buffer, position, limit, version)
@@ -805,7 +809,7 @@ class FetchResponse(Response):
         if version >= 12:
             throttle_time_ms, error_code, session_id = unpack_ihi(buffer, position)
             position += 10
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 13 else 3)
             responses = []
             for _ in range(count):
                 fetchable_topic_response, position = FetchableTopicResponse.read(

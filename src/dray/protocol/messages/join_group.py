@@ -296,7 +296,7 @@ class JoinGroupResponse(Response):
         protocol_name, position = read_string(buffer, position, limit)
         leader, position = read_string(buffer, position, limit)
         member_id, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 6)
+        count, position = read_count(buffer, position, limit, 8 if version >= 5 else 6)
         members = []
         for _ in range(count):
             join_group_response_member, position = JoinGroupResponseMember.read(

@@ -90,7 +90,7 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
         members: list[MemberIdentity]
         if version >= 4:
             group_id, position = read_compact_string(buffer, position, limit)
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 4 if version >= 5 else 3)
             members = []
             for _ in range(count):
                 member_identity, position = MemberIdentity.read(buffer, position, limit, version)

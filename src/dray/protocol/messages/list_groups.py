@@ -142,7 +142,9 @@ class ListGroupsResponse(Response):
         if version >= 3:
             throttle_time_ms, error_code = unpack_ih(buffer, position)
             position += 6
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(
+                buffer, position, limit, 5 if version >= 5 else 4 if version >= 4 else 3
+            )
             groups = []
             for _ in range(count):
                 listed_group, position = ListedGroup.read(buffer, position, limit, version)

@@ -95,7 +95,7 @@ class ListOffsetsTopic(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return ListOffsetsTopic(name, partitions), position
         name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 12)
+        count, position = read_count(buffer, position, limit, 16 if version >= 4 else 12)
         partitions = []
         for _ in range(count):
             list_offsets_partition, position = ListOffsetsPartition.read(buffer, position, limit, version)
@@ -249,7 +249,7 @@ class ListOffsetsTopicResponse(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return ListOffsetsTopicResponse(name, partitions), position
         name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 22)
+        count, position = read_count(buffer, position, limit, 26 if version >= 4 else 22)
         partitions = []
         for _ in range(count):
             list_offsets_partition_response, position = ListOffsetsPartitionResponse.read(

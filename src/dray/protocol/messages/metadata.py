@@ -107,7 +107,7 @@ class MetadataRequest(Request["MetadataResponse"]):
     def read(buffer: memoryview, position: int, limit: int, version: int) -> tuple[MetadataRequest, int]:
         topics: list[MetadataRequestTopic] | None
         if version >= 9:
-            count, position = read_compact_nullable_count(buffer, position, limit, 2)
+            count, position = read_compact_nullable_count(buffer, position, limit, 18 if version >= 10 else 2)
             if count < 0:
                 topics = None
             else:
@@ -375,7 +375,9 @@ class MetadataResponseTopic(Struct):
             position += 1
         else:
             is_internal = False
-        count, position = read_count(buffer, position, limit, 18)
+        count, position = read_count(
+            buffer, position, limit, 26 if version >= 7 else 22 if version >= 5 else 18
+        )
         partitions = []
         for _ in range(count):
             metadata_response_partition, position = MetadataResponsePartition.read(
@@ -446,7 +448,7 @@ class MetadataResponse(Response):
             cluster_id, position = read_compact_nullable_string(buffer, position, limit)
             (controller_id,) = unpack_i(buffer, position)
             position += 4
-            count, position = read_compact_count(buffer, position, limit, 10)
+            count, position = read_compact_count(buffer, position, limit, 26 if version >= 10 else 10)
             topics = []
             for _ in range(count):
                 metadata_response_topic, position = MetadataResponseTopic.read(
@@ -481,7 +483,7 @@ class MetadataResponse(Response):
             position += 4
         else:
             throttle_time_ms = 0
-        count, position = read_count(buffer, position, limit, 10)
+        count, position = read_count(buffer, position, limit, 12 if version >= 1 else 10)
         brokers = []
         for _ in range(count):
             metadata_response_broker, position = MetadataResponseBroker.read(buffer, position, limit, version)
@@ -495,7 +497,9 @@ class MetadataResponse(Response):
             position += 4
         else:
             controller_id = -1
-        count, position = read_count(buffer, position, limit, 8)
+        count, position = read_count(
+            buffer, position, limit, 13 if version >= 8 else 9 if version >= 1 else 8
+        )
         topics = []
         for _ in range(count):
             metadata_response_topic, position = MetadataResponseTopic.read(buffer, position, limit, version)

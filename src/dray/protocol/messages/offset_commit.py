@@ -129,7 +129,7 @@ class OffsetCommitRequestTopic(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return OffsetCommitRequestTopic(topic_id, name, partitions), position
         name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 14)
+        count, position = read_count(buffer, position, limit, 18 if version >= 6 else 14)
         partitions = []
         for _ in range(count):
             offset_commit_request_partition, position = OffsetCommitRequestPartition.read(
@@ -178,7 +178,7 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
             position += 4
             member_id, position = read_compact_string(buffer, position, limit)
             group_instance_id, position = read_compact_nullable_string(buffer, position, limit)
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 10 else 3)
             topics = []
             for _ in range(count):
                 offset_commit_request_topic, position = OffsetCommitRequestTopic.read(
@@ -342,7 +342,7 @@ class OffsetCommitResponse(Response):
         if version >= 8:
             (throttle_time_ms,) = unpack_i(buffer, position)
             position += 4
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 10 else 3)
             topics = []
             for _ in range(count):
                 offset_commit_response_topic, position = OffsetCommitResponseTopic.read(

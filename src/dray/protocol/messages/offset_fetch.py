@@ -112,7 +112,7 @@ class OffsetFetchRequestGroup(Struct):
         else:
             member_id = None
             member_epoch = -1
-        count, position = read_compact_nullable_count(buffer, position, limit, 3)
+        count, position = read_compact_nullable_count(buffer, position, limit, 18 if version >= 10 else 3)
         if count < 0:
             topics = None
         else:
@@ -195,7 +195,7 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
         topics: list[OffsetFetchRequestTopic] | None
         if version >= 6:
             if version >= 8:
-                count, position = read_compact_count(buffer, position, limit, 3)
+                count, position = read_compact_count(buffer, position, limit, 8 if version >= 9 else 3)
                 groups = []
                 for _ in range(count):
                     offset_fetch_request_group, position = OffsetFetchRequestGroup.read(
@@ -359,7 +359,7 @@ class OffsetFetchResponseGroup(Struct):
     ) -> tuple[OffsetFetchResponseGroup, int]:
         topics: list[OffsetFetchResponseTopics]
         group_id, position = read_compact_string(buffer, position, limit)
-        count, position = read_compact_count(buffer, position, limit, 3)
+        count, position = read_compact_count(buffer, position, limit, 18 if version >= 10 else 3)
         topics = []
         for _ in range(count):
             offset_fetch_response_topics, position = OffsetFetchResponseTopics.read(
@@ -456,7 +456,7 @@ class OffsetFetchResponseTopic(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return OffsetFetchResponseTopic(name, partitions), position
         name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 16)
+        count, position = read_count(buffer, position, limit, 20 if version >= 5 else 16)
         partitions = []
         for _ in range(count):
             offset_fetch_response_partition, position = OffsetFetchResponsePartition.read(

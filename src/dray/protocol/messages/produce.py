@@ -162,7 +162,7 @@ class ProduceRequest(Request["ProduceResponse"]):
             transactional_id, position = read_compact_nullable_string(buffer, position, limit)
             acks, timeout_ms = unpack_hi(buffer, position)
             position += 6
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 13 else 3)
             topic_data = []
             for _ in range(count):
                 topic_produce_data, position = TopicProduceData.read(buffer, position, limit, version)
@@ -399,7 +399,9 @@ class TopicProduceResponse(Struct):
                 position = skip_tags(buffer, position - 1, limit)
             return TopicProduceResponse(topic_id, name, partition_responses), position
         name, position = read_string(buffer, position, limit)
-        count, position = read_count(buffer, position, limit, 22)
+        count, position = read_count(
+            buffer, position, limit, 36 if version >= 8 else 30 if version >= 5 else 22
+        )
         partition_responses = []
         for _ in range(count):
             partition_produce_response, position = PartitionProduceResponse.read(
@@ -470,7 +472,7 @@ class ProduceResponse(Response):
         responses: list[TopicProduceResponse]
         node_endpoints: list[NodeEndpoint]
         if version >= 9:
-            count, position = read_compact_count(buffer, position, limit, 3)
+            count, position = read_compact_count(buffer, position, limit, 18 if version >= 13 else 3)
             responses = []
             for _ in range(count):
                 topic_produce_response, position = TopicProduceResponse.read(buffer, position, limit, version)

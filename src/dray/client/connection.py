@@ -1,0 +1,220 @@
+"""One connection to a Kafka broker: requests out, typed responses back.
+
+Made for tools, benchmarks and tests, so it does one thing: it pairs requests with responses. It follows no
+leaders and tries nothing again; whoever uses it decides that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import ssl as tls
+from typing import Any, Self, TypeVar, cast
+
+from dray import __version__
+from dray.protocol import (
+    SCHEMAS,
+    ApiKey,
+    ErrorCode,
+    ProtocolError,
+    Request,
+    RequestHeader,
+    Response,
+    encode_request_header,
+    frame_message,
+    parse_response_header,
+    response_class,
+)
+from dray.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+
+ResponseType = TypeVar("ResponseType", bound=Response)
+
+DEFAULT_LARGEST_FRAME = 256 * 1024 * 1024
+_READ_AHEAD = 1024 * 1024
+
+
+class ClientError(Exception):
+    """The broker cannot be reached, broke off, or said something that is not Kafka's protocol."""
+
+
+class _Waiting:
+    """A request on its way: what its response will be, and who waits for it."""
+
+    __slots__ = ("api_key", "future", "version")
+
+    def __init__(self, api_key: int, version: int) -> None:
+        self.api_key = api_key
+        self.version = version
+        self.future: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+
+
+class KafkaConnection:
+    """Use `connect`. Requests may be sent without waiting for earlier ones to be answered."""
+
+    def __init__(
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        name: str,
+        client_id: str | None,
+        largest_frame: int,
+    ) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._name = name
+        self._client_id = client_id
+        self._largest_frame = largest_frame
+        self._correlation_ids = itertools.cycle(range(2**31))
+        self._waiting: dict[int, _Waiting] = {}
+        self._versions: dict[int, int] | None = None
+        self._failure: ClientError | None = None
+        self._reading = asyncio.create_task(self._read(), name=f"responses of {name}")
+
+    @classmethod
+    async def connect(
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str | None = "dray",
+        largest_frame: int = DEFAULT_LARGEST_FRAME,
+        ssl: tls.SSLContext | None = None,
+    ) -> Self:
+        try:
+            reader, writer = await asyncio.open_connection(host, port, limit=_READ_AHEAD, ssl=ssl)
+        except OSError as error:
+            raise ClientError(f"cannot reach {host}:{port}: {error}") from error
+        return cls(reader, writer, f"{host}:{port}", client_id, largest_frame)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType:
+        """Send a request and wait for its response; without a version, the negotiated one."""
+        waiting = _Waiting(message.API_KEY, self._version(message, version))
+        try:
+            await self._send(message, waiting.version, waiting)
+            return cast(ResponseType, await waiting.future)
+        finally:
+            waiting.future.cancel()  # no effect on one that is done
+
+    async def send(self, message: Request[Any], version: int | None = None) -> None:
+        """Send a request that is never answered, such as Produce with acks=0."""
+        await self._send(message, self._version(message, version), None)
+
+    async def negotiate(self) -> ApiVersionsResponse:
+        """Ask which APIs the broker serves, and settle on the highest version of each that both know."""
+        request = ApiVersionsRequest(client_software_name="dray", client_software_version=__version__)
+        response = await self.request(request, ApiVersionsRequest.VERSIONS[1])
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            served = [
+                entry.max_version for entry in response.api_keys if entry.api_key == ApiKey.API_VERSIONS
+            ]
+            highest = min(max(served, default=0), ApiVersionsRequest.VERSIONS[1])
+            response = await self.request(request, highest)
+        if response.error_code:
+            raise ClientError(f"{self._name} refused ApiVersions: {_error_name(response.error_code)}")
+        self._versions = {}
+        for entry in response.api_keys:
+            schema = SCHEMAS.get(entry.api_key)
+            if schema is None:
+                continue
+            version = min(entry.max_version, schema.last_version)
+            if version >= max(entry.min_version, schema.first_version):
+                self._versions[entry.api_key] = version
+        return response
+
+    def version_for(self, api_key: int) -> int:
+        """The highest version of an API that both sides know."""
+        if self._versions is None:
+            raise ClientError(f"versions with {self._name} are not negotiated yet")
+        if api_key not in self._versions:
+            name = SCHEMAS[api_key].name if api_key in SCHEMAS else f"API {api_key}"
+            raise ClientError(f"{self._name} serves no version of {name} that is known here")
+        return self._versions[api_key]
+
+    async def close(self) -> None:
+        self._fail(ClientError(f"the connection to {self._name} was closed"))
+        self._reading.cancel()
+        await asyncio.wait([self._reading])
+        try:
+            await self._writer.wait_closed()
+        except OSError:
+            return  # the other side was gone first, and nobody waits for anything any more
+
+    def _version(self, message: Request[Any], version: int | None) -> int:
+        return self.version_for(message.API_KEY) if version is None else version
+
+    async def _send(self, message: Request[Any], version: int, waiting: _Waiting | None) -> None:
+        if self._failure is not None:
+            raise ClientError(str(self._failure))
+        correlation_id = next(self._correlation_ids)
+        header = RequestHeader(message.API_KEY, version, correlation_id, self._client_id)
+        frame = frame_message(encode_request_header(header), message.encode(version))
+        if waiting is not None:
+            self._waiting[correlation_id] = waiting
+        self._writer.writelines(frame)
+        try:
+            await self._writer.drain()
+        except OSError as error:
+            self._fail(ClientError(f"{self._name} broke off: {error}"))
+            raise ClientError(str(self._failure)) from error
+
+    async def _read(self) -> None:
+        try:
+            while True:
+                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+                if not 4 <= size <= self._largest_frame:
+                    raise ClientError(f"{self._name} announced a response of {size} bytes")
+                self._answer(memoryview(await self._reader.readexactly(size)))
+        except ClientError as error:
+            self._fail(error)
+        except ProtocolError as error:
+            self._fail(ClientError(f"{self._name} sent a malformed response: {error}"))
+        except asyncio.IncompleteReadError:
+            self._fail(ClientError(f"{self._name} closed the connection"))
+        except OSError as error:
+            self._fail(ClientError(f"{self._name} broke off: {error}"))
+        finally:
+            self._fail(ClientError(f"responses of {self._name} are no longer read"))
+
+    def _answer(self, frame: memoryview) -> None:
+        correlation_id = int.from_bytes(frame[:4], "big", signed=True)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            raise ClientError(f"{self._name} answered request {correlation_id}, which was never sent")
+        if waiting.future.done():
+            return  # whoever asked was cancelled in the meantime
+        try:
+            waiting.future.set_result(_decode(frame, waiting.api_key, waiting.version))
+        except ProtocolError:
+            self._waiting[correlation_id] = waiting  # it fails with all the others
+            raise
+
+    def _fail(self, error: ClientError) -> None:
+        if self._failure is None:
+            self._failure = error
+            self._writer.close()
+        for waiting in self._waiting.values():
+            if not waiting.future.done():
+                waiting.future.set_exception(ClientError(str(error)))
+                waiting.future.exception()  # seen, even by a caller that was cancelled while it sent
+        self._waiting.clear()
+
+
+def _decode(frame: memoryview, api_key: int, version: int) -> Response:
+    _, position = parse_response_header(frame, api_key, version)
+    if api_key == ApiKey.API_VERSIONS:
+        # A broker that does not know our version of ApiVersions answers with the body of version 0.
+        error = int.from_bytes(frame[position : position + 2], "big")
+        if error == ErrorCode.UNSUPPORTED_VERSION:
+            version = 0
+    response, _ = response_class(api_key).decode(frame, position, version)
+    return response
+
+
+def _error_name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"
