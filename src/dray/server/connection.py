@@ -19,7 +19,17 @@ class CloseConnection(Exception):
 class Connection:
     """One peer. `principal` and `state` belong to the rooms above; the server never looks at them."""
 
-    __slots__ = ("_when_ending", "ending", "id", "listener", "peer", "principal", "state", "tls")
+    __slots__ = (
+        "__weakref__",
+        "_when_ending",
+        "ending",
+        "id",
+        "listener",
+        "peer",
+        "principal",
+        "state",
+        "tls",
+    )
 
     def __init__(self, identifier: int, peer: str, listener: str, tls: bool) -> None:
         self.id = identifier

@@ -50,7 +50,7 @@ class FrameReader:
         largest: int,
         admit: Callable[[int], bool],
         deliver: Callable[[memoryview], None],
-        allocate: Callable[[int], Buffer] = bytearray,
+        allocate: Callable[[int], Buffer],
     ) -> None:
         self._scratch = scratch
         self._scratch_view = memoryview(scratch)

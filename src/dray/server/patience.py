@@ -39,7 +39,8 @@ class Patience:
         self._frame_since = now
 
     def exhausted(self, now: float, standing: Standing, settings: ServerSettings) -> str | None:
-        progress = (standing.received_bytes, standing.unsent)
+        # At the end only our answers count: what a peer still sends is thrown away.
+        progress = (0 if standing.closing else standing.received_bytes, standing.unsent)
         if progress != self._progress:
             self._progress = progress
             self._moved_at = now

@@ -106,6 +106,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_frames",
         "_granted",
         "_held",
+        "_hung_up",
+        "_lingering",
         "_listener",
         "_loop",
         "_lost",
@@ -146,9 +148,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._granted = False  # the memory for the frame at hand was reserved by a claim
         self._held = False  # reading is paused, by us
         self._deaf = False  # no more frames will be taken from this peer
+        self._hung_up = False  # the peer sends no more
         self._writable = True  # the transport wants more
         self._flush_due = False
         self._closing = False
+        self._lingering: asyncio.TimerHandle | None = None
         self._lost = False
 
     # What the event loop calls.
@@ -184,8 +188,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer sends no more. What it asked is still answered, as it may yet be reading (TLS
         cannot be closed by halves: there, hanging up is the end)."""
+        self._hung_up = True
         self._stop_listening()
-        if self._queue and not self._tls:
+        if self._queue and not self._tls and not self._closing:
             return True
         self._closing = True
         return False
@@ -196,6 +201,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._lost = self._closing = True
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening()
+        if self._lingering is not None:
+            self._lingering.cancel()
         del self._reader  # it holds our methods: do not leave a cycle to the garbage collector
         if not self._running:
             self._shared.leave(self)
@@ -379,14 +386,23 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.close()
 
     def close(self) -> None:
-        """Close once the transport has sent what it was given."""
-        if not self._closing:
-            self._hold()
-            self._closing = True
-            self._stop_listening()
-            for exchange in self._queue:
-                exchange.buffers = ()
+        """Close once the transport has sent what it was given. A socket closed with bytes unread
+        resets the connection, and the peer may lose answers it has not read yet: so we end our half,
+        throw away what still comes, and let the peer hang up, for a short while."""
+        if self._closing:
+            return
+        self._closing = True
+        self._stop_listening()
+        for exchange in self._queue:
+            exchange.buffers = ()
+        if self._hung_up or not self._transport.can_write_eof():
             self._transport.close()
+            return
+        self._transport.write_eof()
+        if self._held:
+            self._held = False
+            self._transport.resume_reading()
+        self._lingering = self._loop.call_later(self._settings.linger_seconds, self._transport.close)
 
     def abort(self) -> None:
         """Close now, and give up the requests in flight."""

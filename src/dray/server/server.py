@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from dray.records import uninitialised
 from dray.server.connection import Buffer, Dispatch
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol, Shared
@@ -37,7 +38,7 @@ class Server:
         runtime: Runtime,
         settings: ServerSettings,
         metrics: Metrics,
-        allocate: Callable[[int], Buffer] = bytearray,
+        allocate: Callable[[int], Buffer] = uninitialised,
     ) -> None:
         self.budget = MemoryBudget(settings.memory_budget_bytes)
         self.addresses: dict[str, tuple[str, int]] = {}

@@ -39,6 +39,8 @@ class ServerSettings:
     """Beyond `frame_seconds`, a frame may take as long as this rate needs, however it trickles."""
     idle_seconds: float = 600.0
     """How long a connection may do nothing at all, or leave its answers unread."""
+    linger_seconds: float = 1.0
+    """How long a peer whose connection we end may take to hang up."""
     handshake_seconds: float = 10.0
     backlog: int = 1024
 
@@ -56,6 +58,7 @@ class ServerSettings:
             "slowest_frame_bytes_per_second",
             "frame_seconds",
             "idle_seconds",
+            "linger_seconds",
             "handshake_seconds",
             "backlog",
         ):

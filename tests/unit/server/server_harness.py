@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -13,7 +14,7 @@ from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, Server, ServerSettings
 from dray.telemetry import Metrics
 
-SETTINGS = ServerSettings(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))
+SETTINGS = ServerSettings(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), linger_seconds=0.05)
 
 
 def frame(payload: bytes) -> bytes:
@@ -55,6 +56,11 @@ class Client:
         except ConnectionError:
             return b""
 
+    def reset(self) -> None:
+        """Vanish as a crashed peer does, so that even its half of the connection is gone."""
+        self.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, pack("ii", 1, 0))
+        self.writer.transport.abort()
+
     async def close(self) -> None:
         self.writer.close()
         with suppress(ConnectionError):
@@ -88,6 +94,7 @@ class PaperTransport(asyncio.Transport):
         self.reading = True
         self.closed = False
         self.unsent = 0
+        self.ended = False
 
     def deliver(self, data: bytes) -> int:
         """As much of the data as the protocol wants; returns how much that was."""
@@ -117,6 +124,12 @@ class PaperTransport(asyncio.Transport):
     def resume_reading(self) -> None:
         assert not self.reading
         self.reading = True
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        self.ended = True
 
     def close(self) -> None:
         if not self.closed:

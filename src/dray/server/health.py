@@ -1,0 +1,90 @@
+"""The routes every process of Dray serves: is it alive, is it ready, and its numbers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from dray.server.http import HttpAnswer, Route
+from dray.server.http_requests import HttpRequest
+
+if TYPE_CHECKING:
+    from dray.runtime import Runtime
+    from dray.telemetry import Metrics
+
+Check: TypeAlias = Callable[[], Awaitable[None]]
+"""Returns when all is well, raises when it is not."""
+
+
+class Health:
+    """Alive as long as it answers; ready while it is not draining and every check passes."""
+
+    def __init__(
+        self, checks: Mapping[str, Check], metrics: Metrics, runtime: Runtime, check_seconds: float = 2.0
+    ) -> None:
+        self.draining = False
+        """Set when the process begins to stop, so that load balancers look elsewhere first."""
+        self._checks = dict(checks)
+        self._metrics = metrics
+        self._runtime = runtime
+        self._check_seconds = check_seconds
+        self._checking: asyncio.Task[dict[str, str | None]] | None = None
+
+    def routes(self) -> dict[str, Route]:
+        return {
+            "/": self._index,
+            "/healthz": self._alive,
+            "/readyz": self._ready,
+            "/metrics": self._numbers,
+        }
+
+    async def check(self) -> dict[str, str | None]:
+        """Each check's error, None where all is well. Whoever asks while a round is under way
+        shares it: a thousand impatient probes are one question to the stores."""
+        if self._checking is None:
+            self._checking = self._runtime.spawn(self._check_all(), "health checks")
+            self._checking.add_done_callback(self._checked)
+        return await asyncio.shield(self._checking)
+
+    async def _check_all(self) -> dict[str, str | None]:
+        errors = await asyncio.gather(*(self._check_one(check) for check in self._checks.values()))
+        return dict(zip(self._checks, errors, strict=True))
+
+    async def _check_one(self, check: Check) -> str | None:
+        try:
+            await asyncio.wait_for(check(), self._check_seconds)
+        except TimeoutError:
+            return f"no answer within {self._check_seconds:g} s"
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
+        return None
+
+    def _checked(self, _task: asyncio.Task[dict[str, str | None]]) -> None:
+        self._checking = None
+
+    async def _index(self, _request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(
+            200, b"dray\n\n/healthz  alive?\n/readyz   ready?\n/metrics  numbers for Prometheus\n"
+        )
+
+    async def _alive(self, _request: HttpRequest) -> HttpAnswer:
+        return _json(200, {"status": "alive"})
+
+    async def _ready(self, _request: HttpRequest) -> HttpAnswer:
+        errors = await self.check()
+        healthy = not any(errors.values())
+        status = "draining" if self.draining else "ready" if healthy else "unavailable"
+        checks = {
+            name: {"ok": True} if error is None else {"ok": False, "error": error}
+            for name, error in errors.items()
+        }
+        return _json(200 if status == "ready" else 503, {"status": status, "checks": checks})
+
+    async def _numbers(self, _request: HttpRequest) -> HttpAnswer:
+        return HttpAnswer(200, self._metrics.exposition(), self._metrics.content_type)
+
+
+def _json(status: int, body: dict[str, Any]) -> HttpAnswer:
+    return HttpAnswer(status, json.dumps(body).encode() + b"\n", "application/json")

@@ -1,0 +1,219 @@
+"""A small HTTP/1.1 server for operators: routes in, answers out, everything bounded."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import TYPE_CHECKING, TypeAlias, cast
+
+import structlog
+
+from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
+from dray.server.server import AddressInUse
+
+if TYPE_CHECKING:
+    from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+TEXT = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    status: int
+    body: bytes
+    content_type: str = TEXT
+
+
+Route: TypeAlias = Callable[[HttpRequest], Awaitable[HttpAnswer]]
+
+
+@dataclass(frozen=True, slots=True)
+class HttpSettings:
+    host: str = "127.0.0.1"
+    port: int = 9644
+    max_connections: int = 256
+    request_seconds: float = 10.0
+    """For a request to arrive whole, and for its answer to be taken."""
+    idle_seconds: float = 60.0
+    """Between two requests of one connection."""
+
+
+class HttpServer:
+    """Serves exact paths. A route that fails is a 500 and one logged traceback."""
+
+    def __init__(self, routes: Mapping[str, Route], runtime: Runtime, settings: HttpSettings) -> None:
+        self.routes = dict(routes)
+        self.settings = settings
+        self.connections: set[_HttpProtocol] = set()
+        self._runtime = runtime
+        self._accepting: asyncio.Server | None = None
+        self._address: tuple[str, int] | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        if self._address is None:
+            raise RuntimeError("the HTTP server has not been started")
+        return self._address
+
+    async def start(self) -> None:
+        host, port = self.settings.host, self.settings.port
+        try:
+            self._accepting = await asyncio.get_running_loop().create_server(
+                lambda: _HttpProtocol(self), host, port
+            )
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise AddressInUse(host, port) from error
+            raise
+        self._address = self._accepting.sockets[0].getsockname()[:2]
+        _log.info("listening", listener="HTTP", host=self._address[0], port=self._address[1])
+
+    async def stop(self) -> None:
+        """At once: nobody's data hangs on these connections."""
+        if self._accepting is not None:
+            self._accepting.close()
+            self._accepting = None
+        for connection in list(self.connections):
+            connection.abort()
+        await self._runtime.sleep(0)
+
+    async def answer(self, request: HttpRequest) -> HttpAnswer:
+        route = self.routes.get(request.path)
+        if route is None:
+            return HttpAnswer(404, b"not found\n")
+        try:
+            return await route(request)
+        except Exception:
+            _log.exception("http request failed", path=request.path)
+            return HttpAnswer(500, b"internal error\n")
+
+
+class _HttpProtocol(asyncio.Protocol):
+    """One connection: a request is answered before the next one is looked at."""
+
+    _transport: asyncio.Transport
+
+    def __init__(self, server: HttpServer) -> None:
+        self._server = server
+        self._reader = RequestReader()
+        self._working: asyncio.Task[None] | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._hung_up = False
+        self._writable = True
+        self._ended = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+        if len(self._server.connections) >= self._server.settings.max_connections:
+            self._ended = True
+            self._transport.abort()
+            return
+        self._server.connections.add(self)
+        self._within(self._server.settings.request_seconds)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return
+        if not self._reader.buffered and self._working is None:
+            self._within(self._server.settings.request_seconds)
+        self._reader.feed(data)
+        self._advance()
+        if self._reader.buffered > MAX_HEAD_BYTES:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        """A client may close its half after asking."""
+        self._hung_up = True
+        if self._ended:
+            return False
+        return self._working is not None or not self._writable
+
+    def pause_writing(self) -> None:
+        self._writable = False
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
+        self._ended = True
+        self._server.connections.discard(self)
+        if self._deadline is not None:
+            self._deadline.cancel()
+        if self._working is not None:
+            self._working.cancel()
+
+    def abort(self) -> None:
+        self._ended = True
+        self._transport.abort()
+
+    def _within(self, seconds: float) -> None:
+        """What is awaited now must be there by then, or the connection is dropped."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+        self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)
+
+    def _go_on(self) -> None:
+        """The last request is answered: look at what came meanwhile, and at what comes next."""
+        self._advance()
+        if self._working is None and self._writable and not self._ended:
+            if self._hung_up:
+                self._finish()
+                return
+            if self._reader.buffered:
+                self._within(self._server.settings.request_seconds)
+            self._transport.resume_reading()
+
+    def _advance(self) -> None:
+        if self._ended or self._working is not None or not self._writable:
+            return
+        try:
+            request = self._reader.next()
+        except BadRequest as error:
+            self._send(HttpAnswer(error.status, f"{error.reason}\n".encode()), keep_alive=False, head=False)
+            return
+        if request is not None:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            self._working = asyncio.get_running_loop().create_task(self._serve(request))
+
+    async def _serve(self, request: HttpRequest) -> None:
+        answer = await self._server.answer(request)
+        self._working = None
+        self._send(answer, keep_alive=request.keep_alive, head=request.method == "HEAD")
+        self._go_on()
+
+    def _send(self, answer: HttpAnswer, *, keep_alive: bool, head: bool) -> None:
+        status = HTTPStatus(answer.status)
+        lines = [
+            f"HTTP/1.1 {status.value} {status.phrase}",
+            f"Content-Type: {answer.content_type}",
+            f"Content-Length: {len(answer.body)}",
+            "Cache-Control: no-store",
+            f"Connection: {'keep-alive' if keep_alive else 'close'}",
+        ]
+        if status is HTTPStatus.METHOD_NOT_ALLOWED:
+            lines.append("Allow: GET, HEAD")
+        self._transport.write(
+            "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + (b"" if head else answer.body)
+        )
+        if keep_alive:
+            self._within(self._server.settings.idle_seconds)
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        """End our half and let the peer hang up, which may not take forever: closing with bytes
+        unread (a body we refused) would reset the connection and lose the answer."""
+        self._ended = True
+        self._within(self._server.settings.request_seconds)
+        if self._hung_up:
+            self._transport.close()
+        else:
+            self._transport.write_eof()
+            self._transport.resume_reading()

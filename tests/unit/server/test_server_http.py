@@ -1,0 +1,305 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server_harness import until
+from structlog.testing import capture_logs
+
+from dray.runtime import SystemRuntime
+from dray.server import AddressInUse, Health, HttpAnswer, HttpServer, HttpSettings
+from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
+from dray.telemetry import Metrics
+
+
+@asynccontextmanager
+async def serving(checks=None, routes=None, check_seconds=2.0, **settings):
+    runtime = SystemRuntime()
+    health = Health(checks or {}, Metrics(), runtime, check_seconds)
+    server = HttpServer({**health.routes(), **(routes or {})}, runtime, HttpSettings(port=0, **settings))
+    server.health = health
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+        await until(lambda: not server.connections)
+
+
+async def exchange(server, data: bytes) -> bytes:
+    """Send, and read to the end of the connection."""
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write(data)
+    answer = await reader.read()
+    writer.close()
+    return answer
+
+
+async def get(server, path: str, method: str = "GET") -> tuple[int, dict[str, str], bytes]:
+    request = f"{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    head, _, body = (await exchange(server, request)).partition(b"\r\n\r\n")
+    status, *lines = head.decode().split("\r\n")
+    return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
+
+
+def test_alive_index_and_numbers(run):
+    async def scenario():
+        async with serving() as server:
+            status, headers, body = await get(server, "/healthz")
+            assert (status, json.loads(body)) == (200, {"status": "alive"})
+            assert headers["content-type"] == "application/json"
+            assert int(headers["content-length"]) == len(body)
+            assert (await get(server, "/"))[0] == 200
+            assert (await get(server, "/nothing"))[0] == 404
+            status, headers, body = await get(server, "/metrics?name=x")
+            assert status == 200
+            assert headers["content-type"].startswith("text/plain; version=")
+            assert b"dray_connections_active 0.0" in body
+            assert b"process_resident_memory_bytes" in body
+
+    run(scenario())
+
+
+def test_head_sends_the_length_but_no_body(run):
+    async def scenario():
+        async with serving() as server:
+            status, headers, body = await get(server, "/healthz", "HEAD")
+            assert (status, body) == (200, b"")
+            assert int(headers["content-length"]) > 0
+
+    run(scenario())
+
+
+def test_ready_names_each_check_and_its_error(run):
+    async def scenario():
+        async def good():
+            pass
+
+        async def bad():
+            raise ConnectionError("no route")
+
+        async def stuck():
+            await asyncio.Event().wait()
+
+        async with serving({"objects": good}) as server:
+            status, _, body = await get(server, "/readyz")
+            assert (status, json.loads(body)["status"]) == (200, "ready")
+            server.health.draining = True
+            status, _, body = await get(server, "/readyz")
+            assert (status, json.loads(body)["status"]) == (503, "draining")
+        checks = {"objects": good, "metadata": bad, "catalog": stuck}
+        async with serving(checks, check_seconds=0.02) as server:
+            status, _, body = await get(server, "/readyz")
+            assert status == 503
+            assert json.loads(body) == {
+                "status": "unavailable",
+                "checks": {
+                    "objects": {"ok": True},
+                    "metadata": {"ok": False, "error": "ConnectionError: no route"},
+                    "catalog": {"ok": False, "error": "no answer within 0.02 s"},
+                },
+            }
+
+    run(scenario())
+
+
+def test_many_probes_are_one_question(run):
+    async def scenario():
+        asked = 0
+        go = asyncio.Event()
+
+        async def check():
+            nonlocal asked
+            asked += 1
+            await go.wait()
+
+        async with serving({"store": check}) as server:
+            probes = [asyncio.create_task(get(server, "/readyz")) for _ in range(5)]
+            await until(lambda: len(server.connections) == 5 and asked == 1)
+            go.set()
+            assert [answer[0] for answer in await asyncio.gather(*probes)] == [200] * 5
+            assert asked == 1
+            await get(server, "/readyz")
+            assert asked == 2, "an old answer is no answer"
+
+    run(scenario())
+
+
+def test_keeps_a_connection_and_answers_pipelined_requests_in_order(run):
+    async def scenario():
+        gate = asyncio.Event()
+
+        async def slow(_request):
+            await gate.wait()
+            return HttpAnswer(200, b"slow")
+
+        async with serving(routes={"/slow": slow}) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: bool(server.connections))
+            gate.set()
+            answers = await reader.readuntil(b"slow") + await reader.readuntil(b"}\n")
+            assert answers.count(b"HTTP/1.1 200 OK") == 2
+            assert answers.index(b"slow") < answers.index(b'"alive"')
+            writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
+            assert (await reader.read()).endswith(b"}\n"), "HTTP/1.0 closes"
+            writer.close()
+
+    run(scenario())
+
+
+def test_a_client_may_hang_up_halfway(run):
+    async def scenario():
+        async with serving() as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n")
+            writer.write_eof()
+            assert b"200 OK" in await reader.read()
+            writer.close()
+
+    run(scenario())
+
+
+def test_a_failing_route_is_a_500_and_one_line(run):
+    async def scenario():
+        async def broken(_request):
+            raise KeyError("bug")
+
+        async with serving(routes={"/broken": broken}) as server:
+            with capture_logs() as lines:
+                assert (await get(server, "/broken"))[0] == 500
+            assert [line["path"] for line in lines] == ["/broken"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"POST / HTTP/1.1\r\nHost: x\r\n\r\n", 405),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\n\r\nhello", 413),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n", 413),
+        (b"GET / HTTP/1.1\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost : x\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\n folded\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\nHost: x\r\n\r\n", 400),
+        (b"GET  / HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET http://x/ HTTP/1.1\r\nHost: x\r\n\r\n", 400),
+        (b"GET / HTTP/2.0\r\nHost: x\r\n\r\n", 505),
+        (b"GET /" + b"a" * MAX_HEAD_BYTES, 431),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400),
+    ],
+)
+def test_what_is_not_understood_is_refused_and_closed(run, request_bytes, status):
+    async def scenario():
+        async with serving() as server:
+            answer = await exchange(server, request_bytes)
+            assert answer.startswith(b"HTTP/1.1 %d " % status)
+            assert answer.count(b"Content-Length") == 1
+            assert (b"Allow: GET, HEAD" in answer) == (status == 405)
+
+    run(scenario())
+
+
+def test_a_refusal_reaches_a_peer_that_is_still_sending(run):
+    async def scenario():
+        async with serving() as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9000000\r\n\r\n")
+            writer.write(bytes(9_000_000))
+            await writer.drain()
+            assert (await reader.read()).startswith(b"HTTP/1.1 413 ")
+            writer.close()
+
+    run(scenario())
+
+
+def test_a_request_that_does_not_come_and_an_idle_peer_are_dropped(run):
+    async def scenario():
+        async with serving(request_seconds=0.05, idle_seconds=0.05) as server:
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET / HT")
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            writer.close()
+            reader, writer = await asyncio.open_connection(*server.address)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            await reader.readuntil(b"}\n")
+            await until(lambda: not server.connections)
+            writer.close()
+
+    run(scenario())
+
+
+def test_too_many_connections_are_refused(run):
+    async def scenario():
+        async with serving(max_connections=1) as server:
+            _, first = await asyncio.open_connection(*server.address)
+            await until(lambda: len(server.connections) == 1)
+            reader, second = await asyncio.open_connection(*server.address)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            first.close()
+            second.close()
+
+    run(scenario())
+
+
+def test_a_peer_that_does_not_read_is_not_worked_for(run):
+    async def scenario():
+        served = 0
+
+        async def large(_request):
+            nonlocal served
+            served += 1
+            return HttpAnswer(200, bytes(1_000_000))
+
+        async with serving(routes={"/large": large}) as server:
+            reader, writer = await asyncio.open_connection(*server.address, limit=1024)
+            writer.write(b"GET /large HTTP/1.1\r\nHost: x\r\n\r\n" * 500)
+            await until(lambda: served > 0)
+            await asyncio.sleep(0.1)
+            assert served < 50
+            for _ in range(500):
+                await reader.readuntil(b"\r\n\r\n")
+                await reader.readexactly(1_000_000)
+            assert served == 500
+            writer.close()
+
+    run(scenario())
+
+
+def test_a_taken_port_is_one_clear_error(run):
+    async def scenario():
+        async with serving() as server:
+            other = HttpServer({}, SystemRuntime(), HttpSettings(*server.address))
+            with pytest.raises(AddressInUse):
+                await other.start()
+
+    run(scenario())
+
+
+@given(st.binary(max_size=300) | st.just(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"), st.lists(st.integers(1, 50)))
+def test_any_bytes_give_requests_a_refusal_or_a_wait(data, cuts):
+    whole = _read_all(data, [len(data)])
+    assert _read_all(data, cuts) == whole, "however they are split"
+
+
+def _read_all(data: bytes, cuts: list[int]) -> list[HttpRequest | int]:
+    reader = RequestReader()
+    outcome: list[HttpRequest | int] = []
+    position = 0
+    for cut in [*cuts, len(data)]:
+        reader.feed(data[position : position + cut])
+        position += cut
+        try:
+            while (request := reader.next()) is not None:
+                outcome.append(request)
+        except BadRequest as error:
+            return [*outcome, error.status]
+    return outcome
