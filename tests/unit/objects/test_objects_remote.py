@@ -1,0 +1,110 @@
+"""What the remote engine adds to `obstore`: pieces, requests, errors. The contract has its own suite."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from obstore.exceptions import GenericError, PreconditionError
+from obstore.store import MemoryStore
+
+from dray.objects import ObjectError, ObjectExists
+from dray.objects.contract import Buffer
+from dray.objects.remote import RemoteSettings, RemoteStore, _pieces
+from dray.runtime import SystemRuntime
+
+
+class WatchedStore:
+    """An obstore memory store that notes what it is asked, and fails when told to."""
+
+    def __init__(self) -> None:
+        self._store = MemoryStore()
+        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.failure: Exception | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            self.asked.append((name, options))
+            if self.failure is not None:
+                raise self.failure
+            return getattr(self._store, name)(*arguments, **options)
+
+        return call
+
+
+@pytest.fixture
+def watched() -> WatchedStore:
+    return WatchedStore()
+
+
+@pytest.fixture
+def store(watched: WatchedStore) -> Iterator[RemoteStore]:
+    runtime = SystemRuntime()
+    settings = RemoteSettings(multipart_threshold=1000, part_size=300, coalesce=50)
+    yield RemoteStore(watched, runtime, settings)  # type: ignore[arg-type]
+    runtime.close()
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20), st.integers(1, 30))
+def test_pieces_are_the_parts_cut_anew(parts: list[Buffer], size: int) -> None:
+    pieces = list(_pieces(parts, size))
+    assert b"".join(pieces) == b"".join(parts)
+    assert all(len(piece) == size for piece in pieces[:-1])
+    assert all(0 < len(piece) <= size for piece in pieces)
+
+
+async def test_only_large_objects_go_up_in_parts(store: RemoteStore, watched: WatchedStore) -> None:
+    await store.put("small", [b"x" * 500, b"y" * 500])
+    await store.put("large", [b"x" * 500, b"y" * 501])
+    await store.put_if_absent("conditional", [b"x" * 5000])
+    (_, small), (_, large), (_, conditional) = watched.asked
+    assert small["use_multipart"] is False
+    assert (large["use_multipart"], large["chunk_size"]) == (True, 300)
+    assert (conditional["use_multipart"], conditional["mode"]) == (False, "create")
+
+
+async def test_near_ranges_are_one_request(store: RemoteStore, watched: WatchedStore) -> None:
+    data = bytes(range(250)) * 4
+    await store.put("data", [data])
+    watched.asked.clear()
+    ranges = [(500, 10), (0, 10), (60, 20), (5, 60), (131, 5)]
+    read = await store.get_ranges("data", ranges)
+    assert [bytes(buffer) for buffer in read] == [data[start : start + length] for start, length in ranges]
+    asked = sorted((options["start"], options["length"]) for _, options in watched.asked)
+    assert asked == [(0, 80), (131, 5), (500, 10)]
+
+
+async def test_errors_are_one_line_without_signatures(store: RemoteStore, watched: WatchedStore) -> None:
+    watched.failure = GenericError(
+        "Generic error: Error performing PUT https://host/x?sv=1&sig=SECRET in 3s\n\nDebug source: SECRET"
+    )
+    for ask in (store.put("a", [b"x"]), store.get("a"), store.head("a"), store.delete("a")):
+        with pytest.raises(ObjectError, match=r"a: .*https://host/x\?\.\.\. in 3s$") as caught:
+            await ask
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__
+
+
+async def test_a_precondition_that_fails_is_an_object_that_exists(
+    store: RemoteStore, watched: WatchedStore
+) -> None:
+    watched.failure = PreconditionError("412")
+    with pytest.raises(ObjectExists):
+        await store.put_if_absent("a", [b"x"])
+
+
+async def test_a_failed_read_is_not_taken_for_a_range_outside(
+    store: RemoteStore, watched: WatchedStore
+) -> None:
+    await store.put("a", [b"0123456789"])
+    watched.failure = GenericError("connection reset")
+    with pytest.raises(ObjectError, match="connection reset"):
+        await store.get_ranges("a", [(0, 20)])
+
+
+async def test_an_empty_bytes_read_of_a_missing_object_is_still_missing(store: RemoteStore) -> None:
+    with pytest.raises(ObjectError, match="no such object"):
+        await store.get_ranges("nothing", [(0, 0)])
