@@ -87,13 +87,15 @@ def _check_together(settings: Settings, layer: Layer) -> None:
             value = known.kind.render(known.default)
         return bad_value(key, value, allowed, layer.origins.get(path, "the default"))
 
-    if settings.log.object_bytes > settings.log.buffer_bytes:
+    if settings.log.object_bytes > settings.limits.buffer_bytes:
         raise refuse(
-            "log.object_bytes", f"at most log.buffer_bytes, which is {size_text(settings.log.buffer_bytes)}"
+            "log.object_bytes",
+            f"at most limits.buffer_bytes, which is {size_text(settings.limits.buffer_bytes)}",
         )
-    if settings.limits.frame_bytes > settings.log.buffer_bytes:
+    if settings.limits.frame_bytes > settings.limits.buffer_bytes:
         raise refuse(
-            "limits.frame_bytes", f"at most log.buffer_bytes, which is {size_text(settings.log.buffer_bytes)}"
+            "limits.frame_bytes",
+            f"at most limits.buffer_bytes, which is {size_text(settings.limits.buffer_bytes)}",
         )
     if settings.topics.partitions > settings.topics.max_partitions:
         raise refuse(

@@ -143,11 +143,6 @@ class LogSettings(Section):
         default=4,
         description="Objects being written at once, per metadata domain.",
     )
-    buffer_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
-        default=256 * MIB,
-        description="Records received and not yet stored. When it is full, sockets are no longer read: "
-        "producers wait, memory does not grow.",
-    )
     tail_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
         default=128 * MIB,
         description="The newest records, kept for consumers that follow the tail.",
@@ -188,6 +183,11 @@ class LimitSettings(Section):
     frame_bytes: Annotated[int, Size(64 * KIB, 2 * GIB - 1)] = Field(
         default=100 * MIB,
         description="The largest request; a larger one closes its connection.",
+    )
+    buffer_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
+        default=256 * MIB,
+        description="Bytes of requests that are received and not yet answered. When they are reached, "
+        "sockets are no longer read: producers wait, memory does not grow.",
     )
     connections: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=10_000,

@@ -89,7 +89,7 @@ Every setting has a default, so a config file is optional. A value is taken from
 # dray.yaml
 broker:
   listen: 127.0.0.1:9093
-log:
+limits:
   buffer_bytes: 512MiB
 topics:
   defaults: {retention.ms: 86400000}

@@ -52,13 +52,13 @@ def test_later_sources_win_setting_by_setting(tmp_path: Path) -> None:
     file = write(
         tmp_path,
         "broker:\n  listen: 127.0.0.1:1001\n  rack: a\n  id: 1\n"
-        "log: {buffer_bytes: 512MiB, flush_linger: 5ms}\n",
+        "limits: {buffer_bytes: 512MiB}\nlog: {flush_linger: 5ms}\n",
     )
     environment = {"DRAY_BROKER__LISTEN": "127.0.0.1:1002", "DRAY_BROKER__ID": "2", "HOME": "/somewhere"}
     loaded = load(file, environment, [FlagValue("--listen", "broker.listen", "127.0.0.1:1003")])
     broker = loaded.settings.broker
     assert (broker.rack, broker.id, broker.listen) == ("a", 2, Address("127.0.0.1", 1003))
-    assert loaded.settings.log.buffer_bytes == 512 * MIB
+    assert loaded.settings.limits.buffer_bytes == 512 * MIB
     assert loaded.settings.flush_linger == pytest.approx(0.005)
     assert loaded.origins["broker.listen"] == "--listen"
     assert loaded.origins["broker.id"] == "DRAY_BROKER__ID"
@@ -142,8 +142,8 @@ def test_a_duration_without_unit() -> None:
 
 
 def test_a_bad_size() -> None:
-    assert problem_of_environment(DRAY_LOG__BUFFER_BYTES="much") == (
-        "log.buffer_bytes = 'much' (from DRAY_LOG__BUFFER_BYTES): must be "
+    assert problem_of_environment(DRAY_LIMITS__BUFFER_BYTES="much") == (
+        "limits.buffer_bytes = 'much' (from DRAY_LIMITS__BUFFER_BYTES): must be "
         "a size from 1MiB to 1TiB, such as 64MiB"
     )
 
@@ -247,13 +247,14 @@ def test_a_bad_map_entry_is_named(tmp_path: Path) -> None:
     ("environment", "line"),
     [
         (
-            {"DRAY_LOG__BUFFER_BYTES": "1MiB"},
-            "log.object_bytes = '8MiB' (from the default): must be at most log.buffer_bytes, which is 1MiB",
+            {"DRAY_LIMITS__BUFFER_BYTES": "1MiB"},
+            "log.object_bytes = '8MiB' (from the default): must be at most "
+            "limits.buffer_bytes, which is 1MiB",
         ),
         (
-            {"DRAY_LOG__BUFFER_BYTES": "64MiB"},
+            {"DRAY_LIMITS__BUFFER_BYTES": "64MiB"},
             "limits.frame_bytes = '100MiB' (from the default): "
-            "must be at most log.buffer_bytes, which is 64MiB",
+            "must be at most limits.buffer_bytes, which is 64MiB",
         ),
         (
             {"DRAY_TOPICS__MAX_PARTITIONS": "2", "DRAY_TOPICS__PARTITIONS": "3"},

@@ -16,7 +16,7 @@ def test_what_is_shown_is_a_config_file_with_the_same_settings(tmp_path: Path) -
         "DRAY_BROKER__ID": "7",
         "DRAY_BROKER__HTTP": "off",
         "DRAY_LOG__FLUSH_LINGER": "2500us",
-        "DRAY_LOG__BUFFER_BYTES": "300000001",
+        "DRAY_LIMITS__BUFFER_BYTES": "300000001",
         "DRAY_OBJECTS__OPTIONS__REGION": "eu-west-1",
         "DRAY_TOPICS__DEFAULTS__RETENTION_MS": "86400000",
     }

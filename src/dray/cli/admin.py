@@ -1,0 +1,323 @@
+"""`drayd admin`: topics, the cluster and garbage collection, from the shell."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from dray.cli.configuration import ConfigOption, DataDirOption, load_config
+from dray.cli.failures import USAGE, Failure
+
+if TYPE_CHECKING:
+    from dray.cli.admin_calls import Caller, TopicDescription
+
+T = TypeVar("T")
+
+app = typer.Typer(
+    help="Manage topics and look at the cluster. Speaks the Kafka protocol, so it works on Apache Kafka too.",
+    no_args_is_help=True,
+)
+topics_app = typer.Typer(help="Create, list, describe, delete and alter topics.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+
+BootstrapOption = Annotated[
+    str,
+    typer.Option("--bootstrap", "-b", envvar="DRAY_BOOTSTRAP", metavar="HOST:PORT", help="A broker to ask."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
+TIMEOUT_SECONDS = 60
+
+
+@topics_app.command("create")
+def create(
+    topic: NameArgument,
+    *,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Accepted for Kafka's sake: Dray keeps records in object storage.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A topic config; repeatable.")
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Only say whether it would work.")
+    ] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="It is no error if the topic exists.")
+    ] = False,
+) -> None:
+    """Create a topic.
+
+    [dim]Example:[/] drayd admin topics create orders --partitions 16 --config retention.ms=86400000
+    """
+    from dray.cli.admin_calls import create_topic
+
+    configs = _pairs("--config", config)
+    created = _ask(
+        bootstrap,
+        lambda caller: create_topic(
+            caller,
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            validate_only=validate_only,
+            may_exist=if_not_exists,
+        ),
+    )
+    if not created:
+        print(f"topic {topic} exists already")
+    elif validate_only:
+        print(f"topic {topic} could be created")
+    else:
+        print(f"topic {topic} created")
+
+
+@topics_app.command("list")
+def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+    """List the topics."""
+    from dray.cli.admin_calls import list_topics
+    from dray.cli.output import print_json, print_table
+
+    found = _ask(bootstrap, list_topics)
+    if json:
+        print_json(
+            [
+                {"name": topic.name, "topic_id": str(topic.topic_id), "partitions": len(topic.partitions)}
+                for topic in found
+            ]
+        )
+    elif found:
+        print_table(
+            ["topic", "partitions", "id"],
+            [(topic.name, len(topic.partitions), topic.topic_id) for topic in found],
+        )
+    else:
+        print("no topics yet: drayd admin topics create NAME")
+
+
+@topics_app.command("describe")
+def describe(
+    topics: NamesArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False
+) -> None:
+    """Show a topic's partitions with their offsets, and the configs it sets itself."""
+    from dray.cli.admin_calls import as_plain, describe_topics
+    from dray.cli.output import print_json
+
+    found = _ask(bootstrap, lambda caller: describe_topics(caller, topics, _connect))
+    if json:
+        print_json([as_plain(description) for description in found])
+        return
+    for number, description in enumerate(found):
+        if number:
+            print()
+        _print_topic(description)
+
+
+@topics_app.command("delete")
+def delete(
+    topics: NamesArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
+) -> None:
+    """Delete topics and their records, for good."""
+    from dray.cli.admin_calls import delete_topic
+
+    async def delete_each(caller: Caller) -> None:
+        for name in topics:
+            deleted = await delete_topic(caller, name, if_exists)
+            print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
+
+    _ask(bootstrap, delete_each)
+
+
+@topics_app.command("alter")
+def alter(
+    topic: NameArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new, larger number.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; repeatable.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable."),
+    ] = None,
+) -> None:
+    """Add partitions, set configs, or give configs back to their defaults.
+
+    [dim]Example:[/] drayd admin topics alter orders --partitions 32 --set retention.ms=3600000
+    """
+    from dray.cli.admin_calls import add_partitions, alter_configs
+
+    values = _pairs("--set", set_)
+    if partitions is None and not values and not unset:
+        raise Failure("nothing to alter: give --partitions, --set or --unset", USAGE)
+
+    async def change(caller: Caller) -> None:
+        if values or unset:
+            await alter_configs(caller, topic, values, unset or [])
+        if partitions is not None:
+            await add_partitions(caller, topic, partitions)
+
+    _ask(bootstrap, change)
+    print(f"topic {topic} altered")
+
+
+@app.command("cluster")
+def cluster(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+    """Show the cluster's id and its brokers."""
+    from dray.cli.admin_calls import describe_cluster
+    from dray.cli.output import print_json, print_table
+
+    found = _ask(bootstrap, describe_cluster)
+    brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
+    if json:
+        print_json(
+            {
+                "cluster_id": found.cluster_id,
+                "controller": found.controller_id,
+                "brokers": [
+                    {
+                        "id": broker.broker_id,
+                        "host": broker.host,
+                        "port": broker.port,
+                        "rack": broker.rack,
+                    }
+                    for broker in brokers
+                ],
+            }
+        )
+        return
+    print(f"cluster {found.cluster_id}, controller {found.controller_id}")
+    print_table(
+        ["broker", "address", "rack"],
+        [(broker.broker_id, f"{broker.host}:{broker.port}", broker.rack or "-") for broker in brokers],
+    )
+
+
+@app.command("gc")
+def gc(
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="Do not wait until objects have been garbage for a while. No record is lost, but appends "
+            "in flight are refused and readers may have to look again: for a cluster at rest.",
+        ),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Collect WAL objects that nothing refers to: one round over the configured stores.
+
+    Brokers do this by themselves all the time, and wait before they delete; a single round can only
+    tell what there is, unless it is told not to wait.
+
+    [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
+    """
+    from dray.cli.collection import collect
+    from dray.cli.output import print_json, print_table
+
+    done = collect(load_config(config, data_dir).settings, now=now)
+    if json:
+        print_json(done)
+    else:
+        print_table(["what", "count"], list(done.items()))
+
+
+def _ask(bootstrap: str, work: Callable[[Caller], Awaitable[T]]) -> T:
+    """Connect, do it, disconnect; whatever goes wrong on the way is one line."""
+    import asyncio
+
+    from dray.client import ClientError
+
+    host, port = parse_bootstrap(bootstrap)
+
+    async def run() -> T:
+        async with _connect(host, port) as caller:
+            return await work(caller)
+
+    try:
+        return asyncio.run(asyncio.wait_for(run(), TIMEOUT_SECONDS))
+    except ClientError as error:
+        raise unreachable(error) from error
+    except TimeoutError as error:
+        raise Failure(f"{host}:{port} gave no answer within {TIMEOUT_SECONDS} s") from error
+
+
+@asynccontextmanager
+async def _connect(host: str, port: int) -> AsyncIterator[Caller]:
+    from dray.client import KafkaConnection
+
+    async with await KafkaConnection.connect(host, port, client_id="drayd-admin") as connection:
+        await connection.negotiate()
+        yield connection
+
+
+def unreachable(error: Exception) -> Failure:
+    """A client's failure, in the words of the system instead of its numbers, and with what to try."""
+    import os
+
+    cause = error.__cause__
+    if isinstance(cause, ConnectionRefusedError) and cause.errno is not None:
+        where = str(error).partition(": ")[0]
+        return Failure(f"{where}: {os.strerror(cause.errno)}; is a broker running there? (drayd up)")
+    return Failure(str(error))
+
+
+def parse_bootstrap(bootstrap: str) -> tuple[str, int]:
+    """The first of what may be Kafka's comma-separated list."""
+    from dray.config.kinds import HostPort
+
+    first = bootstrap.partition(",")[0].strip()
+    try:
+        address = HostPort().parse(first)
+    except ValueError as error:
+        raise Failure(f"--bootstrap = {first!r}: must be {HostPort().allowed()}", USAGE) from error
+    return address.host, address.port
+
+
+def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Failure(f"{flag} = {text!r}: must be NAME=VALUE, such as retention.ms=86400000", USAGE)
+        pairs[name] = value
+    return pairs
+
+
+def _print_topic(description: TopicDescription) -> None:
+    from dray.cli.output import print_table
+
+    print(f"topic {description.name}, id {description.topic_id}")
+    for name, value in sorted(description.configs.items()):
+        print(f"  {name} = {value}")
+    print_table(
+        ["partition", "leader", "start", "end", "records"],
+        [
+            (
+                partition.partition,
+                partition.leader,
+                "-" if partition.start is None else partition.start,
+                "-" if partition.end is None else partition.end,
+                "-" if partition.start is None or partition.end is None else partition.end - partition.start,
+            )
+            for partition in description.partitions
+        ],
+    )

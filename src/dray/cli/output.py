@@ -1,0 +1,29 @@
+"""Tables for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(value: Any) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
+    """Numbers stand right. Nothing is cut off: a pipe or a narrow terminal gets the whole text."""
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+    rows = list(rows)
+    for index, column in enumerate(columns):
+        numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console = Console(soft_wrap=False)
+    if not console.is_terminal:
+        console = Console(width=100_000, no_color=True)
+    console.print(table, highlight=False, markup=False)
