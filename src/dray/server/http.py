@@ -123,7 +123,7 @@ class _HttpProtocol(asyncio.Protocol):
             self._within(self._server.settings.request_seconds)
         self._reader.feed(data)
         self._advance()
-        if self._reader.buffered > MAX_HEAD_BYTES:
+        if self._reader.buffered > MAX_HEAD_BYTES and not self._ended:
             self._transport.pause_reading()
 
     def eof_received(self) -> bool:
