@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+import logging
+from random import Random
+
+import pytest
+import structlog
+
+from dray.runtime import SystemRuntime
+from dray.telemetry import bind_request, configure_logging, current_request
+
+
+class FixedRuntime(SystemRuntime):
+    def __init__(self) -> None:
+        super().__init__()
+        self.random = Random(1)
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_123
+
+
+@pytest.fixture
+def set_up():
+    """Configures logging into a buffer, and puts the process's own configuration back."""
+    root = logging.getLogger()
+    before = (root.handlers[:], root.level, structlog.get_config())
+    output = io.StringIO()
+
+    def configure(format="json", level="info"):
+        configure_logging(format, level, FixedRuntime(), output)
+        return output
+
+    yield configure
+    root.handlers[:], level, previous = before
+    root.setLevel(level)
+    structlog.configure(**previous)
+
+
+def lines(output: io.StringIO) -> list[dict]:
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_a_json_line_says_when_what_where_and_how_bad(set_up):
+    output = set_up()
+    structlog.get_logger("dray.room").warning("it broke", stream=7)
+    assert lines(output) == [
+        {
+            "timestamp": "2023-11-14T22:13:20.123Z",
+            "level": "warning",
+            "logger": "dray.room",
+            "event": "it broke",
+            "stream": 7,
+        }
+    ]
+
+
+def test_every_line_of_a_request_names_it_and_lines_outside_do_not(set_up):
+    output = set_up()
+    log = structlog.get_logger("dray.room")
+
+    async def request(number: int) -> None:
+        bind_request(number, None, "Produce", "client", "10.0.0.1:5")
+        await asyncio.sleep(0)
+        log.info("first")
+        await asyncio.sleep(0)
+        log.info("second")
+
+    async def scenario() -> None:
+        await asyncio.gather(request(1), request(2))
+        log.info("outside")
+
+    asyncio.run(scenario())
+    written = lines(output)
+    assert [line.get("correlation_id") for line in written] == [1, 2, 1, 2, None]
+    one, two = written[0], written[1]
+    assert one["trace_id"] == written[2]["trace_id"], "one trace id for the whole request"
+    assert one["trace_id"] != two["trace_id"]
+    assert len(one["trace_id"]) == 32
+    assert (one["api"], one["client_id"], one["peer"]) == ("Produce", "client", "10.0.0.1:5")
+    assert "trace_id" not in written[4]
+
+
+def test_a_trace_id_is_made_only_when_a_line_is_written(set_up):
+    set_up()
+
+    async def scenario() -> None:
+        bind_request(1, None, "Fetch", None, "p")
+        structlog.get_logger("x").debug("below the level")
+        request = current_request()
+        assert request is not None
+        assert request.trace_id is None
+        structlog.get_logger("x").info("now")
+        assert request.trace_id is not None
+
+    asyncio.run(scenario())
+
+
+def test_a_clients_own_trace_id_is_kept(set_up):
+    output = set_up()
+
+    async def scenario() -> None:
+        bind_request(1, "ab" * 16, "Fetch", None, "p")
+        structlog.get_logger("x").info("now")
+
+    asyncio.run(scenario())
+    assert lines(output)[0]["trace_id"] == "ab" * 16
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_secrets_are_masked_wherever_they_hide(set_up, format):
+    output = set_up(format)
+    structlog.get_logger("x").info(
+        "settings",
+        sasl_password="hunter2",
+        config={"aws_secret_access_key": "hunter2", "inner": [{"Token": "hunter2"}], "region": "eu"},
+        Credential="hunter2",
+    )
+    assert "hunter2" not in output.getvalue()
+    assert "eu" in output.getvalue()
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+def test_a_traceback_shows_no_local_variables(set_up, format):
+    output = set_up(format)
+
+    def login(credential: str) -> None:
+        raise KeyError("refused")
+
+    try:
+        login("hunter" + "2")
+    except KeyError:
+        structlog.get_logger("x").exception("failed")
+    assert "refused" in output.getvalue()
+    assert "Traceback" in output.getvalue()
+    assert "hunter2" not in output.getvalue()
+
+
+def test_other_libraries_write_the_same_lines(set_up):
+    output = set_up()
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    (line,) = lines(output)
+    assert (line["event"], line["logger"], line["level"]) == ("slow callback", "asyncio", "warning")
+
+
+def test_the_level_is_kept_and_configuring_again_replaces(set_up):
+    set_up(level="debug")
+    output = set_up(level="error")
+    structlog.get_logger("x").warning("no")
+    logging.getLogger("x").warning("no")
+    structlog.get_logger("x").error("yes")
+    assert [line["event"] for line in lines(output)] == ["yes"]
+
+
+@pytest.mark.parametrize(("format", "level"), [("xml", "info"), ("json", "chatty")])
+def test_unknown_formats_and_levels_are_refused(set_up, format, level):
+    with pytest.raises(ValueError, match="unknown"):
+        set_up(format, level)
+
+
+def test_a_console_line_is_for_people(set_up):
+    output = set_up("console")
+    structlog.get_logger("dray.room").info("listening", port=9092)
+    assert "listening" in output.getvalue()
+    assert "port=9092" in output.getvalue()
+    assert "\x1b[" not in output.getvalue(), "no colours into a file"
