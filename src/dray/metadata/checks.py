@@ -17,6 +17,16 @@ def check_domain(domain: int) -> None:
         raise ValueError(f"no such domain: {domain}")
 
 
+def check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 0:
+        raise ValueError(f"a scan cannot be limited to {limit} records")
+
+
+def check_ttl(ttl: float) -> None:
+    if not 0 < ttl < float("inf"):
+        raise ValueError(f"a session cannot live for {ttl} seconds")
+
+
 def check_write(domain: int, operations: Sequence[Operation], limits: Limits) -> Session | None:
     """Hold a write to the contract; the session its puts belong to, if they belong to one."""
     check_domain(domain)

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from dray.metadata.checks import KEY_END, check_domain, check_write
+from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
 from dray.metadata.contract import (
     ABSENT,
     ANY,
@@ -199,6 +199,7 @@ class MemoryStore:
         return _record_under(content, position, prefix)
 
     async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        check_limit(limit)
         content = await self._domain(domain)
         low, high = bisect_left(content.keys, start), bisect_left(content.keys, end)
         if limit is not None:
@@ -223,6 +224,7 @@ class MemoryStore:
 
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
+        check_ttl(ttl)
         sent = self._runtime.monotonic()
         await self._turn()
         state, runtime = self._state, self._runtime

@@ -96,11 +96,13 @@ class Worker(Generic[AnyJob]):
                 job.future.set_exception(error())
         return withdrawn
 
-    async def close(self) -> None:
-        """Finish what is queued, then end the thread."""
+    async def close(self, patience: float) -> bool:
+        """Finish what is queued, then end the thread. False when it hangs (in its guard, say) and is
+        left behind after `patience` seconds."""
         self._closing = True
         self._wake()
-        await asyncio.shield(self._closed)
+        await asyncio.wait([self._closed], timeout=patience)
+        return self._closed.done()
 
     def _wake(self) -> None:
         if self._signal.locked():
@@ -179,17 +181,21 @@ class Poller:
         self._interval = interval
         self._poll = poll
         self._finish = finish
-        self._stop = threading.Event()
+        # A bare lock: waiting on a `threading.Event` takes four times the processor time, and this
+        # wait is all that an idle process does.
+        self._running = threading.Lock()
+        self._running.acquire()
         threading.Thread(target=self._run, name=f"dray-{name}", daemon=True).start()
 
     def stop(self) -> None:
-        self._stop.set()
+        if self._running.locked():
+            self._running.release()
 
     def _run(self) -> None:
         try:
             while True:
                 self._poll()
-                if self._stop.wait(self._interval):
+                if self._running.acquire(timeout=self._interval):
                     break
         finally:
             self._finish()

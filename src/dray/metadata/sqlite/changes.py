@@ -28,10 +28,13 @@ _NEWS = "SELECT domain, keys FROM changes WHERE sequence > ?1 AND sequence <= ?2
 class ForeignChanges:
     """Publishes to `hub` what writers other than `identity` changed, while somebody watches."""
 
-    def __init__(self, path: Path, identity: int, interval: float, hub: WatchHub) -> None:
+    def __init__(
+        self, path: Path, *, identity: int, interval: float, busy_timeout: float, hub: WatchHub
+    ) -> None:
         self._path = path
         self._identity = identity
         self._interval = interval
+        self._busy_timeout = busy_timeout
         self._hub = hub
         self._watchers = 0
         self._poller: Poller | None = None
@@ -43,13 +46,17 @@ class ForeignChanges:
         if self._started is None:
             loop = asyncio.get_running_loop()
             self._started = loop.create_future()
-            watch = _Tail(self._path, self._identity, self._publisher(loop, self._started))
-            self._poller = Poller("metadata-watch", self._interval, watch.poll, watch.close)
+            tail = _Tail(self._path, self._identity, self._busy_timeout, self._publisher(loop, self._started))
+            self._poller = Poller("metadata-watch", self._interval, tail.poll, tail.close)
         await asyncio.shield(self._started)
 
     def leave(self) -> None:
         self._watchers -= 1
-        if self._watchers == 0 and self._poller is not None:
+        if self._watchers == 0:
+            self.close()
+
+    def close(self) -> None:
+        if self._poller is not None:
             self._poller.stop()
             self._poller = self._started = None
 
@@ -78,9 +85,12 @@ class ForeignChanges:
 class _Tail:
     """The polling thread's state. `publish` gets the news, or None when some may have been missed."""
 
-    def __init__(self, path: Path, identity: int, publish: Callable[[Any], None]) -> None:
+    def __init__(
+        self, path: Path, identity: int, busy_timeout: float, publish: Callable[[Any], None]
+    ) -> None:
         self._path = path
         self._identity = identity
+        self._busy_timeout = busy_timeout
         self._publish = publish
         self._connection: sqlite3.Connection | None = None
         self._data_version = 0
@@ -106,7 +116,7 @@ class _Tail:
 
     def _look(self) -> None:
         if self._connection is None:
-            self._connection = connect_reader(self._path)
+            self._connection = connect_reader(self._path, self._busy_timeout)
             self._data_version = self._current_data_version(self._connection)
             _, self._seen = self._connection.execute(_EXTENT).fetchone()
             self._publish(None)

@@ -47,21 +47,24 @@ class ReadJob(Job[list[Any]]):
 class Reader:
     """Runs in a reader's thread."""
 
-    def __init__(self, path: Path, clock: Callable[[], float]) -> None:
+    def __init__(self, path: Path, clock: Callable[[], float], busy_timeout: float) -> None:
         self._path = path
         self._clock = clock
+        self._busy_timeout = busy_timeout
         self._connection: sqlite3.Connection | None = None
 
     def run(self, jobs: Sequence[ReadJob]) -> None:
         for job in jobs:
             try:
                 if self._connection is None:
-                    self._connection = connect_reader(self._path)
+                    self._connection = connect_reader(self._path, self._busy_timeout)
                 cursor = self._connection.execute(job.statement, (self._clock(), *job.arguments))
                 job.result = cursor.fetchall()
             except sqlite3.Error as error:
                 job.error = Unavailable(f"{self._path}: {error}")
                 self.close()
+            except (ValueError, OverflowError) as error:  # an argument that SQLite cannot hold
+                job.error = error
 
     def close(self) -> None:
         if self._connection is not None:

@@ -2,7 +2,10 @@
 
 `records` holds every key of every domain, and one row in a domain of its own whose version is the
 last one given out: it is read and written by the statements that read and write records, in the
-same transaction, so a version can never be given twice.
+same transaction, so a version can never be given twice. It is an ordinary table with an index, not
+`WITHOUT ROWID`: the new index entries of many streams then land on a few pages at its end instead of
+one page each, and large values stay out of the inner nodes (a commit over 20 streams: 19 against 26
+microseconds per operation with values of 400 bytes, 31 against 46 with 2,000).
 
 `sessions` needs no note of the machine's last boot. Times are the monotonic clock's, which all
 processes of a machine share and which starts again at boot; a session lives while
@@ -15,7 +18,9 @@ oldest trimmed. It may forget: watchers notice a gap and re-read.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -28,10 +33,6 @@ MINIMUM_SQLITE: Final = (3, 38, 0)  # STRICT tables and ->>
 STORE_DOMAIN: Final = -1
 VERSION_KEY: Final = "last version"
 
-_BUSY_TIMEOUT: Final = 5.0
-"""Writers queue on our own lock; this is for what SQLite locks by itself (recovery, a checkpoint
-when the last connection closes) and for strangers such as its command line."""
-
 _CREATE: Final = (
     """
     CREATE TABLE records (
@@ -40,8 +41,8 @@ _CREATE: Final = (
         value BLOB NOT NULL,
         version INTEGER NOT NULL,
         session INTEGER,
-        PRIMARY KEY (domain, key)
-    ) STRICT, WITHOUT ROWID
+        UNIQUE (domain, key)
+    ) STRICT
     """,
     "CREATE INDEX records_of_session ON records (session) WHERE session IS NOT NULL",
     """
@@ -70,12 +71,18 @@ class UnusableFile(MetadataError):
     """The file is not one this version can work with: trying again will not help."""
 
 
-def connect_writer(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
+def error_code(error: Exception) -> int | None:
+    """SQLite's primary result code, if it was SQLite that complained."""
+    code: int | None = getattr(error, "sqlite_errorcode", None)
+    return None if code is None else code & 0xFF
+
+
+def connect_writer(path: Path, busy_timeout: float, checkpoint_pages: int) -> sqlite3.Connection:
     """A connection that may write, creating the file if need be. The writers' lock is held."""
     if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
         needed = ".".join(map(str, MINIMUM_SQLITE))
         raise UnusableFile(f"SQLite {needed} or newer is needed, this Python has {sqlite3.sqlite_version}")
-    connection = _connect(path)
+    connection = _connect(path, busy_timeout)
     try:
         _check_or_create(connection, path)
         connection.execute("PRAGMA synchronous = FULL")
@@ -87,15 +94,15 @@ def connect_writer(path: Path, checkpoint_pages: int) -> sqlite3.Connection:
     return connection
 
 
-def connect_reader(path: Path) -> sqlite3.Connection:
+def connect_reader(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """A connection for reads of a file that `connect_writer` has seen."""
-    connection = _connect(path)
+    connection = _connect(path, busy_timeout)
     connection.execute("PRAGMA query_only = ON")
     return connection
 
 
-def _connect(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, timeout=_BUSY_TIMEOUT, isolation_level=None)
+def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
     connection.execute("PRAGMA cache_size = -8192")
     return connection
 
@@ -106,7 +113,7 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode == sqlite3.SQLITE_NOTADB:
+        if error_code(error) == sqlite3.SQLITE_NOTADB:
             raise UnusableFile(f"{path} is not a SQLite file") from error
         raise
     if application == APPLICATION_ID and found > SCHEMA_VERSION:
@@ -123,3 +130,14 @@ def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
     for statement in _CREATE:
         connection.execute(statement)
     connection.execute("COMMIT")
+    _sync_directory(path.parent)
+    with suppress(PermissionError):  # the directory itself may be new
+        _sync_directory(path.parent.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

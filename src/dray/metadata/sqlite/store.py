@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dray.metadata.checks import KEY_END, check_domain, check_write
+import structlog
+
+from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
 from dray.metadata.contract import (
     Change,
     Limits,
@@ -39,6 +41,8 @@ from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime
 from dray.runtime.workers import Worker
 
+_log = structlog.get_logger(__name__)
+
 LIMITS: Final = Limits(operations=10_000, value_bytes=16 << 20)
 
 
@@ -53,6 +57,10 @@ class SqliteSettings:
     lock_timeout: float = 10.0
     """Seconds a write waits for its turn before it is `Unavailable` (a writer hangs)."""
 
+    busy_timeout: float = 5.0
+    """Seconds to wait for what SQLite locks by itself (recovery, a checkpoint as the last connection
+    closes) and for strangers such as its command line: our own writers queue elsewhere."""
+
     checkpoint_pages: int = 4000
     """Pages in SQLite's log before they are copied into the file."""
 
@@ -64,7 +72,13 @@ class SqliteStore:
         self._settings = settings or SqliteSettings()
         self._identity = runtime.random.getrandbits(62)
         self._hub = WatchHub()
-        self._foreign = ForeignChanges(self._path, self._identity, self._settings.watch_interval, self._hub)
+        self._foreign = ForeignChanges(
+            self._path,
+            identity=self._identity,
+            interval=self._settings.watch_interval,
+            busy_timeout=self._settings.busy_timeout,
+            hub=self._hub,
+        )
         self._sessions: list[KeptSession] = []
         self._open = False
 
@@ -76,6 +90,7 @@ class SqliteStore:
             self._path,
             identity=self._identity,
             clock=clock,
+            busy_timeout=self._settings.busy_timeout,
             checkpoint_pages=self._settings.checkpoint_pages,
             published=self._publish,
         )
@@ -89,23 +104,25 @@ class SqliteStore:
         )
         self._readers: list[Worker[ReadJob]] = []
         for name in ("metadata-reader", "metadata-scanner"):
-            reader = Reader(self._path, clock)
+            reader = Reader(self._path, clock, self._settings.busy_timeout)
             self._readers.append(Worker(name, clock, reader.run, finish=reader.close))
         self._point_reader, self._scanner = self._readers
         self._open = True
         self._upkeep_task = self._runtime.spawn(self._upkeep(), "metadata upkeep")
         try:
             await self._submit(reap_sessions())
-        except MetadataError:
+        except BaseException:
             await self.abandon()
             raise
 
     async def close(self) -> None:
         """End this store's sessions, finish what is queued, let go of the file."""
-        if not self._open:
-            return
-        for session in self._sessions:
-            await session.close()
+        if self._open:
+            for session in self._sessions:
+                try:
+                    await session.close()
+                except MetadataError as error:
+                    _log.warning("a session is left to run out", path=str(self._path), error=str(error))
         await self.abandon()
 
     async def abandon(self) -> None:
@@ -116,10 +133,13 @@ class SqliteStore:
             return
         self._open = False
         self._hub.close()
+        self._foreign.close()
         self._upkeep_task.cancel()
+        patience = self._settings.lock_timeout
         for reader in self._readers:
-            await reader.close()
-        await self._writer.close()
+            await reader.close(patience)
+        if not await self._writer.close(patience):
+            self._writer.withdraw(float("inf"), self._waited_too_long)
 
     @property
     def limits(self) -> Limits:
@@ -135,6 +155,7 @@ class SqliteStore:
         return await self._one(LEAST, domain, max(key, prefix), prefix + KEY_END)
 
     async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        check_limit(limit)
         job = ReadJob(SCAN, domain, start, end, -1 if limit is None else limit)
         return records_of(await self._read(self._scanner, domain, job))
 
@@ -164,6 +185,7 @@ class SqliteStore:
 
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
+        check_ttl(ttl)
         identity = self._runtime.random.getrandbits(62)
         sent = self._runtime.monotonic()
         await self._submit(open_session(identity, domain, ttl))

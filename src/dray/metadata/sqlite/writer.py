@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
 from dray.metadata.sqlite.group import Group, Place, conditional_places
-from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer
+from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code
 from dray.runtime.workers import Afterwards, Job
 
 Changed: TypeAlias = dict[int, dict[str, None] | None]
@@ -26,6 +26,8 @@ Changed: TypeAlias = dict[int, dict[str, None] | None]
 CHANGES_KEPT: Final = 1024
 CHANGES_TRIMMED_EVERY: Final = 256
 CHANGE_KEYS_LENGTH: Final = 64 << 10
+PUT_BYTES: Final = 32 << 20
+"""Values per statement: far below the size at which SQLite refuses a blob."""
 
 ALIVE: Final = "expires > ?1 AND expires <= ?1 + ttl"
 
@@ -46,9 +48,7 @@ _PUT = """
     ON CONFLICT (domain, key) DO UPDATE
     SET value = excluded.value, version = excluded.version, session = excluded.session
 """
-_DELETE = """
-    DELETE FROM records WHERE (domain, key) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?1))
-"""
+_DELETE = "DELETE FROM records WHERE domain = ?1 AND key IN (SELECT value FROM json_each(?2))"
 _DELETE_RANGE = "DELETE FROM records WHERE domain = ?1 AND key >= ?2 AND key < ?3"
 _TELL = """
     INSERT INTO changes (writer, domain, keys)
@@ -89,12 +89,14 @@ class GroupWriter:
         *,
         identity: int,
         clock: Callable[[], float],
+        busy_timeout: float,
         checkpoint_pages: int,
         published: Callable[[Changed], None],
     ) -> None:
         self._path = path
         self._identity = identity
         self._clock = clock
+        self._busy_timeout = busy_timeout
         self._checkpoint_pages = checkpoint_pages
         self._published = published
         self._connection: sqlite3.Connection | None = None
@@ -110,8 +112,8 @@ class GroupWriter:
             self._apply(connection, jobs, changed)
             committing = True
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            unclear = committing and error.sqlite_errorcode != sqlite3.SQLITE_BUSY
+        except (sqlite3.Error, OSError) as error:
+            unclear = committing and error_code(error) != sqlite3.SQLITE_BUSY
             self._fail(jobs, Ambiguous if unclear else Unavailable, f"{self._path}: {error}")
             self.close()
             return None
@@ -133,7 +135,7 @@ class GroupWriter:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = connect_writer(self._path, self._checkpoint_pages)
+            self._connection = connect_writer(self._path, self._busy_timeout, self._checkpoint_pages)
         return self._connection
 
     def _fail(self, jobs: Sequence[AnyWrite], kind: type[MetadataError], text: str) -> None:
@@ -165,11 +167,12 @@ class GroupWriter:
                 job.result = group.play(job.domain, job.operations, job.session)
         for span in group.ranges:
             connection.execute(_DELETE_RANGE, span)
-        if group.deletes:
-            connection.execute(_DELETE, (json.dumps(list(group.deletes)),))
+        for domain, keys in _by_domain(group.deletes).items():
+            connection.execute(_DELETE, (domain, json.dumps(keys)))
         if group.puts:
             group.puts[STORE_DOMAIN, VERSION_KEY] = (b"", group.last_version, None)
-            connection.execute(_PUT, _put_rows(group.puts))
+            for arguments in _put_arguments(group.puts):
+                connection.execute(_PUT, arguments)
 
     def _read(
         self, connection: sqlite3.Connection, now: float, writes: list[WriteJob]
@@ -195,13 +198,27 @@ class GroupWriter:
             connection.execute(_FORGET, (last - CHANGES_KEPT,))
 
 
-def _put_rows(puts: dict[Place, tuple[bytes, int, int | None]]) -> tuple[str, bytes]:
+def _by_domain(places: Iterable[Place]) -> dict[int, list[str]]:
+    keys: dict[int, list[str]] = {}
+    for domain, key in places:
+        keys.setdefault(domain, []).append(key)
+    return keys
+
+
+def _put_arguments(puts: dict[Place, tuple[bytes, int, int | None]]) -> Iterator[tuple[str, bytes]]:
+    """The puts as rows that point into one blob of their values, in parts of a bounded size."""
     rows: list[tuple[Any, ...]] = []
-    position = 1
+    values = [b"\0"]
+    position = 2  # SQL counts from one, and substr of an empty blob is NULL: a spare byte leads
     for (domain, key), (value, version, session) in puts.items():
         rows.append((domain, key, position, len(value), version, session))
+        values.append(value)
         position += len(value)
-    return json.dumps(rows), b"".join([value for value, _, _ in puts.values()])
+        if position > PUT_BYTES:
+            yield json.dumps(rows), b"".join(values)
+            rows, values, position = [], [b"\0"], 2
+    if rows:
+        yield json.dumps(rows), b"".join(values)
 
 
 def _joined(keys: Iterable[str] | None) -> str | None:
