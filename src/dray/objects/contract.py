@@ -1,7 +1,8 @@
 """The object contract: what Dray asks of S3, GCS, Azure, a local disk or memory.
 
 Objects are immutable: a path is written once and then only read or deleted. `put` returns when the
-object is durable. Paths are relative to the store's root or prefix, with `/` between their parts.
+object is durable. Paths are relative to the store's root or prefix, with `/` between their parts;
+`names` says which ones there are, and any other is a `ValueError`.
 """
 
 from __future__ import annotations
@@ -38,15 +39,18 @@ class ObjectInfo:
 
 class ObjectStore(Protocol):
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
-        """Write the concatenation of `parts`, durably, in multiple uploads if it is large."""
+        """Write the concatenation of `parts`, durably, in multiple uploads if it is large. They must
+        not change before this returns, nor after it was cancelled: the bytes may still be on their way."""
 
-    async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None: ...
+    async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
+        """The same, or `ObjectExists`. Of several who try at once, one succeeds."""
 
     async def get(self, path: str) -> Buffer: ...
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
         """One buffer per (start, length), each the caller's own to change; near ranges may be
-        read together. All of them or an error, never a short one."""
+        read together. All of them or an error, never a short one; what reaches past the object's end
+        is `RangeOutside` before anything of that length is allocated. An empty range is never outside."""
 
     async def head(self, path: str) -> ObjectInfo: ...
 

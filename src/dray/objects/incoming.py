@@ -50,8 +50,10 @@ class Incoming:
         return str(next(self._numbers))
 
     def close(self) -> None:
-        self._disk.remove_directory(self._path)
-        self._disk.close(self.descriptor)
+        try:
+            _empty(self._disk, self._path, self.descriptor)
+        finally:
+            self._disk.close(self.descriptor)
 
 
 def _is_still(disk: Disk, path: str, descriptor: Descriptor) -> bool:

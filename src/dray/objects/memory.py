@@ -26,6 +26,13 @@ class MemoryBucket:
 
     objects: dict[str, _Stored] = field(default_factory=dict)
 
+    def put(self, path: str, data: bytes, modified_ms: int) -> None:
+        """At once, as the server does it: a simulation decides when that is."""
+        self.objects[check_path(path)] = _Stored(data, modified_ms)
+
+    def delete(self, path: str) -> None:
+        self.objects.pop(check_path(path), None)
+
 
 class MemoryObjects:
     def __init__(self, runtime: Runtime, bucket: MemoryBucket | None = None) -> None:

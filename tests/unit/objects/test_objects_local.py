@@ -12,7 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from power import SteppedRuntime
+from power_cuts import SteppedRuntime
 from simulated_disk import SimulatedDisk
 
 from dray.objects import LocalStore, ObjectError, ObjectMissing, local
@@ -27,6 +27,7 @@ class WatchedDisk(SystemDisk):
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.failures: dict[str, int] = {}
+        self.spared = 0
         self.writes_at_most: int | None = None
 
     def __getattribute__(self, name: str) -> Any:
@@ -36,7 +37,9 @@ class WatchedDisk(SystemDisk):
 
         def call(*arguments: Any) -> Any:
             self.calls.append(name)
-            if name in self.failures:
+            if name in self.failures and self.spared:
+                self.spared -= 1
+            elif name in self.failures:
                 raise OSError(self.failures[name], os.strerror(self.failures[name]))
             return found(*arguments)
 
@@ -127,6 +130,16 @@ async def test_a_failed_put_says_why_and_leaves_nothing(
     assert incoming(tmp_path / "some" / "root") == []
     assert [info.path async for info in store.list("")] == ["a/before"]
     await store.put("a/b", [b"content"])
+
+
+async def test_a_put_whose_name_could_not_be_synced_is_not_acknowledged(
+    store: LocalStore, disk: WatchedDisk, tmp_path: Path
+) -> None:
+    await store.put("a/before", [b"x"])
+    disk.failures["sync"], disk.spared = errno.EIO, 1
+    with pytest.raises(ObjectError, match="cannot put a/b: Input/output error"):
+        await store.put("a/b", [b"content"])
+    assert incoming(tmp_path / "some" / "root") == []
 
 
 @pytest.mark.parametrize(
@@ -286,6 +299,19 @@ async def test_closing_waits_for_a_put_that_nobody_waits_for(
     assert (tmp_path / "late").read_bytes() == b"content"
     with pytest.raises(ObjectError, match="closed"):
         await store.get("late")
+
+
+async def test_closing_sweeps_what_could_not_be_swept_before(
+    tmp_path: Path, runtime: SystemRuntime, disk: WatchedDisk
+) -> None:
+    store = await LocalStore.open(tmp_path, runtime, disk)
+    disk.failures = {"write": errno.EIO, "unlink": errno.EIO}
+    with pytest.raises(ObjectError):
+        await store.put("a", [b"x"])
+    assert len(incoming(tmp_path)) == 1
+    disk.failures.clear()
+    await store.close()
+    assert list((tmp_path / ".dray-incoming").iterdir()) == []
 
 
 async def test_closing_leaves_no_descriptors(tmp_path: Path, runtime: SystemRuntime) -> None:
