@@ -207,11 +207,11 @@ async def test_a_directory_taken_for_abandoned_is_claimed_anew() -> None:
     def steal(step: str) -> None:
         if step == "lock":
             disk.before_step = lambda step: None
-            (name,) = disk.names("/root/.dray-incoming")
-            disk.remove_directory(f"/root/.dray-incoming/{name}")
+            (name,) = disk.names("/store/.dray-incoming")
+            disk.remove_directory(f"/store/.dray-incoming/{name}")
 
     disk.before_step = steal
-    store = await LocalStore.open("/root", SteppedRuntime(Random(1)), disk)
+    store = await LocalStore.open("/store", SteppedRuntime(Random(1)), disk)
     await store.put("a", [b"x"])
     assert bytes(await store.get("a")) == b"x"
     await store.close()
