@@ -1,0 +1,108 @@
+"""A serving process: its node, from the lock to the last signal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import nullcontext
+
+import uvloop
+from rich.console import Console
+
+from dray.cli.failures import USAGE, Failure
+from dray.cli.process import (
+    FileLock,
+    StopSignals,
+    local_machine,
+    raise_file_limit,
+    settle_garbage_collector,
+    tune_memory,
+)
+from dray.cli.stores import open_stores
+from dray.cluster import BrokerIdTaken
+from dray.config import Settings
+from dray.metadata.contract import MetadataError
+from dray.node import Node
+from dray.objects import ObjectError
+from dray.runtime import SystemRuntime
+from dray.server import AddressInUse
+from dray.telemetry import configure_logging
+from dray.telemetry.logs import LogFormat
+from dray.topics import TopicError
+from dray.topics.configs import check_configs
+
+
+def serve(settings: Settings, lock: FileLock | None, *, banner: bool) -> None:
+    _check_topic_defaults(settings)
+    tune_memory()
+    raise_file_limit()
+    with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(settings, banner=banner))
+
+
+def _check_topic_defaults(settings: Settings) -> None:
+    """The config knows no topics; the room that does says which of their configs there are."""
+    try:
+        check_configs(settings.topics.defaults)
+    except TopicError as error:
+        raise Failure(f"topics.defaults = {dict(settings.topics.defaults)}: {error}", USAGE) from error
+
+
+async def _run(settings: Settings, *, banner: bool) -> None:
+    runtime = SystemRuntime()
+    configure_logging(_log_format(settings), settings.logging.level, runtime)
+    signals = StopSignals(asyncio.get_running_loop())
+    stores = await open_stores(settings, runtime)
+    node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+    starting = asyncio.ensure_future(_start(node, settings))
+    stopping = asyncio.ensure_future(signals.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    try:
+        if starting.done():
+            await starting
+            settle_garbage_collector()
+            if banner:
+                _print_banner(node, settings)
+            await stopping
+        else:
+            starting.cancel()
+            await asyncio.wait({starting})
+    finally:
+        stopping.cancel()
+        await node.stop()
+        runtime.close()
+
+
+async def _start(node: Node, settings: Settings) -> None:
+    try:
+        await node.start()
+    except AddressInUse as error:
+        flag = "--listen" if error.port == settings.broker.listen.port else "--http"
+        raise Failure(f"{error}: stop what listens there, or choose another {flag}") from error
+    except OSError as error:
+        raise Failure(f"cannot listen on {settings.broker.listen}: {error.strerror}") from error
+    except BrokerIdTaken as error:
+        raise Failure(str(error)) from error
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error
+    except ObjectError as error:
+        raise Failure(f"the object store: {error}") from error
+
+
+def _log_format(settings: Settings) -> LogFormat:
+    wanted = settings.logging.format
+    console = sys.stderr.isatty() if wanted == "auto" else wanted == "console"
+    return "console" if console else "json"
+
+
+def _print_banner(node: Node, settings: Settings) -> None:
+    kafka = f"{node.address[0]}:{node.address[1]}"
+    console = Console(highlight=False)
+    console.print(f"\n[bold]Dray is up.[/]  Kafka clients connect to [bold cyan]{kafka}[/]")
+    if node.http_address is not None:
+        http = f"http://{node.http_address[0]}:{node.http_address[1]}"
+        console.print(f"  health and metrics  {http}/healthz  {http}/metrics")
+    console.print(f"  data                {settings.data_dir}  (broker {node.broker_id})")
+    console.print(f"  try it              echo hello | kcat -b {kafka} -t greetings -P")
+    console.print(f"                      kcat -b {kafka} -t greetings -C -e")
+    console.print("  stop                Ctrl-C\n")

@@ -1,0 +1,41 @@
+"""The bench's own bytes: batches that a broker accepts, and a count that a cut-off answer cannot fool."""
+
+from __future__ import annotations
+
+import pytest
+
+from dray.cli.bench_run import Outcome, count_records, make_batch
+from dray.records import decode, validate
+from dray.runtime import SystemRuntime
+
+
+@pytest.mark.parametrize(("count", "size"), [(1, 1), (1, 1000), (7, 10), (64, 2048)])
+def test_a_batch_is_valid_and_holds_what_was_asked_for(count: int, size: int) -> None:
+    runtime = SystemRuntime()
+    batch = make_batch(count, size, runtime)
+    [checked] = validate(batch, max_batch_bytes=1 << 30, max_decompressed_bytes=1 << 30)
+    assert checked.record_count == count
+    assert checked.producer_id == -1
+    records = list(decode(batch).records())
+    assert [(record.key, len(record.value or b""), list(record.headers)) for record in records] == [
+        (None, size, [])
+    ] * count
+    runtime.close()
+
+
+def test_whole_batches_are_counted_and_a_cut_off_one_is_not() -> None:
+    runtime = SystemRuntime()
+    first, second = make_batch(3, 10, runtime), make_batch(5, 10, runtime)
+    second[0:8] = (3).to_bytes(8, "big")
+    both = bytes(first + second)
+    assert count_records(memoryview(both)) == (8, 8)
+    for cut in range(len(first), len(both)):
+        assert count_records(memoryview(both[:cut])) == (3, 3)
+    assert count_records(memoryview(b"")) == (0, 0)
+    runtime.close()
+
+
+def test_percentiles() -> None:
+    outcome = Outcome("x", latencies=[float(number) for number in range(100, 0, -1)])
+    assert (outcome.percentile(0.5), outcome.percentile(0.99)) == (51.0, 100.0)
+    assert Outcome("x").percentile(0.5) == 0.0

@@ -1,0 +1,196 @@
+"""The commands that need no broker, through the same `main` that the shell runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from dray.cli.main import main
+
+
+class Ran:
+    def __init__(self, code: int, out: str, error: str) -> None:
+        self.code = code
+        self.out = out
+        self.error = error
+
+
+class Shell:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Ran:
+        code = 0
+        try:
+            main(arguments)
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        captured = self._capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+
+@pytest.fixture
+def drayd(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Shell:
+    import os
+
+    for name in os.environ:
+        if name.startswith("DRAY_"):
+            monkeypatch.delenv(name)
+    return Shell(capsys)
+
+
+def test_version(drayd: Shell) -> None:
+    assert drayd("version").out.startswith(f"drayd {version('dray')} ")
+    assert json.loads(drayd("version", "--json").out)["dray"] == version("dray")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        [],
+        ["up"],
+        ["broker"],
+        ["admin"],
+        ["admin", "topics"],
+        ["admin", "topics", "create"],
+        ["admin", "topics", "list"],
+        ["admin", "topics", "describe"],
+        ["admin", "topics", "delete"],
+        ["admin", "topics", "alter"],
+        ["admin", "cluster"],
+        ["admin", "gc"],
+        ["bench"],
+        ["config"],
+        ["config", "show"],
+        ["version"],
+    ],
+)
+def test_every_command_explains_itself(drayd: Shell, command: list[str]) -> None:
+    ran = drayd(*command, "--help")
+    assert ran.code == 0
+    assert f"Usage: {' '.join(['drayd', *command])}" in ran.out
+
+
+def test_config_show_prints_the_effective_config(
+    drayd: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dray.yaml"
+    file.write_text("broker: {id: 4, rack: r1}\n")
+    monkeypatch.setenv("DRAY_BROKER__RACK", "r2")
+    ran = drayd("config", "show", "--config", str(file), "--listen", "127.0.0.1:7000", "--origin")
+    assert ran.code == 0
+    lines = {tuple(line.split()) for line in ran.out.splitlines()}
+    assert ("id:", "4", "#", f"{file}:1") in lines
+    assert ("rack:", "r2", "#", "DRAY_BROKER__RACK") in lines
+    assert ("listen:", "127.0.0.1:7000", "#", "--listen") in lines
+
+
+def test_the_config_file_can_come_from_the_environment(
+    drayd: Shell, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "dray.yaml"
+    file.write_text("broker: {id: 4}\n")
+    monkeypatch.setenv("DRAY_CONFIG", str(file))
+    assert "  id: 4\n" in drayd("config", "show").out
+
+
+@pytest.mark.parametrize("command", [["up"], ["broker"], ["config", "show"], ["admin", "gc"]])
+def test_a_bad_config_is_one_line_and_exit_code_2(
+    drayd: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: list[str]
+) -> None:
+    monkeypatch.setenv("DRAY_TOPICS__PARTITIONS", "none")
+    ran = drayd(*command, "--data-dir", str(tmp_path / "data"))
+    assert ran.code == 2
+    assert ran.error == (
+        "drayd: topics.partitions = 'none' (from DRAY_TOPICS__PARTITIONS): "
+        "must be a whole number from 1 to 100000\n"
+    )
+    assert not (tmp_path / "data").exists()
+
+
+def test_unknown_topic_defaults_are_refused_before_anything_starts(
+    drayd: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("DRAY_TOPICS__DEFAULTS", "{retention.mss: 5}")
+    ran = drayd("up", "--data-dir", str(tmp_path / "data"))
+    assert ran.code == 2
+    assert "topics.defaults" in ran.error
+    assert "retention.mss" in ran.error
+    assert ran.error.count("\n") == 1
+    assert not (tmp_path / "data").exists()
+
+
+def test_reference_is_the_page(drayd: Shell) -> None:
+    page = Path(__file__).parents[3] / "docs" / "configuration.md"
+    assert drayd("config", "reference").out == page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (
+            ["topics", "list", "--bootstrap", "nowhere"],
+            "drayd: --bootstrap = 'nowhere': must be HOST:PORT, such as 127.0.0.1:9092 or [::1]:9092\n",
+        ),
+        (
+            ["topics", "create", "t", "--config", "retention.ms"],
+            "drayd: --config = 'retention.ms': must be NAME=VALUE, such as retention.ms=86400000\n",
+        ),
+        (
+            ["topics", "alter", "t"],
+            "drayd: nothing to alter: give --partitions, --set or --unset\n",
+        ),
+    ],
+)
+def test_wrong_arguments_of_admin_are_one_line(drayd: Shell, arguments: list[str], line: str) -> None:
+    ran = drayd("admin", *arguments)
+    assert (ran.code, ran.error) == (2, line)
+
+
+def test_nobody_listening_is_one_line(drayd: Shell) -> None:
+    import socket
+
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))  # bound and not listening: connections are refused
+        port = unused.getsockname()[1]
+        for command in (["admin", "topics", "list"], ["admin", "cluster"], ["bench"]):
+            ran = drayd(*command, "--bootstrap", f"127.0.0.1:{port}")
+            assert ran.code == 1
+            assert ran.error == (
+                f"drayd: cannot reach 127.0.0.1:{port}: Connection refused; "
+                "is a broker running there? (drayd up)\n"
+            )
+
+
+def test_gc_on_stores_without_a_cluster(drayd: Shell, tmp_path: Path) -> None:
+    ran = drayd("admin", "gc", "--data-dir", str(tmp_path))
+    assert (ran.code, ran.error) == (
+        1,
+        "drayd: there is no cluster on these stores yet: nothing to collect\n",
+    )
+
+
+def test_gc_on_a_metadata_file_that_is_none(drayd: Shell, tmp_path: Path) -> None:
+    (tmp_path / "metadata.sqlite").write_bytes(b"no database" * 1000)
+    ran = drayd("admin", "gc", "--data-dir", str(tmp_path))
+    assert ran.code == 1
+    assert "cannot open the metadata file" in ran.error
+    assert ran.error.count("\n") == 1
+
+
+def test_help_needs_none_of_the_heavy_modules() -> None:
+    """The measure is which modules are loaded: it does not depend on how busy the machine is."""
+    code = (
+        "import sys\nfrom dray.cli.main import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        "heavy = {'pydantic', 'yaml', 'uvloop', 'structlog', 'obstore', 'prometheus_client', 'asyncio',\n"
+        "         'sqlite3', 'dray.protocol', 'dray.records', 'dray.node'}\n"
+        "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert ran.stderr == "[]\n"

@@ -1,0 +1,28 @@
+"""The pages say what the code does: tables that would rot are compared with it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from dray.telemetry import Metrics
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_every_metric_is_on_the_operations_page_and_none_else() -> None:
+    page = (ROOT / "docs" / "operations.md").read_text()
+    listed = dict(re.findall(r"^\| `(dray_\w+)` \| (\w+) \|", page, re.MULTILINE))
+    exported = {family.name: family.type for family in Metrics(process=False).registry.collect()}
+    assert listed == exported
+
+
+def test_links_between_the_pages_lead_somewhere() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text()):
+            assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_no_page_names_a_path_of_this_machine() -> None:
+    for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        assert str(ROOT) not in page.read_text(), page

@@ -1,0 +1,78 @@
+"""The lock names its holder and dies with it; memory tuning is taken by glibc; a dead process is known."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from dray.cli.failures import Failure
+from dray.cli.process import FileLock, tune_memory
+
+
+def lock(path: Path) -> FileLock:
+    return FileLock(path, lambda holder: f"taken by {holder}")
+
+
+def test_a_second_lock_names_the_first_holder(tmp_path: Path) -> None:
+    with lock(tmp_path / "data" / "lock"):
+        with pytest.raises(Failure) as caught, lock(tmp_path / "data" / "lock"):
+            pass
+        assert str(caught.value) == f"taken by pid {os.getpid()}"
+        assert caught.value.code == 1
+
+
+def test_a_lock_that_was_let_go_can_be_taken(tmp_path: Path) -> None:
+    for _ in range(2):
+        with lock(tmp_path / "lock"):
+            assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    assert (tmp_path / "lock").read_text() == ""
+
+
+def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
+    code = (
+        "import sys, time\nfrom pathlib import Path\nfrom dray.cli.process import FileLock\n"
+        f"with FileLock(Path({str(tmp_path / 'lock')!r}), str):\n"
+        "    print('held', flush=True)\n    sys.stdin.read()\n"
+    )
+    holder = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == "held\n"
+    with pytest.raises(Failure, match=f"pid {holder.pid}"), lock(tmp_path / "lock"):
+        pass
+    holder.kill()
+    holder.communicate()
+    with lock(tmp_path / "lock"):
+        pass
+
+
+def test_a_directory_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Failure) as caught, lock(tmp_path / "file" / "lock"):
+        pass
+    assert "cannot use the data directory" in str(caught.value)
+    assert "choose another --data-dir" in str(caught.value)
+
+
+def test_a_failure_is_always_one_line() -> None:
+    assert str(Failure("several\nlines  of\ttext")) == "several lines of text"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
+def test_glibc_takes_our_thresholds() -> None:
+    assert tune_memory()
+
+
+def test_the_file_limit_is_raised_to_what_is_allowed() -> None:
+    code = (
+        "import resource\nfrom dray.cli.process import raise_file_limit\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "raise_file_limit()\nassert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
