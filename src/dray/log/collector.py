@@ -17,7 +17,7 @@ import structlog
 from dray.log import wal_keys
 from dray.log.observer import LogObserver
 from dray.log.settings import LogSettings
-from dray.log.stream_store import StreamStore, live_entries
+from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Put, Record
 from dray.objects.contract import ObjectError, ObjectStore
@@ -159,16 +159,8 @@ class Collector:
         return after is None or after.version != found.version
 
     async def _in_log(self, stream: int, wal_id: UUID) -> bool:
-        """Is the object the head of the stream, or one of its live entries?"""
-        found = await self._store.high_watermark(stream)
-        if found is None:
-            return False
-        head = found.value.head
-        if head is not None and head.wal_id == wal_id:
-            return True
-        start = (await self._store.start(stream)).value
-        entries = live_entries(found.value, start, await self._store.entries(stream))
-        return any(entry.value.wal_id == wal_id for entry in entries)
+        view = await self._store.view(stream)
+        return view is not None and view.holds(wal_id)
 
     # --- the bucket itself
 

@@ -7,10 +7,11 @@ deletes the entries below it together with their references, then DONE. It is ne
 
 from __future__ import annotations
 
+from dray.log.entries import IndexEntry
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.settings import LogSettings
 from dray.log.snapshots import advance_snapshot
-from dray.log.stream_store import StreamStore, Versioned, live_entries
+from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
@@ -45,27 +46,38 @@ class Retention:
             await self.carry_on(stream, job)
             return None
         await self._store.barrier(stream)
-        high_watermark = await self._store.high_watermark(stream)
-        if high_watermark is None or high_watermark.value.closed:
+        view = await self._store.view(stream)
+        if view is None or view.high_watermark.value.closed:
             raise StreamClosed(f"stream {stream} is closed")
-        start = (await self._store.start(stream)).value
-        end = high_watermark.value.end
+        live, dead = view.split()
+        await self._sweep(stream, dead)
+        end = view.high_watermark.value.end
         threshold = end if before == -1 else before
         if threshold > end or threshold < 0:
-            raise OffsetOutOfRange(before, start, end)
-        if threshold <= start:
-            return start
-        head = high_watermark.value.head
+            raise OffsetOutOfRange(before, view.start, end)
+        if threshold <= view.start:
+            return view.start
+        head = view.high_watermark.value.head
         if head is not None and threshold > head.start:
             # Jobs work below the head: file it, so that there is none.
-            sealed = high_watermark.value.sealed()
-            await self._store.write(stream, self._store.advance(stream, high_watermark, sealed))
+            sealed = view.high_watermark.value.sealed()
+            await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             return None
-        entries = live_entries(high_watermark.value, start, await self._store.entries(stream))
-        need = max([entry.value.end for entry in entries if entry.value.end <= threshold], default=0)
+        need = max([entry.value.end for entry in live if entry.value.end <= threshold], default=0)
         following = Job(job.value.number + 1, JobState.RETAIN, threshold, need)
         await self._store.write(stream, [put_job(stream, following, job.version)])
         return None
+
+    async def _sweep(self, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
+        """Remove index entries that a late write brought back after they were done with."""
+        operations: list[Operation] = []
+        for entry in dead[: self._store.store.limits.operations // 2]:
+            operations += [
+                Delete(keys.index_entry(stream, entry.value.end, entry.value.cumulative_size), entry.version),
+                Delete(keys.reference(entry.value.wal_id, stream)),
+            ]
+        if operations:
+            await self._store.write(stream, operations)
 
     async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
         """The next step of an unfinished job, whoever began it."""
@@ -88,7 +100,7 @@ class Retention:
     async def _delete_below(self, stream: int, job: Versioned[Job]) -> None:
         limit = self._store.store.limits.operations // 2
         operations: list[Operation] = []
-        for entry in await self._store.entries(stream):
+        for entry in await self._store.entries_above(stream, -1):
             if entry.value.end > job.value.threshold or len(operations) >= limit:
                 break
             key = keys.index_entry(stream, entry.value.end, entry.value.cumulative_size)

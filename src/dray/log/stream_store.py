@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, Generic, TypeVar
+from uuid import UUID
 
 from dray.log.barriers import Barriers
 from dray.log.entries import HighWatermark, IndexEntry
@@ -55,8 +56,7 @@ class StreamStore:
         record = await self.store.get(self.domain(stream), keys.start(stream))
         if record is None:
             return Versioned(0, 0)
-        unseal("a stream's start", record.value, FORMAT)
-        return Versioned(_START.unpack(record.value)[1], record.version)
+        return Versioned(_decode_start(record.value), record.version)
 
     async def snapshot(self, stream: int) -> Versioned[ProducerSnapshot]:
         record = await self.store.get(self.domain(stream), keys.producers(stream))
@@ -81,8 +81,24 @@ class StreamStore:
         )
         return [Versioned(IndexEntry.decode(record.value), record.version) for record in records]
 
-    async def entries(self, stream: int) -> list[Versioned[IndexEntry]]:
-        return await self.entries_above(stream, -1)
+    async def view(self, stream: int) -> StreamView | None:
+        """Everything about a stream in one snapshot: what is judged against each other must be read
+        together, or an entry that was filed in between looks covered by the head it once was."""
+        prefix = keys.stream(stream)
+        records = await self.store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
+        high_watermark: Versioned[HighWatermark] | None = None
+        start = 0
+        entries: list[Versioned[IndexEntry]] = []
+        for record in records:
+            if record.key.startswith(keys.offset_index(stream)):
+                entries.append(Versioned(IndexEntry.decode(record.value), record.version))
+            elif record.key == keys.high_watermark(stream):
+                high_watermark = Versioned(HighWatermark.decode(record.value), record.version)
+            elif record.key == keys.start(stream):
+                start = _decode_start(record.value)
+        if high_watermark is None:
+            return None
+        return StreamView(high_watermark, start, entries)
 
     # --- operations
 
@@ -105,21 +121,39 @@ class StreamStore:
         return operations
 
 
-def live_entries(
-    high_watermark: HighWatermark, start: int, entries: Sequence[Versioned[IndexEntry]]
-) -> list[Versioned[IndexEntry]]:
-    """The filed entries that count: neither covered by a later one nor wholly below the start.
+@dataclass(frozen=True, slots=True)
+class StreamView:
+    """One snapshot of a stream."""
 
-    A late write can bring an entry back to the index, but only one that a newer entry covers or
-    that ends below the start: those are nobody's data.
-    """
-    covered_from = high_watermark.head.start if high_watermark.head is not None else high_watermark.end
-    live: list[Versioned[IndexEntry]] = []
-    for entry in reversed(entries):
-        if entry.value.end <= start:
-            break
-        if entry.value.start < covered_from:
-            live.append(entry)
-            covered_from = entry.value.start
-    live.reverse()
-    return live
+    high_watermark: Versioned[HighWatermark]
+    start: int
+    entries: list[Versioned[IndexEntry]]  # as filed, by their end
+
+    def split(self) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
+        """The filed entries that count, and those that do not: covered by a later one, or wholly below
+        the start. A late write can bring an entry back, but only one that is nobody's data any more."""
+        value = self.high_watermark.value
+        covered_from = value.head.start if value.head is not None else value.end
+        live: list[Versioned[IndexEntry]] = []
+        dead: list[Versioned[IndexEntry]] = []
+        for entry in reversed(self.entries):
+            if entry.value.end > self.start and entry.value.start < covered_from:
+                live.append(entry)
+                covered_from = entry.value.start
+            else:
+                dead.append(entry)
+        live.reverse()
+        return live, dead
+
+    def holds(self, wal_id: UUID) -> bool:
+        """Is the object the head, or one of the live entries?"""
+        head = self.high_watermark.value.head
+        if head is not None and head.wal_id == wal_id:
+            return True
+        return any(entry.value.wal_id == wal_id for entry in self.split()[0])
+
+
+def _decode_start(value: bytes) -> int:
+    unseal("a stream's start", value, FORMAT)
+    start: int = _START.unpack(value)[1]
+    return start

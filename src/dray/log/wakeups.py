@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 class Wakeups:
     def __init__(self) -> None:
-        self._waiting: dict[int, set[asyncio.Future[None]]] = {}
+        self._waiting: dict[int, dict[asyncio.Future[None], None]] = {}
         self.count = 0
 
     def waits(self, stream: int) -> bool:
@@ -23,7 +23,7 @@ class Wakeups:
         woken: asyncio.Future[None] = loop.create_future()
         streams = list(streams)
         for stream in streams:
-            self._waiting.setdefault(stream, set()).add(woken)
+            self._waiting.setdefault(stream, {})[woken] = None
         timer = loop.call_later(seconds, _finish, woken)
         self.count += 1
         try:
@@ -34,7 +34,7 @@ class Wakeups:
             for stream in streams:
                 waiting = self._waiting.get(stream)
                 if waiting is not None:
-                    waiting.discard(woken)
+                    waiting.pop(woken, None)
                     if not waiting:
                         del self._waiting[stream]
 
