@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import cast
 
 from confluent_kafka import (
     TIMESTAMP_NOT_AVAILABLE,
@@ -45,17 +46,16 @@ class Confluent(Client):
                 if error is not None:
                     errors.append(error)
                 else:
-                    offsets[position] = report.offset()
+                    offsets[position] = known(report.offset())
 
-            extra = {} if message.timestamp < 0 else {"timestamp": message.timestamp}
             producer.produce(
                 topic,
                 message.value,
                 message.key,
                 partition,
                 on_delivery=delivered,
+                timestamp=max(message.timestamp, 0),  # 0 stands for now
                 headers=list(message.headers),
-                **extra,
             )
         if producer.flush(SECONDS):
             raise TimeoutError("confluent-kafka: not every message was answered")
@@ -88,12 +88,18 @@ class Confluent(Client):
             consumer.close()
 
 
+def known(offset: int | None) -> int:
+    """Of a message that came or was delivered there is always an offset."""
+    assert offset is not None
+    return offset
+
+
 def message_from(received: Received) -> Message:
     kind, timestamp = received.timestamp()
     return Message(
         key=received.key(),
         value=received.value(),
-        headers=tuple(received.headers() or ()),
+        headers=tuple(cast(list[tuple[str, bytes | None]], received.headers() or [])),
         timestamp=-1 if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        offset=received.offset(),
+        offset=known(received.offset()),
     )

@@ -1,0 +1,74 @@
+"""Dray answers as Apache Kafka does, request by request; where it does not, the table below says why."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.services.kafka import KafkaProcess
+from tests.services.maven import require_kafka_jars
+from tests.services.referee import CASES, run_case
+from tests.services.referee.differences import DIFFERENCES
+
+RECORDINGS = Path(__file__).parents[1] / "fixtures" / "referee"
+RECORD = os.environ.get("DRAY_RECORD") == "1"
+"""Set to write Kafka's answers anew: after a case was changed, or with a newer Kafka."""
+
+ON_KAFKA = os.environ.get("DRAY_TEST_TARGET") == "kafka"
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory):
+    require_kafka_jars()
+    with KafkaProcess(tmp_path_factory.mktemp("referee")) as server:
+        yield server
+
+
+def recorded(name: str) -> dict[str, Any]:
+    answers: dict[str, Any] = json.loads((RECORDINGS / f"{name}.json").read_text())
+    return answers
+
+
+def flat(value: Any, path: str = "") -> dict[str, Any]:
+    """Every leaf of an answer under its path, so that a difference is one line."""
+    if isinstance(value, dict) and value:
+        return {p: leaf for key, held in value.items() for p, leaf in flat(held, f"{path}/{key}").items()}
+    if isinstance(value, list) and value:
+        return {p: leaf for at, held in enumerate(value) for p, leaf in flat(held, f"{path}/{at}").items()}
+    return {path: value}
+
+
+def differences(kafka: Any, dray: Any) -> dict[str, tuple[Any, Any]]:
+    ours, theirs = flat(dray), flat(kafka)
+    paths = [*theirs, *(path for path in ours if path not in theirs)]
+    absent = "(absent)"
+    return {
+        path: (theirs.get(path, absent), ours.get(path, absent))
+        for path in paths
+        if theirs.get(path, absent) != ours.get(path, absent)
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+async def test_recordings_are_what_kafka_says(name, kafka):
+    answers = await run_case(name, kafka.bootstrap)
+    path = RECORDINGS / f"{name}.json"
+    if RECORD:
+        path.write_text(json.dumps(answers, indent=1, ensure_ascii=False) + "\n")
+    assert differences(recorded(name), answers) == {}
+
+
+@pytest.mark.skipif(ON_KAFKA, reason="the target is Kafka itself")
+@pytest.mark.parametrize("name", CASES)
+async def test_dray_answers_as_kafka_does(name, bootstrap):
+    found = differences(recorded(name), await run_case(name, bootstrap))
+    meant = DIFFERENCES.get(name, {})
+    unexplained = {path: pair for path, pair in found.items() if path not in meant}
+    assert unexplained == {}, "(Kafka's answer, Dray's answer)"
+    wrong = {path: (pair[1], meant[path].dray) for path, pair in found.items() if pair[1] != meant[path].dray}
+    assert wrong == {}, "(Dray's answer, what the table of differences says)"
+    healed = set(meant) - set(found)
+    assert healed == set(), "no longer different: take it out of the table"
