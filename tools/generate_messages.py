@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from generator.catalog import catalog_source
 from generator.module import module_source
 from generator.schema import load
+from generator.table import table_source
 
 MESSAGES = Path(__file__).resolve().parent.parent / "src" / "dray" / "protocol" / "messages"
 
@@ -63,7 +63,7 @@ def generate() -> dict[str, str]:
     apis = {api: load(api) for api in APIS}
     files = {f"{api}.py": module_source(messages, kio_version) for api, messages in apis.items()}
     files |= {f"{name}.py": module_source(load(name), kio_version) for name in DATA}
-    files["catalog.py"] = catalog_source(apis, kio_version)
+    files["schemas.py"] = table_source(apis, kio_version)
     return _formatted(files)
 
 

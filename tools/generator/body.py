@@ -137,8 +137,9 @@ class Body:
             if not self._tagged:
                 line("position = skip_tags(buffer, position - 1, limit)")
                 return
-            line("tagged, position = read_tags(buffer, position - 1, limit)")
-            with self._source.block("for tag, start, end in tagged:"):
+            line("tags, position = read_tag_count(buffer, position - 1, limit)")
+            with self._source.block("for _ in range(tags):"):
+                line("tag, start, end = read_tag(buffer, position, limit)")
                 for number, field in enumerate(self._tagged):
                     test = condition(field.versions, self._versions)
                     word = "elif" if number else "if"
@@ -148,6 +149,7 @@ class Body:
                     line("start = end")
                 with self._source.block("if start != end:"):
                     line(f'raise DecodeError("a tagged field of {self._struct.name} has the wrong size")')
+                line("position = end")
 
     # Writing
 

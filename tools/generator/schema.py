@@ -30,6 +30,9 @@ NUMBERS = {
 FIXED = {**NUMBERS, "bool": ("?", 1), "uuid": ("16s", 16)}
 STRUCT = "struct"
 
+# kio drops the defaults of arrays of structs. Of those here, the schema gives only this one null.
+NULL_BY_DEFAULT = {("ConsumerGroupHeartbeatRequest", "topic_partitions")}
+
 
 @dataclasses.dataclass
 class Field:
@@ -105,6 +108,10 @@ def _merge_message(direction: str, api_key: int | None, modules: dict[int, types
                 name = entity.__name__
                 if entity.__flexible__:
                     flexible.add(version)
+    for struct, by_version in fields.items():
+        for field in (field for of_version in by_version.values() for field in of_version):
+            if (struct, field.name) in NULL_BY_DEFAULT:
+                field.default = None
     structs = {
         struct: Struct(struct, _merge_fields(by_version), set(by_version))
         for struct, by_version in fields.items()

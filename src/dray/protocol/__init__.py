@@ -14,7 +14,7 @@ from dray.protocol.headers import (
     parse_response_header,
 )
 from dray.protocol.message import NEVER_FLEXIBLE, Message, Request, Response, Struct
-from dray.protocol.messages.catalog import SCHEMAS, ApiKey, ApiSchema
+from dray.protocol.messages.schemas import SCHEMAS, ApiKey, ApiSchema
 from dray.protocol.wire import ZERO_UUID, Buffer, DecodeError, EncodeError, ProtocolError, Records
 
 __all__ = [

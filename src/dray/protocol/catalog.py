@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import Any, cast
 
 from dray.protocol.message import Request, Response
-from dray.protocol.messages.catalog import SCHEMAS
+from dray.protocol.messages.schemas import SCHEMAS
 
 
 @cache

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from struct import Struct
 
-from dray.protocol.messages.catalog import SCHEMAS, ApiKey
+from dray.protocol.messages.schemas import SCHEMAS, ApiKey
 from dray.protocol.wire import (
     LARGEST_INT32,
     Buffer,

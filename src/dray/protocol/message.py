@@ -83,9 +83,8 @@ def _scatter(out: bytearray, cuts: Cuts) -> list[Buffer]:
     buffers: list[Buffer] = []
     start = 0
     for position, records in cuts:
-        if position > start:
-            buffers.append(view[start:position])
-            start = position
+        buffers.append(view[start:position])
+        start = position
         if isinstance(records, (bytes, bytearray, memoryview)):
             buffers.append(records)
         else:

@@ -357,24 +357,26 @@ def write_uuids(out: bytearray, values: Sequence[UUID]) -> None:
 # Tagged fields
 
 
-def read_tags(buffer: memoryview, position: int, limit: int) -> tuple[list[tuple[int, int, int]], int]:
-    """Each tagged field as (tag, start, end); the caller reads those it knows."""
+def read_tag_count(buffer: memoryview, position: int, limit: int) -> tuple[int, int]:
     count, position = read_uvarint(buffer, position)
-    _fits(count, position, limit, 2)
-    fields = []
-    for _ in range(count):
-        tag, position = read_uvarint(buffer, position)
-        size, position = read_uvarint(buffer, position)
-        end = position + size
-        if end > limit:
-            raise DecodeError(f"a tagged field of {size} bytes does not fit")
-        fields.append((tag, position, end))
-        position = end
-    return fields, position
+    return _fits(count, position, limit, 2)
+
+
+def read_tag(buffer: memoryview, position: int, limit: int) -> tuple[int, int, int]:
+    """One tagged field: its tag, and where its value starts and ends."""
+    tag, position = read_uvarint(buffer, position)
+    size, position = read_uvarint(buffer, position)
+    end = position + size
+    if end > limit:
+        raise DecodeError(f"a tagged field of {size} bytes does not fit")
+    return tag, position, end
 
 
 def skip_tags(buffer: memoryview, position: int, limit: int) -> int:
-    return read_tags(buffer, position, limit)[1]
+    count, position = read_tag_count(buffer, position, limit)
+    for _ in range(count):
+        _, _, position = read_tag(buffer, position, limit)
+    return position
 
 
 def write_tags(out: bytearray, fields: Sequence[tuple[int, bytearray]]) -> None:

@@ -38,7 +38,7 @@ def test_api_keys_are_kios() -> None:
     assert {key.value: key.name.lower() for key in ApiKey} == dict(api_key_map)
 
 
-def test_every_api_in_the_catalog_has_its_two_messages() -> None:
+def test_every_api_in_the_table_has_its_two_messages() -> None:
     for key, schema in SCHEMAS.items():
         for message in (request_class(key), response_class(key)):
             assert key == message.API_KEY
@@ -53,4 +53,4 @@ def test_the_package_loads_no_messages_until_they_are_asked_for() -> None:
         "import sys, dray.protocol; print(*[name for name in sys.modules if 'protocol.messages.' in name])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert result.stdout.split() == ["dray.protocol.messages.catalog"]
+    assert result.stdout.split() == ["dray.protocol.messages.schemas"]

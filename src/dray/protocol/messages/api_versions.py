@@ -16,7 +16,8 @@ from dray.protocol.wire import (
     read_compact_count,
     read_compact_string,
     read_count,
-    read_tags,
+    read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_count,
     write_compact_string,
@@ -172,8 +173,9 @@ class ApiVersionsResponse(Response):
             finalized_features = []
             zk_migration_ready = False
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0:
                         count, start = read_compact_count(buffer, start, end, 6)
                         supported_features = []
@@ -200,6 +202,7 @@ class ApiVersionsResponse(Response):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of ApiVersionsResponse has the wrong size")
+                    position = end
             return ApiVersionsResponse(
                 error_code,
                 api_keys,

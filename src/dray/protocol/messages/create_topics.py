@@ -24,7 +24,8 @@ from dray.protocol.wire import (
     read_nullable_string,
     read_numbers,
     read_string,
-    read_tags,
+    read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_count,
     write_compact_nullable_string,
@@ -309,8 +310,9 @@ class CreatableTopicResult(Struct):
             position += 1
             topic_config_error_code = 0
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0:
                         (topic_config_error_code,) = unpack_h(buffer, start)
                         start += 2
@@ -318,6 +320,7 @@ class CreatableTopicResult(Struct):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of CreatableTopicResult has the wrong size")
+                    position = end
             return CreatableTopicResult(
                 name,
                 topic_id,

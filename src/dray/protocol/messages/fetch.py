@@ -27,7 +27,8 @@ from dray.protocol.wire import (
     read_nullable_records,
     read_numbers,
     read_string,
-    read_tags,
+    read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_count,
     write_compact_nullable_records,
@@ -120,8 +121,9 @@ class FetchPartition(Struct):
             replica_directory_id = ZERO_UUID
             high_watermark = 9223372036854775807
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0 and version >= 17:
                         (replica_directory_id,) = unpack_u(buffer, start)
                         start += 16
@@ -133,6 +135,7 @@ class FetchPartition(Struct):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of FetchPartition has the wrong size")
+                    position = end
             return FetchPartition(
                 partition,
                 current_leader_epoch,
@@ -360,8 +363,9 @@ class FetchRequest(Request["FetchResponse"]):
             cluster_id = None
             replica_state = None
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0:
                         cluster_id, start = read_compact_nullable_string(buffer, start, end)
                     elif tag == 1 and version >= 15:
@@ -370,6 +374,7 @@ class FetchRequest(Request["FetchResponse"]):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of FetchRequest has the wrong size")
+                    position = end
             return FetchRequest(
                 cluster_id,
                 replica_state,
@@ -591,8 +596,9 @@ class PartitionData(Struct):
             current_leader = None
             snapshot_id = None
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0:
                         diverging_epoch, start = EpochEndOffset.read(buffer, start, end, version)
                     elif tag == 1:
@@ -603,6 +609,7 @@ class PartitionData(Struct):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of PartitionData has the wrong size")
+                    position = end
             return PartitionData(
                 partition_index,
                 error_code,
@@ -820,8 +827,9 @@ class FetchResponse(Response):
             position += 1
             node_endpoints = []
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0 and version >= 16:
                         count, start = read_compact_count(buffer, start, end, 11)
                         node_endpoints = []
@@ -832,6 +840,7 @@ class FetchResponse(Response):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of FetchResponse has the wrong size")
+                    position = end
             return FetchResponse(
                 throttle_time_ms, error_code, session_id, responses, node_endpoints
             ), position

@@ -25,7 +25,8 @@ from dray.protocol.wire import (
     read_nullable_records,
     read_nullable_string,
     read_string,
-    read_tags,
+    read_tag,
+    read_tag_count,
     skip_tags,
     write_compact_count,
     write_compact_nullable_records,
@@ -284,14 +285,16 @@ class PartitionProduceResponse(Struct):
             position += 1
             current_leader = None
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0 and version >= 10:
                         current_leader, start = LeaderIdAndEpoch.read(buffer, start, end, version)
                     else:
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of PartitionProduceResponse has the wrong size")
+                    position = end
             return PartitionProduceResponse(
                 index,
                 error_code,
@@ -481,8 +484,9 @@ class ProduceResponse(Response):
             position += 5
             node_endpoints = []
             if tags:
-                tagged, position = read_tags(buffer, position - 1, limit)
-                for tag, start, end in tagged:
+                tags, position = read_tag_count(buffer, position - 1, limit)
+                for _ in range(tags):
+                    tag, start, end = read_tag(buffer, position, limit)
                     if tag == 0 and version >= 10:
                         count, start = read_compact_count(buffer, start, end, 11)
                         node_endpoints = []
@@ -493,6 +497,7 @@ class ProduceResponse(Response):
                         start = end
                     if start != end:
                         raise DecodeError("a tagged field of ProduceResponse has the wrong size")
+                    position = end
             return ProduceResponse(responses, throttle_time_ms, node_endpoints), position
         count, position = read_count(buffer, position, limit, 6)
         responses = []

@@ -8,7 +8,7 @@ from generator.module import HEADING
 from generator.schema import Message
 
 
-def catalog_source(apis: dict[str, list[Message]], kio_version: str) -> str:
+def table_source(apis: dict[str, list[Message]], kio_version: str) -> str:
     lines = [
         HEADING.format(
             kio=kio_version,
