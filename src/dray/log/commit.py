@@ -181,8 +181,7 @@ class Committer:
             state = await self._load(chunk.stream)
         producers = state.producers.fork()
         judgement = self._judge(state, producers, chunk, staged.created_ms)
-        if judgement.refused and not fresh:
-            # A cached state may lag behind what another broker appended: a refusal must be certain.
+        if not fresh and not self._certain(judgement):
             await self._store.barrier(chunk.stream)
             state = await self._load(chunk.stream)
             producers = state.producers.fork()
@@ -195,6 +194,12 @@ class Committer:
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
         return Aim(chunk, state.high_watermark, entry, judgement.selected, producers)
+
+    @staticmethod
+    def _certain(judgement: Judgement) -> bool:
+        """A cached state may lag behind what another broker appended. What it appends is held against
+        the compare-and-set, and a duplicate stays one; but a refusal needs the newest state."""
+        return not judgement.refused
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)
