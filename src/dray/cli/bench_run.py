@@ -12,9 +12,11 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dray.cli.admin_calls import check, create_topic, delete_topic, list_topics
+from dray.cli.admin_calls import LATEST, check, create_topic, delete_topic, list_topics
+from dray.cli.failures import Failure
 from dray.client import KafkaConnection
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from dray.protocol.messages.metadata import MetadataResponseTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.records import BytesColumn, Columns, encode
@@ -104,12 +106,25 @@ async def _connect(plan: Plan) -> KafkaConnection:
 
 
 async def _created(connection: KafkaConnection, plan: Plan, runtime: SystemRuntime) -> MetadataResponseTopic:
-    """Apache Kafka answers before its brokers know the topic: ask until its leaders are there."""
+    """The topic, once this broker serves all of it: Apache Kafka answers a creation earlier than that."""
+    deadline = runtime.monotonic() + TIMEOUT_MS / 1000
     while True:
         for topic in await list_topics(connection):
-            if topic.name == plan.topic and len(topic.partitions) == plan.partitions:
+            if topic.name == plan.topic and await _served(connection, plan):
                 return topic
+        if runtime.monotonic() > deadline:
+            raise Failure(f"{plan.host}:{plan.port} does not serve all partitions of {plan.topic}")
         await runtime.sleep(0.05)
+
+
+async def _served(connection: KafkaConnection, plan: Plan) -> bool:
+    asked = [
+        ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(plan.partitions)
+    ]
+    response = await connection.request(
+        ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=plan.topic, partitions=asked)])
+    )
+    return all(item.error_code == 0 for topic in response.topics for item in topic.partitions)
 
 
 async def _produce(
@@ -177,9 +192,9 @@ async def _fetch(
                 for answered in response.responses:
                     for data in answered.partitions:
                         check(f"cannot fetch from {plan.topic}-{data.partition_index}", data.error_code)
-                        if data.records is None:
+                        if not isinstance(data.records, bytes | bytearray | memoryview):
                             continue
-                        count, upto = count_records(memoryview(data.records))  # type: ignore[arg-type]
+                        count, upto = count_records(memoryview(data.records))
                         if count:
                             offsets[data.partition_index] = upto
                             outcome.records += count
@@ -233,10 +248,14 @@ async def _keep_busy(
     with _progress(outcome.name, plan.records) as advance:
         begun = runtime.monotonic()
         steps = [make(connection, advance) for connection in connections]
-        async with asyncio.TaskGroup() as group:
-            for step in steps:
-                for _ in range(plan.in_flight):
-                    group.create_task(repeat(step))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for step in steps:
+                    for _ in range(plan.in_flight):
+                        group.create_task(repeat(step))
+        except ExceptionGroup as group_error:
+            # They fail together when the broker goes away: one reason is enough.
+            raise group_error.exceptions[0] from None
         outcome.seconds = runtime.monotonic() - begun
 
 

@@ -189,6 +189,14 @@ class LimitSettings(Section):
         description="Bytes of requests that are received and not yet answered. When they are reached, "
         "sockets are no longer read: producers wait, memory does not grow.",
     )
+    decompressed_bytes: Annotated[int, Size(MIB, 2 * GIB - 1)] = Field(
+        default=128 * MIB,
+        description="What one compressed batch may grow to; a larger one is refused.",
+    )
+    fetch_bytes: Annotated[int, Size(MIB, 2 * GIB - 1)] = Field(
+        default=55 * MIB,
+        description="The most that one fetch answers with, whatever the client asks for.",
+    )
     connections: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=10_000,
         description="Connections at once; one more is closed as it arrives.",

@@ -1,0 +1,133 @@
+"""`drayd admin` and `drayd bench` against a running broker, Dray or Apache Kafka alike."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from confluent_kafka import Producer
+
+from dray.cli.main import main
+
+
+class Admin:
+    def __init__(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
+        self._capsys = capsys
+        self._bootstrap = bootstrap
+
+    def run(self, *arguments: str) -> tuple[int, str, str]:
+        code = 0
+        try:
+            main([*arguments, "--bootstrap", self._bootstrap])
+        except SystemExit as ended:
+            code = ended.code if isinstance(ended.code, int) else 1
+        captured = self._capsys.readouterr()
+        return code, captured.out, captured.err
+
+    def __call__(self, *arguments: str) -> str:
+        code, out, error = self.run("admin", *arguments)
+        assert (code, error) == (0, "")
+        return out
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self(*arguments, "--json"))
+
+    def fails(self, *arguments: str) -> str:
+        code, _, error = self.run("admin", *arguments)
+        assert code == 1
+        assert error.count("\n") == 1
+        return error
+
+
+@pytest.fixture
+def drayd(capsys: pytest.CaptureFixture[str], bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Admin:
+    monkeypatch.setenv("COLUMNS", "200")
+    return Admin(capsys, bootstrap)
+
+
+def test_the_life_of_a_topic(drayd: Admin, bootstrap: str, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    out = drayd("topics", "create", name, "--partitions", "3", "--config", "retention.ms=86400000")
+    assert out == f"topic {name} created\n"
+    assert name in [topic["name"] for topic in drayd.json("topics", "list")]
+    assert name in drayd("topics", "list")
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    for number in range(5):
+        producer.produce(name, str(number).encode(), partition=1)
+    assert producer.flush(30) == 0
+
+    [topic] = drayd.json("topics", "describe", name)
+    assert [(item["partition"], item["start"], item["end"]) for item in topic["partitions"]] == [
+        (0, 0, 0),
+        (1, 0, 5),
+        (2, 0, 0),
+    ]
+    assert topic["configs"]["retention.ms"] == "86400000"
+    assert "retention.ms = 86400000" in drayd("topics", "describe", name)
+
+    drayd("topics", "alter", name, "--partitions", "5", "--set", "max.message.bytes=2000000")
+    drayd("topics", "alter", name, "--unset", "retention.ms")
+    [topic] = drayd.json("topics", "describe", name)
+    assert len(topic["partitions"]) == 5
+    assert topic["configs"]["max.message.bytes"] == "2000000"
+    assert "retention.ms" not in topic["configs"]
+
+    assert drayd("topics", "delete", name) == f"topic {name} deleted\n"
+    assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
+    assert drayd("topics", "delete", name, "--if-exists") == f"there is no topic {name}\n"
+
+
+def test_refusals_are_one_line_with_kafkas_name_for_them(drayd: Admin, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    assert drayd.fails("topics", "delete", name).startswith(
+        f"drayd: cannot delete topic {name}: UNKNOWN_TOPIC_OR_PARTITION"
+    )
+    assert drayd.fails("topics", "describe", name).startswith(
+        f"drayd: cannot describe topic {name}: UNKNOWN_TOPIC_OR_PARTITION"
+    )
+    assert "INVALID_TOPIC_EXCEPTION" in drayd.fails("topics", "create", "no spaces")
+    assert "INVALID_CONFIG" in drayd.fails("topics", "create", name, "--config", "retention.ms=soon")
+    assert "INVALID_PARTITIONS" in drayd.fails("topics", "create", name, "--partitions", "0")
+    drayd("topics", "create", name)
+    assert "TOPIC_ALREADY_EXISTS" in drayd.fails("topics", "create", name)
+    assert drayd("topics", "create", name, "--if-not-exists") == f"topic {name} exists already\n"
+    assert "INVALID_PARTITIONS" in drayd.fails("topics", "alter", name, "--partitions", "1")
+
+
+def test_validate_only_creates_nothing(drayd: Admin, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    assert drayd("topics", "create", name, "--validate-only") == f"topic {name} could be created\n"
+    assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
+
+
+def test_the_cluster_lists_the_broker_that_was_asked(drayd: Admin, bootstrap: str) -> None:
+    cluster = drayd.json("cluster")
+    assert bootstrap in [f"{broker['host']}:{broker['port']}" for broker in cluster["brokers"]]
+    out = drayd("cluster")
+    assert cluster["cluster_id"] in out
+    assert bootstrap in out
+
+
+def test_bench_counts_every_record_once_each_way_and_cleans_up(
+    drayd: Admin, topic_name: Callable[[], str]
+) -> None:
+    name = topic_name()
+    arguments = ["bench", "--records", "2503", "--size", "100", "--partitions", "3", "--topic", name]
+    code, out, error = drayd.run(*arguments, "--batch-bytes", "4KiB", "--json")
+    assert (code, error) == (0, "")
+    produced, fetched = json.loads(out)
+    assert (produced["name"], produced["records"], produced["bytes"]) == ("produce", 2503, 250300)
+    assert (fetched["name"], fetched["records"], fetched["bytes"]) == ("fetch", 2503, 250300)
+    assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
+
+
+def test_bench_does_not_touch_a_topic_that_is_there(drayd: Admin, topic_name: Callable[[], str]) -> None:
+    name = topic_name()
+    drayd("topics", "create", name)
+    code, _, error = drayd.run("bench", "--records", "10", "--topic", name)
+    assert code == 1
+    assert "TOPIC_ALREADY_EXISTS" in error
+    assert name in [topic["name"] for topic in drayd.json("topics", "list")]
