@@ -34,9 +34,7 @@ def module_source(messages: list[Message], kio_version: str) -> str:
 
 
 def _heading(messages: list[Message], text: str, kio_version: str) -> str:
-    summary = "\n".join(
-        f"{message.name}: versions {min(message.versions)} to {max(message.versions)}" for message in messages
-    )
+    summary = "\n".join(f"{message.name}: {_span(message.versions).lower()}" for message in messages)
     lines = [HEADING.format(kio=kio_version, summary=summary)]
     lines.append("from __future__ import annotations\n")
     lines.append(
@@ -67,6 +65,11 @@ def _heading(messages: list[Message], text: str, kio_version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _span(versions: set[int]) -> str:
+    first, last = min(versions), max(versions)
+    return f"Version {first}" if first == last else f"Versions {first} to {last}"
+
+
 def _write_class(source: Source, message: Message, struct: Struct) -> None:
     is_message = struct is message.structs[-1]
     base = "Struct"
@@ -80,6 +83,10 @@ def _write_class(source: Source, message: Message, struct: Struct) -> None:
     source.line()
     source.line("@dataclass(slots=True, eq=False, repr=False)")
     with source.block(f"class {struct.name}({base}):"):
+        # With a docstring of its own, a class saves dataclasses the slow work of writing one at import.
+        part = "" if is_message else f" Part of {message.name}."
+        source.line(f'"""{_span(struct.versions)}.{part}"""')
+        source.line()
         if is_message:
             if message.api_key is not None:
                 source.line(f"API_KEY = {message.api_key}")

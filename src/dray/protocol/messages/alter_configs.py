@@ -41,6 +41,8 @@ pack_ox = Layout(">?x").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
+    """Versions 0 to 2. Part of AlterConfigsRequest."""
+
     name: str = ""
     value: str | None = ""
 
@@ -71,6 +73,8 @@ class AlterableConfig(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
+    """Versions 0 to 2. Part of AlterConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
@@ -120,6 +124,8 @@ class AlterConfigsResource(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):
+    """Versions 0 to 2."""
+
     API_KEY = 33
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2
@@ -165,6 +171,8 @@ class AlterConfigsRequest(Request["AlterConfigsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
+    """Versions 0 to 2. Part of AlterConfigsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -213,6 +221,8 @@ class AlterConfigsResourceResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResponse(Response):
+    """Versions 0 to 2."""
+
     API_KEY = 33
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2

@@ -44,6 +44,8 @@ unpack_q = Layout(">q").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsRequest(Request["ApiVersionsResponse"]):
+    """Versions 0 to 4."""
+
     API_KEY = 18
     VERSIONS = (0, 4)
     FLEXIBLE_FROM = 3
@@ -74,6 +76,8 @@ class ApiVersionsRequest(Request["ApiVersionsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ApiVersion(Struct):
+    """Versions 0 to 4. Part of ApiVersionsResponse."""
+
     api_key: int = 0
     min_version: int = 0
     max_version: int = 0
@@ -99,6 +103,8 @@ class ApiVersion(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SupportedFeatureKey(Struct):
+    """Versions 3 to 4. Part of ApiVersionsResponse."""
+
     name: str = ""
     min_version: int = 0
     max_version: int = 0
@@ -119,6 +125,8 @@ class SupportedFeatureKey(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FinalizedFeatureKey(Struct):
+    """Versions 3 to 4. Part of ApiVersionsResponse."""
+
     name: str = ""
     max_version_level: int = 0
     min_version_level: int = 0
@@ -139,6 +147,8 @@ class FinalizedFeatureKey(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ApiVersionsResponse(Response):
+    """Versions 0 to 4."""
+
     API_KEY = 18
     VERSIONS = (0, 4)
     FLEXIBLE_FROM = 3

@@ -44,6 +44,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
+    """Versions 0 to 1."""
+
     API_KEY = 69
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 0
@@ -76,6 +78,8 @@ class ConsumerGroupDescribeRequest(Request["ConsumerGroupDescribeResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupDescribeResponse."""
+
     topic_id: UUID = ZERO_UUID
     topic_name: str = ""
     partitions: list[int] = field(default_factory=list)
@@ -106,6 +110,8 @@ class TopicPartitions(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupDescribeResponse."""
+
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
     @staticmethod
@@ -131,6 +137,8 @@ class Assignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Member(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupDescribeResponse."""
+
     member_id: str = ""
     instance_id: str | None = None
     rack_id: str | None = None
@@ -207,6 +215,8 @@ class Member(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupDescribeResponse."""
+
     error_code: int = 0
     error_message: str | None = None
     group_id: str = ""
@@ -265,6 +275,8 @@ class DescribedGroup(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupDescribeResponse(Response):
+    """Versions 0 to 1."""
+
     API_KEY = 69
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 0

@@ -40,6 +40,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartitions(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupHeartbeatRequest."""
+
     topic_id: UUID = ZERO_UUID
     partitions: list[int] = field(default_factory=list)
 
@@ -67,6 +69,8 @@ class TopicPartitions(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
+    """Versions 0 to 1."""
+
     API_KEY = 68
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 0
@@ -165,6 +169,8 @@ class ConsumerGroupHeartbeatRequest(Request["ConsumerGroupHeartbeatResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Assignment(Struct):
+    """Versions 0 to 1. Part of ConsumerGroupHeartbeatResponse."""
+
     topic_partitions: list[TopicPartitions] = field(default_factory=list)
 
     @staticmethod
@@ -190,6 +196,8 @@ class Assignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerGroupHeartbeatResponse(Response):
+    """Versions 0 to 1."""
+
     API_KEY = 68
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 0

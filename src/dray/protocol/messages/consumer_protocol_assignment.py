@@ -23,6 +23,8 @@ from dray.protocol.wire import (
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
+    """Versions 0 to 3. Part of ConsumerProtocolAssignment."""
+
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
@@ -42,6 +44,8 @@ class TopicPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolAssignment(Message):
+    """Versions 0 to 3."""
+
     VERSIONS = (0, 3)
     FLEXIBLE_FROM = NEVER_FLEXIBLE
 

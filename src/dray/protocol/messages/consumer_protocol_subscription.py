@@ -29,6 +29,8 @@ unpack_i = Layout(">i").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicPartition(Struct):
+    """Versions 1 to 3. Part of ConsumerProtocolSubscription."""
+
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
 
@@ -48,6 +50,8 @@ class TopicPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ConsumerProtocolSubscription(Message):
+    """Versions 0 to 3."""
+
     VERSIONS = (0, 3)
     FLEXIBLE_FROM = NEVER_FLEXIBLE
 

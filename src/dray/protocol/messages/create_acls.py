@@ -41,6 +41,8 @@ unpack_i = Layout(">i").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclCreation(Struct):
+    """Versions 1 to 3. Part of CreateAclsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     resource_pattern_type: int = 3
@@ -104,6 +106,8 @@ class AclCreation(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreateAclsRequest(Request["CreateAclsResponse"]):
+    """Versions 1 to 3."""
+
     API_KEY = 30
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2
@@ -145,6 +149,8 @@ class CreateAclsRequest(Request["CreateAclsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclCreationResult(Struct):
+    """Versions 1 to 3. Part of CreateAclsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
 
@@ -177,6 +183,8 @@ class AclCreationResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreateAclsResponse(Response):
+    """Versions 1 to 3."""
+
     API_KEY = 30
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2

@@ -43,6 +43,8 @@ pack_iox = Layout(">i?x").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsAssignment(Struct):
+    """Versions 0 to 3. Part of CreatePartitionsRequest."""
+
     broker_ids: list[int] = field(default_factory=list)
 
     @staticmethod
@@ -74,6 +76,8 @@ class CreatePartitionsAssignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopic(Struct):
+    """Versions 0 to 3. Part of CreatePartitionsRequest."""
+
     name: str = ""
     count: int = 0
     assignments: list[CreatePartitionsAssignment] | None = field(default_factory=list)
@@ -141,6 +145,8 @@ class CreatePartitionsTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
+    """Versions 0 to 3."""
+
     API_KEY = 37
     VERSIONS = (0, 3)
     FLEXIBLE_FROM = 2
@@ -191,6 +197,8 @@ class CreatePartitionsRequest(Request["CreatePartitionsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsTopicResult(Struct):
+    """Versions 0 to 3. Part of CreatePartitionsResponse."""
+
     name: str = ""
     error_code: int = 0
     error_message: str | None = None
@@ -230,6 +238,8 @@ class CreatePartitionsTopicResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatePartitionsResponse(Response):
+    """Versions 0 to 3."""
+
     API_KEY = 37
     VERSIONS = (0, 3)
     FLEXIBLE_FROM = 2

@@ -55,6 +55,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableReplicaAssignment(Struct):
+    """Versions 2 to 7. Part of CreateTopicsRequest."""
+
     partition_index: int = 0
     broker_ids: list[int] = field(default_factory=list)
 
@@ -93,6 +95,8 @@ class CreatableReplicaAssignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfig(Struct):
+    """Versions 2 to 7. Part of CreateTopicsRequest."""
+
     name: str = ""
     value: str | None = ""
 
@@ -123,6 +127,8 @@ class CreatableTopicConfig(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopic(Struct):
+    """Versions 2 to 7. Part of CreateTopicsRequest."""
+
     name: str = ""
     num_partitions: int = 0
     replication_factor: int = 0
@@ -195,6 +201,8 @@ class CreatableTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreateTopicsRequest(Request["CreateTopicsResponse"]):
+    """Versions 2 to 7."""
+
     API_KEY = 19
     VERSIONS = (2, 7)
     FLEXIBLE_FROM = 5
@@ -241,6 +249,8 @@ class CreateTopicsRequest(Request["CreateTopicsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicConfigs(Struct):
+    """Versions 5 to 7. Part of CreateTopicsResponse."""
+
     name: str = ""
     value: str | None = ""
     read_only: bool = False
@@ -268,6 +278,8 @@ class CreatableTopicConfigs(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreatableTopicResult(Struct):
+    """Versions 2 to 7. Part of CreateTopicsResponse."""
+
     name: str = ""
     topic_id: UUID = ZERO_UUID
     error_code: int = 0
@@ -368,6 +380,8 @@ class CreatableTopicResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class CreateTopicsResponse(Response):
+    """Versions 2 to 7."""
+
     API_KEY = 19
     VERSIONS = (2, 7)
     FLEXIBLE_FROM = 5

@@ -41,6 +41,8 @@ unpack_i = Layout(">i").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilter(Struct):
+    """Versions 1 to 3. Part of DeleteAclsRequest."""
+
     resource_type_filter: int = 0
     resource_name_filter: str | None = ""
     pattern_type_filter: int = 3
@@ -113,6 +115,8 @@ class DeleteAclsFilter(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsRequest(Request["DeleteAclsResponse"]):
+    """Versions 1 to 3."""
+
     API_KEY = 31
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2
@@ -154,6 +158,8 @@ class DeleteAclsRequest(Request["DeleteAclsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsMatchingAcl(Struct):
+    """Versions 1 to 3. Part of DeleteAclsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -242,6 +248,8 @@ class DeleteAclsMatchingAcl(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsFilterResult(Struct):
+    """Versions 1 to 3. Part of DeleteAclsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
     matching_acls: list[DeleteAclsMatchingAcl] = field(default_factory=list)
@@ -296,6 +304,8 @@ class DeleteAclsFilterResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteAclsResponse(Response):
+    """Versions 1 to 3."""
+
     API_KEY = 31
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2

@@ -33,6 +33,8 @@ unpack_i = Layout(">i").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
+    """Versions 0 to 2."""
+
     API_KEY = 42
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2
@@ -74,6 +76,8 @@ class DeleteGroupsRequest(Request["DeleteGroupsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeletableGroupResult(Struct):
+    """Versions 0 to 2. Part of DeleteGroupsResponse."""
+
     group_id: str = ""
     error_code: int = 0
 
@@ -102,6 +106,8 @@ class DeletableGroupResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteGroupsResponse(Response):
+    """Versions 0 to 2."""
+
     API_KEY = 42
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2

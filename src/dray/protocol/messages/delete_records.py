@@ -39,6 +39,8 @@ pack_ix = Layout(">ix").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartition(Struct):
+    """Versions 0 to 2. Part of DeleteRecordsRequest."""
+
     partition_index: int = 0
     offset: int = 0
 
@@ -65,6 +67,8 @@ class DeleteRecordsPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopic(Struct):
+    """Versions 0 to 2. Part of DeleteRecordsRequest."""
+
     name: str = ""
     partitions: list[DeleteRecordsPartition] = field(default_factory=list)
 
@@ -109,6 +113,8 @@ class DeleteRecordsTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
+    """Versions 0 to 2."""
+
     API_KEY = 21
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2
@@ -154,6 +160,8 @@ class DeleteRecordsRequest(Request["DeleteRecordsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsPartitionResult(Struct):
+    """Versions 0 to 2. Part of DeleteRecordsResponse."""
+
     partition_index: int = 0
     low_watermark: int = 0
     error_code: int = 0
@@ -181,6 +189,8 @@ class DeleteRecordsPartitionResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsTopicResult(Struct):
+    """Versions 0 to 2. Part of DeleteRecordsResponse."""
+
     name: str = ""
     partitions: list[DeleteRecordsPartitionResult] = field(default_factory=list)
 
@@ -229,6 +239,8 @@ class DeleteRecordsTopicResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteRecordsResponse(Response):
+    """Versions 0 to 2."""
+
     API_KEY = 21
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2

@@ -42,6 +42,8 @@ pack_ux = Layout(">16sx").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicState(Struct):
+    """Version 6. Part of DeleteTopicsRequest."""
+
     name: str | None = None
     topic_id: UUID = ZERO_UUID
 
@@ -64,6 +66,8 @@ class DeleteTopicState(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
+    """Versions 1 to 6."""
+
     API_KEY = 20
     VERSIONS = (1, 6)
     FLEXIBLE_FROM = 4
@@ -127,6 +131,8 @@ class DeleteTopicsRequest(Request["DeleteTopicsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeletableTopicResult(Struct):
+    """Versions 1 to 6. Part of DeleteTopicsResponse."""
+
     name: str | None = ""
     topic_id: UUID = ZERO_UUID
     error_code: int = 0
@@ -179,6 +185,8 @@ class DeletableTopicResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DeleteTopicsResponse(Response):
+    """Versions 1 to 6."""
+
     API_KEY = 20
     VERSIONS = (1, 6)
     FLEXIBLE_FROM = 4

@@ -39,6 +39,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsRequest(Request["DescribeAclsResponse"]):
+    """Versions 1 to 3."""
+
     API_KEY = 29
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2
@@ -115,6 +117,8 @@ class DescribeAclsRequest(Request["DescribeAclsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AclDescription(Struct):
+    """Versions 1 to 3. Part of DescribeAclsResponse."""
+
     principal: str = ""
     host: str = ""
     operation: int = 0
@@ -149,6 +153,8 @@ class AclDescription(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsResource(Struct):
+    """Versions 1 to 3. Part of DescribeAclsResponse."""
+
     resource_type: int = 0
     resource_name: str = ""
     pattern_type: int = 3
@@ -205,6 +211,8 @@ class DescribeAclsResource(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeAclsResponse(Response):
+    """Versions 1 to 3."""
+
     API_KEY = 29
     VERSIONS = (1, 3)
     FLEXIBLE_FROM = 2

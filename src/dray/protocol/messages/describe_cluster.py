@@ -35,6 +35,8 @@ unpack_o = Layout(">?").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterRequest(Request["DescribeClusterResponse"]):
+    """Versions 0 to 2."""
+
     API_KEY = 60
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 0
@@ -78,6 +80,8 @@ class DescribeClusterRequest(Request["DescribeClusterResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterBroker(Struct):
+    """Versions 0 to 2. Part of DescribeClusterResponse."""
+
     broker_id: int = 0
     host: str = ""
     port: int = 0
@@ -118,6 +122,8 @@ class DescribeClusterBroker(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeClusterResponse(Response):
+    """Versions 0 to 2."""
+
     API_KEY = 60
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 0

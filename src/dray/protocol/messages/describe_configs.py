@@ -47,6 +47,8 @@ pack_oox = Layout(">??x").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResource(Struct):
+    """Versions 1 to 4. Part of DescribeConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configuration_keys: list[str] | None = field(default_factory=list)
@@ -110,6 +112,8 @@ class DescribeConfigsResource(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
+    """Versions 1 to 4."""
+
     API_KEY = 32
     VERSIONS = (1, 4)
     FLEXIBLE_FROM = 4
@@ -169,6 +173,8 @@ class DescribeConfigsRequest(Request["DescribeConfigsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsSynonym(Struct):
+    """Versions 1 to 4. Part of DescribeConfigsResponse."""
+
     name: str = ""
     value: str | None = ""
     source: int = 0
@@ -205,6 +211,8 @@ class DescribeConfigsSynonym(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResourceResult(Struct):
+    """Versions 1 to 4. Part of DescribeConfigsResponse."""
+
     name: str = ""
     value: str | None = ""
     read_only: bool = False
@@ -288,6 +296,8 @@ class DescribeConfigsResourceResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResult(Struct):
+    """Versions 1 to 4. Part of DescribeConfigsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -360,6 +370,8 @@ class DescribeConfigsResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeConfigsResponse(Response):
+    """Versions 1 to 4."""
+
     API_KEY = 32
     VERSIONS = (1, 4)
     FLEXIBLE_FROM = 4

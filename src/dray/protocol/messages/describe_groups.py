@@ -45,6 +45,8 @@ pack_ox = Layout(">?x").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
+    """Versions 0 to 6."""
+
     API_KEY = 15
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 5
@@ -96,6 +98,8 @@ class DescribeGroupsRequest(Request["DescribeGroupsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroupMember(Struct):
+    """Versions 0 to 6. Part of DescribeGroupsResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = None
     client_id: str = ""
@@ -154,6 +158,8 @@ class DescribedGroupMember(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribedGroup(Struct):
+    """Versions 0 to 6. Part of DescribeGroupsResponse."""
+
     error_code: int = 0
     error_message: str | None = None
     group_id: str = ""
@@ -252,6 +258,8 @@ class DescribedGroup(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeGroupsResponse(Response):
+    """Versions 0 to 6."""
+
     API_KEY = 15
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 5

@@ -1,7 +1,7 @@
 """Generated from Kafka's schema (kio 0.6.5) by tools/generate_messages.py. Do not edit.
 
-DescribeTopicPartitionsRequest: versions 0 to 0
-DescribeTopicPartitionsResponse: versions 0 to 0
+DescribeTopicPartitionsRequest: version 0
+DescribeTopicPartitionsResponse: version 0
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ unpack_uo = Layout(">16s?").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicRequest(Struct):
+    """Version 0. Part of DescribeTopicPartitionsRequest."""
+
     name: str = ""
 
     @staticmethod
@@ -60,6 +62,8 @@ class TopicRequest(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Cursor(Struct):
+    """Version 0. Part of DescribeTopicPartitionsRequest."""
+
     topic_name: str = ""
     partition_index: int = 0
 
@@ -79,6 +83,8 @@ class Cursor(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"]):
+    """Version 0."""
+
     API_KEY = 75
     VERSIONS = (0, 0)
     FLEXIBLE_FROM = 0
@@ -128,6 +134,8 @@ class DescribeTopicPartitionsRequest(Request["DescribeTopicPartitionsResponse"])
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponsePartition(Struct):
+    """Version 0. Part of DescribeTopicPartitionsResponse."""
+
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
@@ -204,6 +212,8 @@ class DescribeTopicPartitionsResponsePartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponseTopic(Struct):
+    """Version 0. Part of DescribeTopicPartitionsResponse."""
+
     error_code: int = 0
     name: str | None = ""
     topic_id: UUID = ZERO_UUID
@@ -251,6 +261,8 @@ class DescribeTopicPartitionsResponseTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class DescribeTopicPartitionsResponse(Response):
+    """Version 0."""
+
     API_KEY = 75
     VERSIONS = (0, 0)
     FLEXIBLE_FROM = 0

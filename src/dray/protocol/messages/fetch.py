@@ -77,6 +77,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class ReplicaState(Struct):
+    """Versions 15 to 18. Part of FetchRequest."""
+
     replica_id: int = -1
     replica_epoch: int = -1
 
@@ -94,6 +96,8 @@ class ReplicaState(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchPartition(Struct):
+    """Versions 4 to 18. Part of FetchRequest."""
+
     partition: int = 0
     current_leader_epoch: int = -1
     fetch_offset: int = 0
@@ -208,6 +212,8 @@ class FetchPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchTopic(Struct):
+    """Versions 4 to 18. Part of FetchRequest."""
+
     topic_id: UUID = ZERO_UUID
     topic: str = ""
     partitions: list[FetchPartition] = field(default_factory=list)
@@ -266,6 +272,8 @@ class FetchTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ForgottenTopic(Struct):
+    """Versions 7 to 18. Part of FetchRequest."""
+
     topic_id: UUID = ZERO_UUID
     topic: str = ""
     partitions: list[int] = field(default_factory=list)
@@ -314,6 +322,8 @@ class ForgottenTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchRequest(Request["FetchResponse"]):
+    """Versions 4 to 18."""
+
     API_KEY = 1
     VERSIONS = (4, 18)
     FLEXIBLE_FROM = 12
@@ -480,6 +490,8 @@ class FetchRequest(Request["FetchResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
+    """Versions 12 to 18. Part of FetchResponse."""
+
     epoch: int = -1
     end_offset: int = -1
 
@@ -497,6 +509,8 @@ class EpochEndOffset(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Versions 12 to 18. Part of FetchResponse."""
+
     leader_id: int = -1
     leader_epoch: int = -1
 
@@ -514,6 +528,8 @@ class LeaderIdAndEpoch(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SnapshotId(Struct):
+    """Versions 12 to 18. Part of FetchResponse."""
+
     end_offset: int = -1
     epoch: int = -1
 
@@ -531,6 +547,8 @@ class SnapshotId(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AbortedTransaction(Struct):
+    """Versions 4 to 18. Part of FetchResponse."""
+
     producer_id: int = 0
     first_offset: int = 0
 
@@ -555,6 +573,8 @@ class AbortedTransaction(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionData(Struct):
+    """Versions 4 to 18. Part of FetchResponse."""
+
     partition_index: int = 0
     error_code: int = 0
     high_watermark: int = 0
@@ -709,6 +729,8 @@ class PartitionData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchableTopicResponse(Struct):
+    """Versions 4 to 18. Part of FetchResponse."""
+
     topic_id: UUID = ZERO_UUID
     topic: str = ""
     partitions: list[PartitionData] = field(default_factory=list)
@@ -769,6 +791,8 @@ class FetchableTopicResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Versions 16 to 18. Part of FetchResponse."""
+
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -799,6 +823,8 @@ class NodeEndpoint(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FetchResponse(Response):
+    """Versions 4 to 18."""
+
     API_KEY = 1
     VERSIONS = (4, 18)
     FLEXIBLE_FROM = 12

@@ -37,6 +37,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
+    """Versions 0 to 6."""
+
     API_KEY = 10
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 3
@@ -96,6 +98,8 @@ class FindCoordinatorRequest(Request["FindCoordinatorResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class Coordinator(Struct):
+    """Versions 4 to 6. Part of FindCoordinatorResponse."""
+
     key: str = ""
     node_id: int = 0
     host: str = ""
@@ -130,6 +134,8 @@ class Coordinator(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class FindCoordinatorResponse(Response):
+    """Versions 0 to 6."""
+
     API_KEY = 10
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 3

@@ -33,6 +33,8 @@ pack_ihx = Layout(">ihx").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class HeartbeatRequest(Request["HeartbeatResponse"]):
+    """Versions 0 to 4."""
+
     API_KEY = 12
     VERSIONS = (0, 4)
     FLEXIBLE_FROM = 4
@@ -83,6 +85,8 @@ class HeartbeatRequest(Request["HeartbeatResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class HeartbeatResponse(Response):
+    """Versions 0 to 4."""
+
     API_KEY = 12
     VERSIONS = (0, 4)
     FLEXIBLE_FROM = 4

@@ -41,6 +41,8 @@ pack_ox = Layout(">?x").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterableConfig(Struct):
+    """Versions 0 to 1. Part of IncrementalAlterConfigsRequest."""
+
     name: str = ""
     config_operation: int = 0
     value: str | None = ""
@@ -78,6 +80,8 @@ class AlterableConfig(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResource(Struct):
+    """Versions 0 to 1. Part of IncrementalAlterConfigsRequest."""
+
     resource_type: int = 0
     resource_name: str = ""
     configs: list[AlterableConfig] = field(default_factory=list)
@@ -127,6 +131,8 @@ class AlterConfigsResource(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"]):
+    """Versions 0 to 1."""
+
     API_KEY = 44
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 1
@@ -174,6 +180,8 @@ class IncrementalAlterConfigsRequest(Request["IncrementalAlterConfigsResponse"])
 
 @dataclass(slots=True, eq=False, repr=False)
 class AlterConfigsResourceResponse(Struct):
+    """Versions 0 to 1. Part of IncrementalAlterConfigsResponse."""
+
     error_code: int = 0
     error_message: str | None = ""
     resource_type: int = 0
@@ -222,6 +230,8 @@ class AlterConfigsResourceResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class IncrementalAlterConfigsResponse(Response):
+    """Versions 0 to 1."""
+
     API_KEY = 44
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = 1

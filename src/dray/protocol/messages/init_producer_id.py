@@ -31,6 +31,8 @@ unpack_qh = Layout(">qh").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class InitProducerIdRequest(Request["InitProducerIdResponse"]):
+    """Versions 0 to 6."""
+
     API_KEY = 22
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 2
@@ -96,6 +98,8 @@ class InitProducerIdRequest(Request["InitProducerIdResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class InitProducerIdResponse(Response):
+    """Versions 0 to 6."""
+
     API_KEY = 22
     VERSIONS = (0, 6)
     FLEXIBLE_FROM = 2

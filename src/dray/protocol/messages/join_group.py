@@ -45,6 +45,8 @@ unpack_o = Layout(">?").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupRequestProtocol(Struct):
+    """Versions 0 to 9. Part of JoinGroupRequest."""
+
     name: str = ""
     metadata: bytes = b""
 
@@ -76,6 +78,8 @@ class JoinGroupRequestProtocol(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupRequest(Request["JoinGroupResponse"]):
+    """Versions 0 to 9."""
+
     API_KEY = 11
     VERSIONS = (0, 9)
     FLEXIBLE_FROM = 6
@@ -187,6 +191,8 @@ class JoinGroupRequest(Request["JoinGroupResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupResponseMember(Struct):
+    """Versions 0 to 9. Part of JoinGroupResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = None
     metadata: bytes = b""
@@ -228,6 +234,8 @@ class JoinGroupResponseMember(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class JoinGroupResponse(Response):
+    """Versions 0 to 9."""
+
     API_KEY = 11
     VERSIONS = (0, 9)
     FLEXIBLE_FROM = 6

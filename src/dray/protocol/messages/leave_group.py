@@ -39,6 +39,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class MemberIdentity(Struct):
+    """Versions 3 to 5. Part of LeaveGroupRequest."""
+
     member_id: str = ""
     group_instance_id: str | None = None
     reason: str | None = None
@@ -77,6 +79,8 @@ class MemberIdentity(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupRequest(Request["LeaveGroupResponse"]):
+    """Versions 0 to 5."""
+
     API_KEY = 13
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 4
@@ -134,6 +138,8 @@ class LeaveGroupRequest(Request["LeaveGroupResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MemberResponse(Struct):
+    """Versions 3 to 5. Part of LeaveGroupResponse."""
+
     member_id: str = ""
     group_instance_id: str | None = ""
     error_code: int = 0
@@ -168,6 +174,8 @@ class MemberResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaveGroupResponse(Response):
+    """Versions 0 to 5."""
+
     API_KEY = 13
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 4

@@ -33,6 +33,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListGroupsRequest(Request["ListGroupsResponse"]):
+    """Versions 0 to 5."""
+
     API_KEY = 16
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 3
@@ -85,6 +87,8 @@ class ListGroupsRequest(Request["ListGroupsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListedGroup(Struct):
+    """Versions 0 to 5. Part of ListGroupsResponse."""
+
     group_id: str = ""
     protocol_type: str = ""
     group_state: str = ""
@@ -128,6 +132,8 @@ class ListedGroup(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListGroupsResponse(Response):
+    """Versions 0 to 5."""
+
     API_KEY = 16
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 3

@@ -41,6 +41,8 @@ unpack_q = Layout(">q").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartition(Struct):
+    """Versions 1 to 11. Part of ListOffsetsRequest."""
+
     partition_index: int = 0
     current_leader_epoch: int = -1
     timestamp: int = 0
@@ -76,6 +78,8 @@ class ListOffsetsPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopic(Struct):
+    """Versions 1 to 11. Part of ListOffsetsRequest."""
+
     name: str = ""
     partitions: list[ListOffsetsPartition] = field(default_factory=list)
 
@@ -118,6 +122,8 @@ class ListOffsetsTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsRequest(Request["ListOffsetsResponse"]):
+    """Versions 1 to 11."""
+
     API_KEY = 2
     VERSIONS = (1, 11)
     FLEXIBLE_FROM = 6
@@ -182,6 +188,8 @@ class ListOffsetsRequest(Request["ListOffsetsResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsPartitionResponse(Struct):
+    """Versions 1 to 11. Part of ListOffsetsResponse."""
+
     partition_index: int = 0
     error_code: int = 0
     timestamp: int = -1
@@ -226,6 +234,8 @@ class ListOffsetsPartitionResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsTopicResponse(Struct):
+    """Versions 1 to 11. Part of ListOffsetsResponse."""
+
     name: str = ""
     partitions: list[ListOffsetsPartitionResponse] = field(default_factory=list)
 
@@ -274,6 +284,8 @@ class ListOffsetsTopicResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ListOffsetsResponse(Response):
+    """Versions 1 to 11."""
+
     API_KEY = 2
     VERSIONS = (1, 11)
     FLEXIBLE_FROM = 6

@@ -57,6 +57,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataRequestTopic(Struct):
+    """Versions 0 to 13. Part of MetadataRequest."""
+
     topic_id: UUID = ZERO_UUID
     name: str | None = ""
 
@@ -94,6 +96,8 @@ class MetadataRequestTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataRequest(Request["MetadataResponse"]):
+    """Versions 0 to 13."""
+
     API_KEY = 3
     VERSIONS = (0, 13)
     FLEXIBLE_FROM = 9
@@ -193,6 +197,8 @@ class MetadataRequest(Request["MetadataResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseBroker(Struct):
+    """Versions 0 to 13. Part of MetadataResponse."""
+
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -243,6 +249,8 @@ class MetadataResponseBroker(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponsePartition(Struct):
+    """Versions 0 to 13. Part of MetadataResponse."""
+
     error_code: int = 0
     partition_index: int = 0
     leader_id: int = 0
@@ -325,6 +333,8 @@ class MetadataResponsePartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponseTopic(Struct):
+    """Versions 0 to 13. Part of MetadataResponse."""
+
     error_code: int = 0
     name: str | None = ""
     topic_id: UUID = ZERO_UUID
@@ -418,6 +428,8 @@ class MetadataResponseTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class MetadataResponse(Response):
+    """Versions 0 to 13."""
+
     API_KEY = 3
     VERSIONS = (0, 13)
     FLEXIBLE_FROM = 9

@@ -48,6 +48,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestPartition(Struct):
+    """Versions 2 to 10. Part of OffsetCommitRequest."""
+
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1
@@ -95,6 +97,8 @@ class OffsetCommitRequestPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequestTopic(Struct):
+    """Versions 2 to 10. Part of OffsetCommitRequest."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partitions: list[OffsetCommitRequestPartition] = field(default_factory=list)
@@ -157,6 +161,8 @@ class OffsetCommitRequestTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitRequest(Request["OffsetCommitResponse"]):
+    """Versions 2 to 10."""
+
     API_KEY = 8
     VERSIONS = (2, 10)
     FLEXIBLE_FROM = 8
@@ -241,6 +247,8 @@ class OffsetCommitRequest(Request["OffsetCommitResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponsePartition(Struct):
+    """Versions 2 to 10. Part of OffsetCommitResponse."""
+
     partition_index: int = 0
     error_code: int = 0
 
@@ -267,6 +275,8 @@ class OffsetCommitResponsePartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponseTopic(Struct):
+    """Versions 2 to 10. Part of OffsetCommitResponse."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partitions: list[OffsetCommitResponsePartition] = field(default_factory=list)
@@ -329,6 +339,8 @@ class OffsetCommitResponseTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetCommitResponse(Response):
+    """Versions 2 to 10."""
+
     API_KEY = 8
     VERSIONS = (2, 10)
     FLEXIBLE_FROM = 8

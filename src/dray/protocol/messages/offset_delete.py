@@ -1,7 +1,7 @@
 """Generated from Kafka's schema (kio 0.6.5) by tools/generate_messages.py. Do not edit.
 
-OffsetDeleteRequest: versions 0 to 0
-OffsetDeleteResponse: versions 0 to 0
+OffsetDeleteRequest: version 0
+OffsetDeleteResponse: version 0
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestPartition(Struct):
+    """Version 0. Part of OffsetDeleteRequest."""
+
     partition_index: int = 0
 
     @staticmethod
@@ -44,6 +46,8 @@ class OffsetDeleteRequestPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequestTopic(Struct):
+    """Version 0. Part of OffsetDeleteRequest."""
+
     name: str = ""
     partitions: list[OffsetDeleteRequestPartition] = field(default_factory=list)
 
@@ -71,6 +75,8 @@ class OffsetDeleteRequestTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
+    """Version 0."""
+
     API_KEY = 47
     VERSIONS = (0, 0)
     FLEXIBLE_FROM = NEVER_FLEXIBLE
@@ -100,6 +106,8 @@ class OffsetDeleteRequest(Request["OffsetDeleteResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponsePartition(Struct):
+    """Version 0. Part of OffsetDeleteResponse."""
+
     partition_index: int = 0
     error_code: int = 0
 
@@ -117,6 +125,8 @@ class OffsetDeleteResponsePartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponseTopic(Struct):
+    """Version 0. Part of OffsetDeleteResponse."""
+
     name: str = ""
     partitions: list[OffsetDeleteResponsePartition] = field(default_factory=list)
 
@@ -144,6 +154,8 @@ class OffsetDeleteResponseTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetDeleteResponse(Response):
+    """Version 0."""
+
     API_KEY = 47
     VERSIONS = (0, 0)
     FLEXIBLE_FROM = NEVER_FLEXIBLE

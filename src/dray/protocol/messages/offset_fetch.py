@@ -53,6 +53,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopics(Struct):
+    """Versions 8 to 10. Part of OffsetFetchRequest."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
@@ -93,6 +95,8 @@ class OffsetFetchRequestTopics(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestGroup(Struct):
+    """Versions 8 to 10. Part of OffsetFetchRequest."""
+
     group_id: str = ""
     member_id: str | None = None
     member_epoch: int = -1
@@ -144,6 +148,8 @@ class OffsetFetchRequestGroup(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequestTopic(Struct):
+    """Versions 1 to 7. Part of OffsetFetchRequest."""
+
     name: str = ""
     partition_indexes: list[int] = field(default_factory=list)
 
@@ -180,6 +186,8 @@ class OffsetFetchRequestTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchRequest(Request["OffsetFetchResponse"]):
+    """Versions 1 to 10."""
+
     API_KEY = 9
     VERSIONS = (1, 10)
     FLEXIBLE_FROM = 6
@@ -273,6 +281,8 @@ class OffsetFetchRequest(Request["OffsetFetchResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartitions(Struct):
+    """Versions 8 to 10. Part of OffsetFetchResponse."""
+
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1
@@ -303,6 +313,8 @@ class OffsetFetchResponsePartitions(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopics(Struct):
+    """Versions 8 to 10. Part of OffsetFetchResponse."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partitions: list[OffsetFetchResponsePartitions] = field(default_factory=list)
@@ -349,6 +361,8 @@ class OffsetFetchResponseTopics(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseGroup(Struct):
+    """Versions 8 to 10. Part of OffsetFetchResponse."""
+
     group_id: str = ""
     topics: list[OffsetFetchResponseTopics] = field(default_factory=list)
     error_code: int = 0
@@ -382,6 +396,8 @@ class OffsetFetchResponseGroup(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponsePartition(Struct):
+    """Versions 1 to 7. Part of OffsetFetchResponse."""
+
     partition_index: int = 0
     committed_offset: int = 0
     committed_leader_epoch: int = -1
@@ -433,6 +449,8 @@ class OffsetFetchResponsePartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponseTopic(Struct):
+    """Versions 1 to 7. Part of OffsetFetchResponse."""
+
     name: str = ""
     partitions: list[OffsetFetchResponsePartition] = field(default_factory=list)
 
@@ -481,6 +499,8 @@ class OffsetFetchResponseTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetFetchResponse(Response):
+    """Versions 1 to 10."""
+
     API_KEY = 9
     VERSIONS = (1, 10)
     FLEXIBLE_FROM = 6

@@ -37,6 +37,8 @@ pack_iiix = Layout(">iiix").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderPartition(Struct):
+    """Versions 2 to 4. Part of OffsetForLeaderEpochRequest."""
+
     partition: int = 0
     current_leader_epoch: int = -1
     leader_epoch: int = 0
@@ -64,6 +66,8 @@ class OffsetForLeaderPartition(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopic(Struct):
+    """Versions 2 to 4. Part of OffsetForLeaderEpochRequest."""
+
     topic: str = ""
     partitions: list[OffsetForLeaderPartition] = field(default_factory=list)
 
@@ -110,6 +114,8 @@ class OffsetForLeaderTopic(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
+    """Versions 2 to 4."""
+
     API_KEY = 23
     VERSIONS = (2, 4)
     FLEXIBLE_FROM = 4
@@ -166,6 +172,8 @@ class OffsetForLeaderEpochRequest(Request["OffsetForLeaderEpochResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class EpochEndOffset(Struct):
+    """Versions 2 to 4. Part of OffsetForLeaderEpochResponse."""
+
     error_code: int = 0
     partition: int = 0
     leader_epoch: int = -1
@@ -192,6 +200,8 @@ class EpochEndOffset(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderTopicResult(Struct):
+    """Versions 2 to 4. Part of OffsetForLeaderEpochResponse."""
+
     topic: str = ""
     partitions: list[EpochEndOffset] = field(default_factory=list)
 
@@ -236,6 +246,8 @@ class OffsetForLeaderTopicResult(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class OffsetForLeaderEpochResponse(Response):
+    """Versions 2 to 4."""
+
     API_KEY = 23
     VERSIONS = (2, 4)
     FLEXIBLE_FROM = 4

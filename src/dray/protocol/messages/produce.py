@@ -58,6 +58,8 @@ unpack_u = Layout(">16s").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceData(Struct):
+    """Versions 3 to 13. Part of ProduceRequest."""
+
     index: int = 0
     records: Buffer | None = None
 
@@ -90,6 +92,8 @@ class PartitionProduceData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicProduceData(Struct):
+    """Versions 3 to 13. Part of ProduceRequest."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partition_data: list[PartitionProduceData] = field(default_factory=list)
@@ -146,6 +150,8 @@ class TopicProduceData(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProduceRequest(Request["ProduceResponse"]):
+    """Versions 3 to 13."""
+
     API_KEY = 0
     VERSIONS = (3, 13)
     FLEXIBLE_FROM = 9
@@ -201,6 +207,8 @@ class ProduceRequest(Request["ProduceResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class BatchIndexAndErrorMessage(Struct):
+    """Versions 8 to 13. Part of ProduceResponse."""
+
     batch_index: int = 0
     batch_index_error_message: str | None = None
 
@@ -235,6 +243,8 @@ class BatchIndexAndErrorMessage(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class LeaderIdAndEpoch(Struct):
+    """Versions 10 to 13. Part of ProduceResponse."""
+
     leader_id: int = -1
     leader_epoch: int = -1
 
@@ -252,6 +262,8 @@ class LeaderIdAndEpoch(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class PartitionProduceResponse(Struct):
+    """Versions 3 to 13. Part of ProduceResponse."""
+
     index: int = 0
     error_code: int = 0
     base_offset: int = 0
@@ -370,6 +382,8 @@ class PartitionProduceResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class TopicProduceResponse(Struct):
+    """Versions 3 to 13. Part of ProduceResponse."""
+
     topic_id: UUID = ZERO_UUID
     name: str = ""
     partition_responses: list[PartitionProduceResponse] = field(default_factory=list)
@@ -432,6 +446,8 @@ class TopicProduceResponse(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class NodeEndpoint(Struct):
+    """Versions 10 to 13. Part of ProduceResponse."""
+
     node_id: int = 0
     host: str = ""
     port: int = 0
@@ -462,6 +478,8 @@ class NodeEndpoint(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class ProduceResponse(Response):
+    """Versions 3 to 13."""
+
     API_KEY = 0
     VERSIONS = (3, 13)
     FLEXIBLE_FROM = 9

@@ -33,6 +33,8 @@ pack_qx = Layout(">qx").pack
 
 @dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
+    """Versions 0 to 2."""
+
     API_KEY = 36
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2
@@ -63,6 +65,8 @@ class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SaslAuthenticateResponse(Response):
+    """Versions 0 to 2."""
+
     API_KEY = 36
     VERSIONS = (0, 2)
     FLEXIBLE_FROM = 2

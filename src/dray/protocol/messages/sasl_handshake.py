@@ -24,6 +24,8 @@ unpack_h = Layout(">h").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
+    """Versions 0 to 1."""
+
     API_KEY = 17
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = NEVER_FLEXIBLE
@@ -41,6 +43,8 @@ class SaslHandshakeRequest(Request["SaslHandshakeResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SaslHandshakeResponse(Response):
+    """Versions 0 to 1."""
+
     API_KEY = 17
     VERSIONS = (0, 1)
     FLEXIBLE_FROM = NEVER_FLEXIBLE

@@ -41,6 +41,8 @@ unpack_ih = Layout(">ih").unpack_from
 
 @dataclass(slots=True, eq=False, repr=False)
 class SyncGroupRequestAssignment(Struct):
+    """Versions 0 to 5. Part of SyncGroupRequest."""
+
     member_id: str = ""
     assignment: bytes = b""
 
@@ -72,6 +74,8 @@ class SyncGroupRequestAssignment(Struct):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SyncGroupRequest(Request["SyncGroupResponse"]):
+    """Versions 0 to 5."""
+
     API_KEY = 14
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 4
@@ -167,6 +171,8 @@ class SyncGroupRequest(Request["SyncGroupResponse"]):
 
 @dataclass(slots=True, eq=False, repr=False)
 class SyncGroupResponse(Response):
+    """Versions 0 to 5."""
+
     API_KEY = 14
     VERSIONS = (0, 5)
     FLEXIBLE_FROM = 4
