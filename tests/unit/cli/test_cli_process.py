@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 
 from dray.cli.failures import Failure
 from dray.cli.process import FileLock, tune_memory
+from dray.cluster import Broker, Listener
 
 
 def lock(path: Path) -> FileLock:
@@ -76,3 +78,47 @@ def test_the_file_limit_is_raised_to_what_is_allowed() -> None:
         "raise_file_limit()\nassert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+STOPPABLE = """
+import asyncio, sys
+from dray.cli.process import StopSignals
+
+async def run():
+    signals = StopSignals(asyncio.get_running_loop())
+    print("ready", flush=True)
+    print((await signals.wait()).name, flush=True)
+    await asyncio.Event().wait()  # a stop that never comes to its end
+
+asyncio.run(run())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_first_signal_asks_and_the_second_ends_the_process(number: signal.Signals) -> None:
+    process = subprocess.Popen([sys.executable, "-c", STOPPABLE], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.stdout.readline() == f"{number.name}\n"
+    assert process.poll() is None
+    process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + number
+
+
+def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:
+    from dray.cli.process import local_machine
+
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    here = local_machine()
+
+    def broker(machine: str, process: int) -> Broker:
+        return Broker(1, (Listener("L", "h", 1),), machine=machine, process=process)
+
+    assert here.knows_dead(broker(here.name, ended.pid))
+    assert here.knows_dead(broker(here.name, os.getpid()))  # our own id: whoever had it is gone
+    assert not here.knows_dead(broker(here.name, os.getppid()))
+    assert not here.knows_dead(broker("elsewhere", ended.pid))
+    assert not here.knows_dead(broker("", ended.pid))

@@ -1,0 +1,357 @@
+"""One broker, put together from its rooms, and its life: start, serve, stop.
+
+A node is given its stores, its clock and its settings; it opens nothing by itself but its sockets. So
+the same class is the broker of `drayd`, of the tests, and of a simulation with many of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from importlib.metadata import version
+
+import structlog
+
+from dray.api.context import ApiSettings, Services
+from dray.api.dispatcher import Dispatcher
+from dray.api.errors import RefuseConnection
+from dray.cluster import AUTOMATIC, Broker, ClusterInfo, Membership, open_cluster
+from dray.cluster import Listener as AdvertisedListener
+from dray.config import Settings
+from dray.log import Log, LogObserver, LogSettings
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore
+from dray.objects import ObjectMissing, ObjectStore
+from dray.protocol import SCHEMAS, ApiKey
+from dray.records import uninitialised
+from dray.runtime import Runtime
+from dray.server import (
+    Answer,
+    CloseConnection,
+    Connection,
+    Health,
+    HttpServer,
+    HttpSettings,
+    Listener,
+    Server,
+    ServerSettings,
+)
+from dray.telemetry import ApiMetrics, InstrumentedMetadataStore, InstrumentedObjectStore, Metrics
+from dray.topics import Topics, TopicsOptions
+
+_log = structlog.get_logger(__name__)
+
+LISTENER = "PLAINTEXT"
+PROBE = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
+
+
+def _never_known(_process: int) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where this process runs, so that a restart here can tell that its predecessor is dead."""
+
+    name: str = ""
+    process: int = 0
+    is_running: Callable[[int], bool] = _never_known
+
+    def knows_dead(self, broker: Broker) -> bool:
+        if not self.name or broker.machine != self.name:
+            return False
+        return broker.process == self.process or not self.is_running(broker.process)
+
+
+class Node:
+    """`start` once, then `stop` once. `stop` also clears up after a start that failed half-way."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        runtime: Runtime,
+        metadata_store: MetadataStore,
+        object_store: ObjectStore,
+        *,
+        machine: Machine | None = None,
+        metrics: Metrics | None = None,
+    ) -> None:
+        self.metrics = metrics or Metrics()
+        self._settings = settings
+        self._runtime = runtime
+        self._machine = machine or Machine()
+        self._metadata = InstrumentedMetadataStore(metadata_store, self.metrics, runtime)
+        self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
+        self._serving = asyncio.Event()
+        self._dispatcher: Dispatcher | None = None
+        self.health = Health(
+            {
+                "serving": self._check_serving,
+                "metadata": self._check_metadata,
+                "objects": self._check_objects,
+            },
+            self.metrics,
+            runtime,
+        )
+        self._http = self._make_http_server()
+        self._server = Server(
+            self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
+        )
+        self._log: Log | None = None
+        self._topics: Topics | None = None
+        self._membership: Membership | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where Kafka clients connect, with the real port where 0 was asked for."""
+        return self._server.address
+
+    @property
+    def http_address(self) -> tuple[str, int] | None:
+        return self._http.address if self._http is not None else None
+
+    @property
+    def broker_id(self) -> int:
+        return AUTOMATIC if self._membership is None else self._membership.me.broker_id
+
+    async def start(self) -> None:
+        """Serving, registered and ready when this returns. What is taken (an address, a broker id) and
+        what is out of reach raises, and leaves the rest to `stop`."""
+        # The sockets first: a second broker on the same port is told at once, and has done nothing.
+        await self._server.start()
+        if self._http is not None:
+            await self._http.start()
+        cluster = await open_cluster(self._metadata, self._runtime, self._settings.cluster.domains)
+        self._log = Log(
+            self._metadata,
+            self._objects,
+            self._runtime,
+            cluster.domains,
+            log_settings(self._settings),
+            _MeasuredLog(self.metrics),
+        )
+        await self._log.start()
+        self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
+        await self._topics.start()
+        self._membership = Membership(
+            self._metadata,
+            self._runtime,
+            self._describe_myself(),
+            session_ttl=self._settings.broker.session_ttl,
+            is_dead=self._machine.knows_dead,
+        )
+        await self._membership.start()
+        self._dispatcher = self._make_dispatcher(cluster, self._log, self._topics, self._membership)
+        self._serving.set()
+        _log.info(
+            "broker is serving",
+            broker=self.broker_id,
+            cluster=cluster.cluster_id,
+            host=self.address[0],
+            port=self.address[1],
+            version=version("dray"),
+        )
+
+    async def stop(self) -> None:
+        """Not ready any more; no new connections; answers for what is in flight; flush and settle of the
+        log; end of the registration; close of the stores. A step that fails is logged, and does not keep
+        the later ones from their work; the first failure is raised at the end."""
+        self.health.draining = True
+        grace = self._settings.broker.shutdown_grace
+        steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+            ("server", lambda: self._server.stop(grace)),
+        ]
+        if self._topics is not None:
+            steps.append(("topics", self._topics.stop))
+        if self._log is not None:
+            steps.append(("log", self._log.stop))
+        if self._membership is not None:
+            steps.append(("membership", self._membership.stop))
+        if self._http is not None:
+            steps.append(("http", self._http.stop))
+        steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]
+        failures: list[Exception] = []
+        for name, step in steps:
+            try:
+                await step()
+            except Exception as error:
+                _log.exception("stopping failed", part=name)
+                failures.append(error)
+        if failures:
+            raise failures[0]
+        if self._serving.is_set():
+            _log.info("broker has stopped", broker=self.broker_id)
+
+    # --- what the sockets lead to
+
+    async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:
+        if self._dispatcher is None:
+            # A client that came while we were starting: it waits for the broker to know its own id.
+            await self._serving.wait()
+        assert self._dispatcher is not None
+        try:
+            return await self._dispatcher.dispatch(frame, connection)
+        except RefuseConnection as error:
+            raise CloseConnection(str(error)) from error
+
+    def _make_dispatcher(
+        self, cluster: ClusterInfo, log: Log, topics: Topics, membership: Membership
+    ) -> Dispatcher:
+        services = Services(
+            log=log,
+            topics=topics,
+            membership=membership,
+            cluster=cluster,
+            runtime=self._runtime,
+            settings=api_settings(self._settings),
+        )
+        return Dispatcher(services, observer=_MeasuredRequests(self.metrics))
+
+    def _make_http_server(self) -> HttpServer | None:
+        address = self._settings.broker.http
+        if address is None:
+            return None
+        return HttpServer(self.health.routes(), self._runtime, HttpSettings(address.host, address.port))
+
+    def _describe_myself(self) -> Broker:
+        broker = self._settings.broker
+        advertised = broker.advertised
+        host = broker.listen.host if advertised is None else advertised.host
+        port = self.address[1] if advertised is None else advertised.port
+        return Broker(
+            AUTOMATIC if broker.id is None else broker.id,
+            (AdvertisedListener(LISTENER, host, port),),
+            zone=broker.zone,
+            rack=broker.rack,
+            build=version("dray"),
+            machine=self._machine.name,
+            process=self._machine.process,
+        )
+
+    # --- readiness
+
+    async def _check_serving(self) -> None:
+        if not self._serving.is_set():
+            raise RuntimeError("the broker is still starting")
+
+    async def _check_metadata(self) -> None:
+        await self._metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+
+    async def _check_objects(self) -> None:
+        try:
+            await self._objects.head(PROBE)
+        except ObjectMissing:
+            return
+
+
+class _MeasuredLog(LogObserver):
+    """What the log tells, in the broker's metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def flushed(self, size: int, seconds: float) -> None:
+        self._metrics.wal_flush_bytes.observe(size)
+        self._metrics.wal_flush_seconds.observe(seconds)
+
+    def commit_retried(self) -> None:
+        self._metrics.commit_retries.value += 1
+
+    def tail_cache(self, size: int) -> None:
+        self._metrics.tail_cache_bytes.value = size
+
+    def polling(self, count: int) -> None:
+        self._metrics.open_long_polls.value = count
+
+    def collected(self, orphans: int, pending: int, deleted: int) -> None:  # noqa: ARG002 - the log's signature
+        self._metrics.collection_orphans.value = orphans
+        self._metrics.collection_pending.value = pending
+
+
+class _MeasuredRequests:
+    """What the dispatcher tells of each request, in the broker's metrics. An API has series from its
+    first request on."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._by_key: dict[int, ApiMetrics] = {}
+
+    def __call__(self, api_key: int, seconds: float, ended_well: bool) -> None:
+        api = self._by_key.get(api_key)
+        if api is None:
+            api = self._by_key[api_key] = self._metrics.api(SCHEMAS[api_key].name)
+        api.finished(seconds, failed=not ended_well)
+        if api_key == ApiKey.PRODUCE:
+            self._metrics.produce_seconds.observe(seconds)
+
+
+# --- from the one config to what each room takes
+
+
+def server_settings(settings: Settings) -> ServerSettings:
+    listen = settings.broker.listen
+    return ServerSettings(
+        listeners=(Listener(LISTENER, listen.host, listen.port),),
+        max_connections=settings.limits.connections,
+        max_frame_bytes=settings.limits.frame_bytes,
+        memory_budget_bytes=settings.limits.buffer_bytes,
+        max_in_flight=settings.limits.requests_in_flight,
+        idle_seconds=settings.limits.idle_timeout,
+    )
+
+
+def api_settings(settings: Settings) -> ApiSettings:
+    return ApiSettings(
+        auto_create_topics=settings.topics.auto_create,
+        max_decompressed_bytes=settings.limits.decompressed_bytes,
+        fetch_max_bytes=settings.limits.fetch_bytes,
+        broker_configs=broker_configs(settings),
+    )
+
+
+def broker_configs(settings: Settings) -> dict[str, str]:
+    """What a Kafka client sees when it describes the broker: our settings under Kafka's names."""
+    limits, topics = settings.limits, settings.topics
+    shown = {
+        "auto.create.topics.enable": str(topics.auto_create).lower(),
+        "connections.max.idle.ms": str(round(limits.idle_timeout * 1000)),
+        "default.replication.factor": "1",
+        "fetch.max.bytes": str(limits.fetch_bytes),
+        "listeners": f"{LISTENER}://{settings.broker.listen}",
+        "max.connections": str(limits.connections),
+        "num.partitions": str(topics.partitions),
+        "producer.id.expiration.ms": str(round(settings.log.producer_expiry * 1000)),
+        "socket.request.max.bytes": str(limits.frame_bytes),
+    }
+    if settings.broker.rack is not None:
+        shown["broker.rack"] = settings.broker.rack
+    if settings.broker.advertised is not None:
+        shown["advertised.listeners"] = f"{LISTENER}://{settings.broker.advertised}"
+    return shown
+
+
+def log_settings(settings: Settings) -> LogSettings:
+    log = settings.log
+    return LogSettings(
+        zone=settings.broker.zone,
+        linger_seconds=settings.flush_linger,
+        max_object_bytes=log.object_bytes,
+        uploads_in_flight=log.uploads_in_flight,
+        tail_cache_bytes=log.tail_cache_bytes,
+        segment_cache_bytes=log.segment_cache_bytes,
+        index_cache_entries=log.index_cache_entries,
+        producer_expiry_ms=round(log.producer_expiry * 1000),
+        orphan_seconds=log.orphan_ttl,
+        grace_seconds=log.collect_grace,
+        collect_seconds=log.collect_interval,
+        audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
+    )
+
+
+def topics_options(settings: Settings) -> TopicsOptions:
+    return TopicsOptions(
+        default_partitions=settings.topics.partitions,
+        max_partitions=settings.topics.max_partitions,
+        defaults=dict(settings.topics.defaults),
+    )

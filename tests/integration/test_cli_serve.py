@@ -1,0 +1,216 @@
+"""`drayd up` and `drayd broker` as processes: they start, say what is in their way, and stop."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import sqlite3
+import subprocess
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.services.dray import DrayProcess, drayd_path
+from tests.services.process import free_port
+
+
+def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a drayd that should end by itself."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
+    return subprocess.run(
+        [str(drayd_path()), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=environment | settings,
+        check=False,
+    )
+
+
+def refused(ran: subprocess.CompletedProcess[str], code: int = 1) -> str:
+    assert ran.returncode == code, ran
+    assert ran.stderr.count("\n") == 1, ran.stderr
+    assert ran.stdout == ""
+    return ran.stderr
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[DrayProcess]:
+    with DrayProcess(tmp_path / "up", subcommand="up") as process:
+        assert isinstance(process, DrayProcess)
+        yield process
+
+
+def test_up_serves_clients_and_health_and_stops_cleanly(up: DrayProcess) -> None:
+    assert up.http_status("/healthz") == 200
+    assert up.http_status("/readyz") == 200
+    producer = Producer({"bootstrap.servers": up.bootstrap, "enable.idempotence": True})
+    producer.produce("greetings", b"hello")
+    assert producer.flush(30) == 0
+    metrics = up.http_text("/metrics")
+    assert 'dray_requests_total{api="Produce",outcome="ok"} 1.0' in metrics
+    assert "dray_wal_flush_bytes_count 1.0" in metrics
+    assert up.terminate() == 0
+    # One JSON object per line, since its standard error was no terminal.
+    events = [json.loads(line)["event"] for line in up.log_tail().splitlines()]
+    assert "broker is serving" in events
+    assert events[-1] == "broker has stopped"
+
+
+def test_records_are_there_after_a_restart_and_after_a_kill(up: DrayProcess) -> None:
+    for number, stop in enumerate([up.terminate, up.kill]):
+        producer = Producer({"bootstrap.servers": up.bootstrap})
+        producer.produce("kept", b"record")
+        assert producer.flush(30) == 0
+        stop()
+        up.start()
+        described = json.loads(
+            run("admin", "topics", "describe", "kept", "--json", "--bootstrap", up.bootstrap).stdout
+        )
+        assert described[0]["partitions"][0]["end"] == number + 1
+
+
+def test_a_second_up_on_the_same_directory_says_so(up: DrayProcess) -> None:
+    ran = run("up", "--data-dir", str(up.data_directory), "--listen", "127.0.0.1:0", "--http", "off")
+    assert refused(ran) == (
+        f"drayd: drayd is already running on {up.data_directory} (pid {up.pid}): "
+        "stop it, or choose another --data-dir\n"
+    )
+
+
+def test_a_second_up_on_the_same_port_says_so(up: DrayProcess, tmp_path: Path) -> None:
+    ran = run("up", "--data-dir", str(tmp_path / "other"), "--listen", up.bootstrap, "--http", "off")
+    assert refused(ran) == (
+        f"drayd: the address {up.bootstrap} is already in use: "
+        "stop what listens there, or choose another --listen\n"
+    )
+
+
+def test_a_taken_http_port_says_so(up: DrayProcess, tmp_path: Path) -> None:
+    http = f"127.0.0.1:{up.http_port}"
+    ran = run(
+        *("up", "--data-dir", str(tmp_path / "other"), "--listen", "127.0.0.1:0", "--http", http),
+        DRAY_LOGGING__LEVEL="error",
+    )
+    assert refused(ran) == (
+        f"drayd: the address {http} is already in use: stop what listens there, or choose another --http\n"
+    )
+
+
+def test_brokers_share_a_directory_but_not_an_id(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    first = DrayProcess(tmp_path / "a", data_directory=data, arguments=["--broker-id", "7"])
+    second = DrayProcess(tmp_path / "b", data_directory=data)
+    with first, second:
+        ran = run("broker", "--data-dir", str(data), "--listen", "127.0.0.1:0", "--broker-id", "7")
+        assert refused(ran) == (
+            f"drayd: broker 7 is already running on {data} (pid {first.pid}): "
+            "stop it, or choose another --broker-id\n"
+        )
+        cluster = json.loads(run("admin", "cluster", "--json", "--bootstrap", second.bootstrap).stdout)
+        assert {(broker["id"], broker["port"]) for broker in cluster["brokers"]} == {
+            (7, first.port),
+            (0, second.port),
+        }
+        assert first.terminate() == 0
+        assert second.terminate() == 0
+
+
+def test_an_id_taken_elsewhere_is_one_line(tmp_path: Path) -> None:
+    """Another data directory, the same metadata: only the metadata store can tell."""
+    settings = {
+        "DRAY_METADATA__PATH": str(tmp_path / "metadata.sqlite"),
+        "DRAY_OBJECTS__URL": f"file:{tmp_path / 'objects'}",
+        "DRAY_BROKER__SESSION_TTL": "2s",
+        "DRAY_LOGGING__LEVEL": "error",
+    }
+    with DrayProcess(tmp_path / "a", settings=settings, arguments=["--broker-id", "7"]) as first:
+        assert isinstance(first, DrayProcess)
+        arguments = ["--data-dir", str(tmp_path / "b"), "--listen", "127.0.0.1:0", "--http", "off"]
+        ran = run("broker", *arguments, "--broker-id", "7", **settings)
+        assert refused(ran) == (
+            f"drayd: broker id 7 is taken by the broker at {first.bootstrap}: "
+            "give this one another id, or stop that one\n"
+        )
+
+
+def test_a_killed_broker_gets_its_id_back_at_once(tmp_path: Path) -> None:
+    process = DrayProcess(
+        tmp_path, arguments=["--broker-id", "7"], settings={"DRAY_BROKER__SESSION_TTL": "5m"}
+    )
+    with process:
+        process.kill()
+        process.start(timeout=20)  # far less than the session of the one before would last
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (["PRAGMA application_id = 1148346745", "PRAGMA user_version = 99"], "written by a newer Dray"),
+        (["CREATE TABLE strangers (name TEXT)"], "not one of Dray's"),
+    ],
+)
+def test_a_metadata_file_that_is_not_ours_is_left_alone(
+    tmp_path: Path, statements: Sequence[str], reason: str
+) -> None:
+    path = tmp_path / "metadata.sqlite"
+    connection = sqlite3.connect(path)
+    for statement in statements:
+        connection.execute(statement)
+    connection.commit()
+    connection.close()
+    before = path.read_bytes()
+    ran = run("up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "off")
+    assert reason in refused(ran)
+    assert path.read_bytes() == before
+
+
+def test_an_object_store_that_cannot_be_opened_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "objects").write_text("a file where the folder should be")
+    ran = run("up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "off")
+    assert refused(ran).startswith(f"drayd: cannot open the object store file:{tmp_path / 'objects'}: ")
+
+
+def test_object_options_that_make_no_sense_are_a_wrong_config(tmp_path: Path) -> None:
+    ran = run("up", "--data-dir", str(tmp_path), DRAY_OBJECTS__OPTIONS__REGION="eu")
+    assert "it has no option 'region'" in refused(ran, code=2)
+
+
+def test_an_address_that_is_not_this_machines_is_one_line(tmp_path: Path) -> None:
+    ran = run("up", "--data-dir", str(tmp_path), "--listen", "192.0.2.1:9092", "--http", "off")
+    assert refused(ran).startswith("drayd: cannot listen on 192.0.2.1:9092: ")
+
+
+def test_a_terminal_gets_a_banner_and_ctrl_c_stops(tmp_path: Path) -> None:
+    port = free_port()
+    pid, terminal = pty.fork()
+    if pid == 0:
+        arguments = ["up", "--data-dir", str(tmp_path), "--listen", f"127.0.0.1:{port}", "--http", "off"]
+        os.execv(drayd_path(), ["drayd", *arguments])
+    try:
+        shown = ""
+        while "Ctrl-C" not in shown:
+            shown += os.read(terminal, 65536).decode()
+    finally:
+        os.kill(pid, signal.SIGINT)
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert "Dray is up." in shown
+    assert f"kcat -b 127.0.0.1:{port}" in shown
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_gc_tells_what_it_saw(up: DrayProcess) -> None:
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("collected", b"record")
+    assert producer.flush(30) == 0
+    assert run("admin", "topics", "delete", "collected", "--bootstrap", up.bootstrap).returncode == 0
+    assert up.terminate() == 0
+    seen = json.loads(run("admin", "gc", "--data-dir", str(up.data_directory), "--json").stdout)
+    assert seen["objects"] == 1
+    assert seen["audited"] == 1
+    table = run("admin", "gc", "--data-dir", str(up.data_directory), "--now").stdout
+    assert "audited" in table

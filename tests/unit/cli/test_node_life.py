@@ -1,0 +1,306 @@
+"""A node on stores in memory: what it does when it starts, when something is wrong, when it stops."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dray.cli.bench_run import make_batch
+from dray.client import ClientError, KafkaConnection
+from dray.config import FlagValue, Settings, load
+from dray.metadata.contract import MetadataError, Unavailable
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.node import Node, api_settings, broker_configs, log_settings, server_settings, topics_options
+from dray.objects import Buffer, ObjectError
+from dray.objects.memory import MemoryObjects
+from dray.protocol.messages.describe_cluster import DescribeClusterRequest
+from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.runtime import SystemRuntime
+from dray.server import AddressInUse
+
+
+def settings(**environment: str) -> Settings:
+    flags = [
+        FlagValue("--listen", "broker.listen", "127.0.0.1:0"),
+        FlagValue("--http", "broker.http", "127.0.0.1:0"),
+    ]
+    return load(None, environment, flags).settings
+
+
+class Objects(MemoryObjects):
+    """Puts wait while `gate` is closed; `broken` fails everything."""
+
+    def __init__(self, runtime: SystemRuntime) -> None:
+        super().__init__(runtime)
+        self.gate = asyncio.Event()
+        self.gate.set()
+        self.arrived = asyncio.Event()
+        self.broken = False
+        self.closed = False
+
+    async def put(self, path: str, parts: Sequence[Buffer]) -> None:
+        self.arrived.set()
+        await self.gate.wait()
+        await super().put(path, parts)
+
+    async def head(self, path: str) -> object:  # type: ignore[override]
+        if self.broken:
+            raise ObjectError("the store is on fire")
+        return await super().head(path)
+
+    async def close(self) -> None:
+        self.closed = True
+        if self.broken:
+            raise ObjectError("the store is on fire")
+        await super().close()
+
+
+class Metadata(MemoryStore):
+    closed = False
+    broken = False
+
+    async def get(self, domain: int, key: str) -> object:  # type: ignore[override]
+        if self.broken:
+            raise Unavailable("no metadata today")
+        return await super().get(domain, key)
+
+    async def close(self) -> None:
+        self.closed = True
+        await super().close()
+
+
+class Parts:
+    def __init__(self, config: Settings | None = None, state: MemoryState | None = None) -> None:
+        self.runtime = SystemRuntime()
+        self.objects = Objects(self.runtime)
+        self.metadata = Metadata(self.runtime, state)
+        self.node = Node(config or settings(), self.runtime, self.metadata, self.objects)
+
+
+@asynccontextmanager
+async def connected(node: Node) -> AsyncIterator[KafkaConnection]:
+    async with await KafkaConnection.connect(*node.address) as connection:
+        await connection.negotiate()
+        yield connection
+
+
+async def http_status(node: Node, path: str) -> int:
+    assert node.http_address is not None
+    reader, writer = await asyncio.open_connection(*node.http_address)
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+    answer = await reader.read()
+    writer.close()
+    return int(answer.split()[1])
+
+
+async def make_topic(connection: KafkaConnection, name: str) -> MetadataRequestTopic:
+    """By auto-creation, as a producer's first metadata request does it."""
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    while True:
+        [topic] = (await connection.request(asked)).topics
+        if topic.error_code == 0:
+            return MetadataRequestTopic(topic_id=topic.topic_id, name=name)
+
+
+async def test_a_node_serves_is_ready_and_stops() -> None:
+    parts = Parts()
+    node = parts.node
+    await node.start()
+    assert await http_status(node, "/healthz") == 200
+    assert await http_status(node, "/readyz") == 200
+    async with connected(node) as connection:
+        cluster = await connection.request(DescribeClusterRequest())
+    assert [(broker.broker_id, broker.port) for broker in cluster.brokers] == [(0, node.address[1])]
+    await node.stop()
+    assert parts.objects.closed
+    assert parts.metadata.closed
+    with pytest.raises(ClientError):
+        await KafkaConnection.connect(*node.address)
+
+
+async def test_readiness_follows_each_store() -> None:
+    parts = Parts()
+    await parts.node.start()
+    parts.objects.broken = True
+    assert await http_status(parts.node, "/readyz") == 503
+    parts.objects.broken = False
+    parts.metadata.broken = True
+    assert await http_status(parts.node, "/readyz") == 503
+    assert await http_status(parts.node, "/healthz") == 200
+    parts.metadata.broken = False
+    assert await http_status(parts.node, "/readyz") == 200
+    await parts.node.stop()
+
+
+async def test_a_client_that_comes_while_the_broker_starts_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    parts = Parts()
+    node = parts.node
+    started, go_on = asyncio.Event(), asyncio.Event()
+    open_cluster = node.start.__globals__["open_cluster"]
+
+    async def open_slowly(*arguments: object) -> object:
+        started.set()
+        await go_on.wait()
+        return await open_cluster(*arguments)
+
+    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
+    starting = asyncio.ensure_future(node.start())
+    await started.wait()
+    connection = await KafkaConnection.connect(*node.address)
+    negotiating = asyncio.ensure_future(connection.negotiate())
+    assert await http_status(node, "/readyz") == 503
+    assert not negotiating.done()
+    go_on.set()
+    await starting
+    assert (await negotiating).error_code == 0
+    await connection.close()
+    await node.stop()
+
+
+async def test_a_stop_answers_what_is_in_flight_and_the_record_is_in_the_log() -> None:
+    state = MemoryState()
+    parts = Parts(state=state)
+    await parts.node.start()
+    async with connected(parts.node) as connection:
+        topic = await make_topic(connection, "t")
+        parts.objects.gate.clear()
+        parts.objects.arrived.clear()
+        request = ProduceRequest(
+            acks=-1,
+            timeout_ms=30_000,
+            topic_data=[
+                TopicProduceData(
+                    topic_id=topic.topic_id,
+                    name="t",
+                    partition_data=[PartitionProduceData(index=0, records=make_batch(3, 10, parts.runtime))],
+                )
+            ],
+        )
+        producing = asyncio.ensure_future(connection.request(request))
+        await parts.objects.arrived.wait()
+        stopping = asyncio.ensure_future(parts.node.stop())
+        await asyncio.sleep(0)
+        assert not producing.done()
+        parts.objects.gate.set()
+        answer = (await producing).responses[0].partition_responses[0]
+        assert (answer.error_code, answer.base_offset) == (0, 0)
+        await stopping
+    staged = [key for domain in range(4) for key in await staging_keys(state, domain)]
+    assert staged == []  # settled before the stores were closed
+
+
+async def staging_keys(state: MemoryState, domain: int) -> list[str]:
+    from dray.metadata import keys
+
+    store = MemoryStore(SystemRuntime(), state)
+    found = [record.key for record in await store.scan(domain, keys.STAGING, keys.prefix_end(keys.STAGING))]
+    await store.close()
+    return found
+
+
+async def test_a_taken_address_is_told_and_leaves_nothing_behind() -> None:
+    first = Parts()
+    await first.node.start()
+    flags = [
+        FlagValue("--listen", "broker.listen", f"127.0.0.1:{first.node.address[1]}"),
+        FlagValue("--http", "broker.http", "off"),
+    ]
+    second = Parts(load(None, {}, flags).settings)
+    with pytest.raises(AddressInUse):
+        await second.node.start()
+    await second.node.stop()
+    assert second.metadata.closed
+    await first.node.stop()
+
+
+async def test_a_metadata_store_out_of_reach_is_told() -> None:
+    parts = Parts()
+    parts.metadata.broken = True
+    with pytest.raises(MetadataError):
+        await parts.node.start()
+    await parts.node.stop()
+    assert parts.objects.closed
+
+
+async def test_a_part_that_fails_to_stop_does_not_keep_the_others_open() -> None:
+    parts = Parts()
+    await parts.node.start()
+    parts.objects.broken = True
+    with pytest.raises(ObjectError, match="on fire"):
+        await parts.node.stop()
+    assert parts.metadata.closed
+
+
+async def test_two_nodes_on_one_state_take_different_ids_and_see_each_other() -> None:
+    state = MemoryState()
+    first, second = Parts(state=state), Parts(state=state)
+    await first.node.start()
+    await second.node.start()
+    assert (first.node.broker_id, second.node.broker_id) == (0, 1)
+    async with connected(second.node) as connection:
+        cluster = await connection.request(DescribeClusterRequest())
+        assert {broker.port for broker in cluster.brokers} == {
+            first.node.address[1],
+            second.node.address[1],
+        }
+    await first.node.stop()
+    await second.node.stop()
+
+
+def test_every_setting_reaches_its_room() -> None:
+    config = settings(
+        DRAY_BROKER__ZONE="z1",
+        DRAY_BROKER__RACK="r1",
+        DRAY_BROKER__ADVERTISED="kafka.example:9999",
+        DRAY_LOG__FLUSH_LINGER="7ms",
+        DRAY_LOG__OBJECT_BYTES="3MiB",
+        DRAY_LOG__UPLOADS_IN_FLIGHT="9",
+        DRAY_LOG__TAIL_CACHE_BYTES="5MiB",
+        DRAY_LOG__SEGMENT_CACHE_BYTES="6MiB",
+        DRAY_LOG__INDEX_CACHE_ENTRIES="77",
+        DRAY_LOG__PRODUCER_EXPIRY="2h",
+        DRAY_LOG__ORPHAN_TTL="11s",
+        DRAY_LOG__COLLECT_GRACE="12s",
+        DRAY_LOG__COLLECT_INTERVAL="13s",
+        DRAY_LOG__AUDIT_INTERVAL="130s",
+        DRAY_LIMITS__FRAME_BYTES="14MiB",
+        DRAY_LIMITS__BUFFER_BYTES="15MiB",
+        DRAY_LIMITS__CONNECTIONS="16",
+        DRAY_LIMITS__REQUESTS_IN_FLIGHT="17",
+        DRAY_LIMITS__IDLE_TIMEOUT="18s",
+        DRAY_LIMITS__DECOMPRESSED_BYTES="19MiB",
+        DRAY_LIMITS__FETCH_BYTES="20MiB",
+        DRAY_TOPICS__AUTO_CREATE="false",
+        DRAY_TOPICS__PARTITIONS="3",
+        DRAY_TOPICS__MAX_PARTITIONS="21",
+        DRAY_TOPICS__DEFAULTS="{retention.ms: 5}",
+    )
+    log = log_settings(config)
+    assert (log.zone, log.linger_seconds, log.max_object_bytes) == ("z1", 0.007, 3 << 20)
+    assert (log.uploads_in_flight, log.tail_cache_bytes, log.segment_cache_bytes) == (9, 5 << 20, 6 << 20)
+    assert (log.index_cache_entries, log.producer_expiry_ms) == (77, 7_200_000)
+    assert (log.orphan_seconds, log.grace_seconds, log.collect_seconds) == (11, 12, 13)
+    assert log.audit_every_rounds == 10
+    server = server_settings(config)
+    assert (server.max_frame_bytes, server.memory_budget_bytes) == (14 << 20, 15 << 20)
+    assert (server.max_connections, server.max_in_flight, server.idle_seconds) == (16, 17, 18)
+    api = api_settings(config)
+    assert (api.auto_create_topics, api.max_decompressed_bytes, api.fetch_max_bytes) == (
+        False,
+        19 << 20,
+        20 << 20,
+    )
+    topics = topics_options(config)
+    assert (topics.default_partitions, topics.max_partitions) == (3, 21)
+    assert topics.defaults == {"retention.ms": "5"}
+    shown = broker_configs(config)
+    assert shown["auto.create.topics.enable"] == "false"
+    assert shown["num.partitions"] == "3"
+    assert shown["broker.rack"] == "r1"
+    assert shown["advertised.listeners"] == "PLAINTEXT://kafka.example:9999"
