@@ -1,5 +1,6 @@
 """Batches to columns and back, with the plain twin as the judge."""
 
+import mmap
 import struct
 from array import array
 from dataclasses import replace
@@ -13,6 +14,7 @@ from dray.records import (
     Columns,
     RecordError,
     RecordFault,
+    _core,
     decode,
     encode,
     recompress,
@@ -204,6 +206,57 @@ BROKEN = {
 def test_encode_reads_nothing_outside_the_columns(columns):
     with pytest.raises(ValueError, match="columns"):
         encode(columns)
+
+
+def test_a_record_too_large_for_a_batch():
+    """Two gigabytes that are mapped and never touched."""
+    with mmap.mmap(-1, 2**31) as huge:
+        column = BytesColumn(ints(0, 2**31 - 62), huge, None)
+        columns = replace(GOOD, row_count=1, values=column)
+        with pytest.raises(ValueError, match="a record is too large"):
+            encode(columns)
+
+
+SHAPES = {
+    "another key": ([Record(0, 0, b"1234", b"1234567890", [])], [Record(0, 0, b"1234567890", b"1234", [])]),
+    "another value": ([Record(0, 0, b"1234567890", b"1234", [])], [Record(0, 0, b"1234", b"1234567890", [])]),
+    "more headers": ([Record(0, 0, b"", b"1234567", [])], [Record(0, 0, b"", b"", [("abc", b"12")])]),
+    "longer header keys": (
+        [Record(0, 0, b"", b"12", [("a", b"b")])],
+        [Record(0, 0, b"", b"", [("abc", b"b")])],
+    ),
+    "longer header values": (
+        [Record(0, 0, b"", b"12", [("a", b"b")])],
+        [Record(0, 0, b"", b"", [("a", b"bcd")])],
+    ),
+}
+
+
+@pytest.mark.parametrize(("before", "after"), SHAPES.values(), ids=SHAPES.keys())
+def test_batches_that_change_while_they_are_decoded(monkeypatch, before, after):
+    """They were measured in one pass and are copied in the next: the second must not trust the first."""
+    batch, other = twin.encode(before), twin.encode(after)
+    assert len(batch) == len(other)
+
+    def change(*buffers):
+        batch[:] = other
+        return Columns(*buffers)
+
+    monkeypatch.setattr(_core, "Columns", change)
+    with pytest.raises(BufferError, match="changed"):
+        decode(batch)
+
+
+def test_batches_that_break_while_they_are_decoded(monkeypatch):
+    batch = twin.encode([Record(0, 0, b"1234")])
+
+    def break_it(*buffers):
+        batch[61] = 0x7F
+        return Columns(*buffers)
+
+    monkeypatch.setattr(_core, "Columns", break_it)
+    with pytest.raises(BufferError, match="changed"):
+        decode(batch)
 
 
 @CODECS

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from dray.records import Batch, Codec, RecordError, RecordFault, needs_thread, twin, validate
+from dray.records import Batch, Codec, RecordError, RecordFault, find_timestamp, needs_thread, twin, validate
 from dray.records.twin import Record, encode_varint
 
 LIMITS = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 22}
@@ -192,7 +192,7 @@ def test_producer_fields(check, producer, good):
         assert fault_of(check, batch) is RecordFault.INVALID_RECORD
 
 
-@pytest.mark.parametrize(("count", "last_delta"), [(2, 2), (4, 2), (0, -1), (-3, -4), (4, 3), (2, 1)])
+@pytest.mark.parametrize(("count", "last_delta"), [(3, 1), (3, 3), (3, -1), (4, 2), (2, 2), (4, 3), (2, 1)])
 @CODECS
 def test_counts_that_lie(check, codec, count, last_delta):
     batch = twin.encode(records(3), codec=codec)
@@ -205,45 +205,74 @@ def test_the_smallest_record_is_good(check):
     assert check(with_section(framed(body())))[0].record_count == 1
 
 
+def headers(*parts: bytes, count: int = 1) -> bytes:
+    return encode_varint(count) + b"".join(parts)
+
+
+# What a batch of one record holds, and what the core says of that record (None: of the batch).
 BAD_SECTIONS = {
-    "nothing": b"",
-    "record cut off": framed(body())[:-1],
-    "record length negative": encode_varint(-1) + body(),
-    "record length beyond the batch": encode_varint(7) + body(),
-    "record length past 32 bits": b"\x8c\x80\x80\x80\x10" + body(),
-    "record length of six bytes": b"\x8c\x80\x80\x80\x80\x00" + body(),
-    "empty record": framed(b""),
-    "record of attributes only": framed(b"\0"),
-    "bytes after the last record": framed(body()) + b"\0",
-    "another record": framed(body()) + framed(body(offset=b"\2")),
-    "bytes left in the record": framed(body() + b"\0"),
-    "timestamp delta cut off": framed(b"\0\x80"),
-    "timestamp delta past 64 bits": framed(body(timestamp=b"\x80" * 9 + b"\2")),
-    "timestamp delta of eleven bytes": framed(body(timestamp=b"\x80" * 10 + b"\0")),
-    "offset delta wrong": framed(body(offset=encode_varint(1))),
-    "offset delta negative": framed(body(offset=encode_varint(-1))),
-    "offset delta past 32 bits": framed(body(offset=b"\x80\x80\x80\x80\x10")),
-    "key below null": framed(body(key=encode_varint(-2))),
-    "key beyond the record": framed(body(key=encode_varint(3))),
-    "key of two gigabytes": framed(body(key=encode_varint(2**31 - 1))),
-    "value below null": framed(body(value=encode_varint(-2))),
-    "value beyond the record": framed(body(value=encode_varint(2))),
-    "header count missing": framed(body(headers=b"")),
-    "header count negative": framed(body(headers=encode_varint(-1))),
-    "header count beyond the record": framed(body(headers=encode_varint(2**31 - 1))),
-    "header missing": framed(body(headers=encode_varint(1))),
-    "header without value": framed(body(headers=encode_varint(1) + b"\2a")),
-    "header key null": framed(body(headers=encode_varint(1) + b"\1\1")),
-    "header key beyond the record": framed(body(headers=encode_varint(1) + b"\x08a\1")),
-    "header value below null": framed(body(headers=encode_varint(1) + b"\2a\3")),
-    "header value beyond the record": framed(body(headers=encode_varint(1) + b"\2a\4a")),
-    "bytes after the headers": framed(body(headers=encode_varint(1) + b"\2a\1\0")),
+    "nothing": (b"", "its length is cut off"),
+    "record cut off": (framed(body())[:-1], "its length does not fit"),
+    "record length negative": (encode_varint(-1) + body(), "its length does not fit"),
+    "record length beyond the batch": (encode_varint(7) + body(), "its length does not fit"),
+    "record length past 32 bits": (b"\x8c\x80\x80\x80\x10" + body(), "its length is cut off or too long"),
+    "record length of six bytes": (b"\x8c\x80\x80\x80\x80\x00" + body(), "its length is cut off or too long"),
+    "empty record": (framed(b""), "it is empty"),
+    "record of attributes only": (framed(b"\0"), "its timestamp delta is cut off"),
+    "bytes after the last record": (framed(body()) + b"\0", None),
+    "another record": (framed(body()) + framed(body(offset=b"\2")), None),
+    "bytes left in the record": (framed(body() + b"\0"), "bytes are left over at its end"),
+    "timestamp delta cut off": (framed(b"\0\x80"), "its timestamp delta is cut off"),
+    "timestamp delta past 64 bits": (
+        framed(body(timestamp=b"\x80" * 9 + b"\2")),
+        "its timestamp delta is cut",
+    ),
+    "timestamp delta of eleven bytes": (framed(body(timestamp=b"\x80" * 10 + b"\0")), "its timestamp delta"),
+    "offset delta missing": (framed(b"\0\0"), "its offset delta is cut off"),
+    "offset delta wrong": (framed(body(offset=encode_varint(1))), "its offset delta is out of order"),
+    "offset delta negative": (framed(body(offset=encode_varint(-1))), "its offset delta is out of order"),
+    "offset delta past 32 bits": (
+        framed(body(offset=b"\x80\x80\x80\x80\x10")),
+        "its offset delta is cut off",
+    ),
+    "key missing": (framed(b"\0\0\0"), "a length is cut off"),
+    "key below null": (framed(body(key=encode_varint(-2))), "a length is below -1"),
+    "key beyond the record": (framed(body(key=encode_varint(3))), "a key or value reaches past"),
+    "key of two gigabytes": (framed(body(key=encode_varint(2**31 - 1))), "a key or value reaches past"),
+    "value missing": (framed(b"\0\0\0\1"), "a length is cut off"),
+    "value below null": (framed(body(value=encode_varint(-2))), "a length is below -1"),
+    "value beyond the record": (framed(body(value=encode_varint(2))), "a key or value reaches past"),
+    "header count missing": (framed(body(headers=b"")), "its header count is cut off"),
+    "header count negative": (framed(body(headers=headers(count=-1))), "its header count is negative"),
+    "header count huge": (framed(body(headers=headers(count=2**31 - 1))), "a length is cut off"),
+    "header missing": (framed(body(headers=headers())), "a length is cut off"),
+    "header without value": (framed(body(headers=headers(b"\2a"))), "a length is cut off"),
+    "header key null": (framed(body(headers=headers(b"\1\1"))), "a header has no key"),
+    "header key beyond the record": (
+        framed(body(headers=headers(b"\x08a\1"))),
+        "a key or value reaches past",
+    ),
+    "header value below null": (framed(body(headers=headers(b"\2a\3"))), "a length is below -1"),
+    "header value beyond the record": (framed(body(headers=headers(b"\2a\4a"))), "a key or value reaches"),
+    "bytes after the headers": (framed(body(headers=headers(b"\2a\1\0"))), "bytes are left over at its end"),
 }
 
 
-@pytest.mark.parametrize("section", BAD_SECTIONS.values(), ids=BAD_SECTIONS.keys())
-def test_bad_records(check, section):
-    assert fault_of(check, with_section(section)) is RecordFault.INVALID_RECORD
+@pytest.mark.parametrize(("section", "what"), BAD_SECTIONS.values(), ids=BAD_SECTIONS.keys())
+def test_bad_records(check, section, what):
+    batch = with_section(section)
+    assert fault_of(check, batch) is RecordFault.INVALID_RECORD
+    where = "batch at byte 0: bytes are left over" if what is None else f"batch at byte 0, record 0: {what}"
+    with pytest.raises(RecordError, match=f"^{where}"):
+        validate(batch, **LIMITS)
+    if what is not None and "order" not in what:
+        with pytest.raises(RecordError, match=f"^{where}"):
+            find_timestamp(batch, 2**62)
+
+
+@pytest.mark.parametrize("count", [0, -1, -(2**31) + 1])
+def test_a_batch_of_no_records(check, count):
+    assert fault_of(check, with_section(b"", count=count)) is RecordFault.INVALID_RECORD
 
 
 @pytest.mark.parametrize(
@@ -282,6 +311,8 @@ def test_timestamps_stay_within_64_bits(check, base, delta, good):
         assert check(batch)[0].max_timestamp == base + delta
     else:
         assert fault_of(check, batch) is RecordFault.INVALID_RECORD
+        with pytest.raises(RecordError, match="does not fit 64 bits"):
+            find_timestamp(batch, 0)
 
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
