@@ -147,6 +147,14 @@ async def test_versions_are_never_reused_across_deletion(store: MetadataStore, o
             assert await writer.write(0, [Put("/a", b"", version)]) == [SKIPPED]
 
 
+@pytest.mark.parametrize("removal", [Delete("/a"), DeleteRange("/", "0")])
+async def test_versions_are_never_reused_though_nothing_remained_of_the_write(
+    store: MetadataStore, other: MetadataStore, removal: Operation
+) -> None:
+    [outcome, _] = await store.write(0, [Put("/a", b""), removal])
+    assert await put(other, "/a") > outcome.version
+
+
 async def test_versions_grow_with_each_put_of_a_key(store: MetadataStore, other: MetadataStore) -> None:
     versions = [await put(client, "/a") for client in (store, other) * 5]
     assert versions == sorted(set(versions))

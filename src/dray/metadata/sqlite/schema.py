@@ -33,6 +33,8 @@ MINIMUM_SQLITE: Final = (3, 38, 0)  # STRICT tables and ->>
 STORE_DOMAIN: Final = -1
 VERSION_KEY: Final = "last version"
 
+_CACHE_SIZE: Final = "PRAGMA cache_size = -8192"  # kibibytes, for each connection
+
 _CREATE: Final = (
     """
     CREATE TABLE records (
@@ -82,12 +84,13 @@ def connect_writer(path: Path, busy_timeout: float, checkpoint_pages: int) -> sq
     if sqlite3.sqlite_version_info < MINIMUM_SQLITE:
         needed = ".".join(map(str, MINIMUM_SQLITE))
         raise UnusableFile(f"SQLite {needed} or newer is needed, this Python has {sqlite3.sqlite_version}")
-    connection = _connect(path, busy_timeout)
+    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
     try:
         _check_or_create(connection, path)
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA secure_delete = OFF")
         connection.execute(f"PRAGMA wal_autocheckpoint = {checkpoint_pages}")
+        connection.execute(_CACHE_SIZE)
     except BaseException:
         connection.close()
         raise
@@ -96,14 +99,9 @@ def connect_writer(path: Path, busy_timeout: float, checkpoint_pages: int) -> sq
 
 def connect_reader(path: Path, busy_timeout: float) -> sqlite3.Connection:
     """A connection for reads of a file that `connect_writer` has seen."""
-    connection = _connect(path, busy_timeout)
-    connection.execute("PRAGMA query_only = ON")
-    return connection
-
-
-def _connect(path: Path, busy_timeout: float) -> sqlite3.Connection:
     connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
-    connection.execute("PRAGMA cache_size = -8192")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute(_CACHE_SIZE)
     return connection
 
 

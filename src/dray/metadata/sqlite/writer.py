@@ -160,6 +160,7 @@ class GroupWriter:
     ) -> None:
         group, alive = self._read(connection, now, writes)
         group.changed = changed
+        last_version = group.last_version
         for job in writes:
             if job.session is not None and job.session not in alive:
                 job.error = SessionEnded(f"session {job.session} is over")
@@ -169,10 +170,11 @@ class GroupWriter:
             connection.execute(_DELETE_RANGE, span)
         for domain, keys in _by_domain(group.deletes).items():
             connection.execute(_DELETE, (domain, json.dumps(keys)))
-        if group.puts:
+        if group.last_version != last_version:
+            # Also when nothing is left of what was put: its versions were given out.
             group.puts[STORE_DOMAIN, VERSION_KEY] = (b"", group.last_version, None)
-            for arguments in _put_arguments(group.puts):
-                connection.execute(_PUT, arguments)
+        for arguments in _put_arguments(group.puts):
+            connection.execute(_PUT, arguments)
 
     def _read(
         self, connection: sqlite3.Connection, now: float, writes: list[WriteJob]
