@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, with_table
 from dray.telemetry import Metrics
 
 ROOT = Path(__file__).parents[3]
@@ -26,3 +27,9 @@ def test_links_between_the_pages_lead_somewhere() -> None:
 def test_no_page_names_a_path_of_this_machine() -> None:
     for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
         assert str(ROOT) not in page.read_text(), page
+
+
+def test_the_api_table_of_the_readme_is_the_registrys() -> None:
+    page = (ROOT / "README.md").read_text()
+    assert page.count(TABLE_BEGINS) == page.count(TABLE_ENDS) == 1
+    assert page == with_table(page), "run: python -m dray.cli.pages"
