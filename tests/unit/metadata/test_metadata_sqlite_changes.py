@@ -1,0 +1,144 @@
+"""Hearing of what other stores wrote, by looking at the file."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dray.metadata.contract import Change, DeleteRange, Put
+from dray.metadata.sqlite import SqliteSettings, SqliteStore
+from dray.metadata.sqlite import changes as changes_module
+from dray.metadata.sqlite.changes import _Tail
+from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH, CHANGES_KEPT
+from dray.runtime import SystemRuntime
+
+QUICK = SqliteSettings(watch_interval=0.001)
+
+
+@pytest.fixture
+def runtime() -> Iterator[SystemRuntime]:
+    runtime = SystemRuntime(threads=1)
+    yield runtime
+    runtime.close()
+
+
+@pytest.fixture
+async def stores(tmp_path: Path, runtime: SystemRuntime) -> AsyncIterator[list[SqliteStore]]:
+    stores = [SqliteStore(tmp_path / "metadata.sqlite", runtime, QUICK) for _ in range(2)]
+    for store in stores:
+        await store.open()
+    yield stores
+    for store in stores:
+        await store.close()
+
+
+class Ear:
+    """A `_Tail` polled by hand."""
+
+    def __init__(self, store: SqliteStore, identity: int = 0) -> None:
+        self._told: list[Any] = []
+        self._tail = _Tail(store._path, identity, 1.0, self._told.append)
+
+    def heard(self) -> list[Any]:
+        self._tail.poll()
+        told = list(self._told)
+        self._told.clear()
+        return told
+
+    def close(self) -> None:
+        self._tail.close()
+
+
+@pytest.fixture
+def ear(stores: list[SqliteStore]) -> Iterator[Ear]:
+    ear = Ear(stores[0])
+    yield ear
+    ear.close()
+
+
+async def test_it_starts_with_anything_and_then_names_the_keys(stores: list[SqliteStore], ear: Ear) -> None:
+    await stores[0].write(0, [Put("/before", b"")])
+    assert ear.heard() == [None]
+    assert ear.heard() == []
+    await stores[0].write(0, [Put("/a", b""), Put("/b", b"")])
+    await stores[1].write(1, [Put("/c", b"")])
+    assert ear.heard() == [[(0, "/a\n/b"), (1, "/c")]]
+    assert ear.heard() == []
+
+
+async def test_it_does_not_repeat_what_its_own_store_wrote(stores: list[SqliteStore]) -> None:
+    ear = Ear(stores[0], stores[0]._identity)
+    ear.heard()
+    await stores[0].write(0, [Put("/mine", b"")])
+    assert ear.heard() == []
+    await stores[1].write(0, [Put("/theirs", b"")])
+    assert ear.heard() == [[(0, "/theirs")]]
+    ear.close()
+
+
+async def test_what_the_list_forgot_may_be_anything(stores: list[SqliteStore], ear: Ear) -> None:
+    """More transactions between two looks than the list holds."""
+    ear.heard()
+    for _ in range(2 * CHANGES_KEPT):
+        await stores[0].write(0, [Put("/a", b"")])
+    assert ear.heard() == [None]
+    await stores[0].write(0, [Put("/b", b"")])
+    assert ear.heard() == [[(0, "/b")]]
+
+
+async def test_too_many_keys_to_name(stores: list[SqliteStore], ear: Ear) -> None:
+    ear.heard()
+    length = CHANGE_KEYS_LENGTH // 100
+    await stores[0].write(0, [Put("/" + f"{number:03d}" * (length // 3), b"") for number in range(101)])
+    await stores[0].write(0, [DeleteRange("/", "0")])
+    assert ear.heard() == [[(0, None), (0, None)]]
+
+
+async def test_after_a_failure_anything_may_have_changed(
+    stores: list[SqliteStore], ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ear.heard()
+
+    def fail(*_: Any) -> int:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Tail, "_current_data_version", fail)
+        await stores[0].write(0, [Put("/missed", b"")])
+        assert ear.heard() == []
+    assert ear.heard() == [None]
+
+
+async def test_nobody_polls_when_nobody_watches(
+    stores: list[SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[str] = []
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    class Counted(changes_module.Poller):
+        def __init__(self, name: str, *arguments: Any) -> None:
+            started.append(name)
+            super().__init__(name, *arguments)
+
+        def stop(self) -> None:
+            super().stop()
+            loop.call_soon(stopped.set)
+
+    monkeypatch.setattr(changes_module, "Poller", Counted)
+    store = stores[0]
+    await store.write(0, [Put("/a", b"")])
+    assert started == []
+    first, second = store.watch(0), store.watch(1)
+    assert await anext(first) == Change(None)
+    assert await anext(second) == Change(None)
+    assert len(started) == 1
+    await first.aclose()
+    assert not stopped.is_set()
+    await second.aclose()
+    await asyncio.wait_for(stopped.wait(), 5.0)
