@@ -40,6 +40,10 @@ class Broker:
     def port(self) -> int:
         return self.listeners[0].port
 
+    def at(self, listener: str) -> Listener:
+        """Where clients of that listener reach this broker; its first listener if it has none such."""
+        return next((known for known in self.listeners if known.name == listener), self.listeners[0])
+
 
 def encode_broker(broker: Broker) -> bytes:
     return seal_json(

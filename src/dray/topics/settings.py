@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from dray.topics.configs import effective_value, split_list
+
+_LEVELLED: Final = frozenset({"gzip", "lz4", "zstd"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +20,7 @@ class TopicSettings:
     timestamp_before_max_ms: int
     timestamp_after_max_ms: int
     compression: str  # "producer": batches are kept as they came
-    compression_level: int | None
+    compression_level: int | None  # None: the codec's own
     retention_ms: int
     retention_bytes: int
     deletes: bool
@@ -30,7 +33,7 @@ class TopicSettings:
             return effective_value(name, overrides, defaults)
 
         compression = value("compression.type")
-        levelled = compression in {"gzip", "lz4", "zstd"}
+        level = int(value(f"compression.{compression}.level")) if compression in _LEVELLED else None
         policies = split_list(value("cleanup.policy"))
         return cls(
             max_message_bytes=int(value("max.message.bytes")),
@@ -38,7 +41,7 @@ class TopicSettings:
             timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
             timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
             compression=compression,
-            compression_level=int(value(f"compression.{compression}.level")) if levelled else None,
+            compression_level=None if (compression, level) == ("gzip", -1) else level,
             retention_ms=int(value("retention.ms")),
             retention_bytes=int(value("retention.bytes")),
             deletes="delete" in policies,

@@ -110,5 +110,5 @@ async def settle() -> None:
 async def eventually(true: Callable[[], object]) -> None:
     """Until it holds: what brings it about is on its way, and nothing here takes time."""
     async with asyncio.timeout(20):
-        while not true():
-            await asyncio.sleep(0)  # noqa: ASYNC110: there is no event to wait for
+        while not true():  # noqa: ASYNC110
+            await asyncio.sleep(0)

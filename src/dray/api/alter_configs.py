@@ -1,0 +1,40 @@
+"""AlterConfigs (33), versions 0 to 2: a topic's overrides become exactly what the request says.
+
+Deprecated in Kafka in favour of IncrementalAlterConfigs, and still sent by older tools. Only topics can be
+altered (`alterations`).
+"""
+
+from __future__ import annotations
+
+from dray.api.alterations import alter_each
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.protocol.messages.alter_configs import (
+    AlterConfigsRequest,
+    AlterConfigsResource,
+    AlterConfigsResourceResponse,
+    AlterConfigsResponse,
+)
+
+
+@handles(AlterConfigsRequest, 0, 2)
+async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
+    async def alter(resource: AlterConfigsResource) -> None:
+        await context.services.topics.replace_config(
+            resource.resource_name,
+            {config.name: config.value for config in resource.configs},
+            validate_only=request.validate_only,
+        )
+
+    failures = await alter_each(context, request.resources, alter)
+    return AlterConfigsResponse(
+        responses=[
+            AlterConfigsResourceResponse(
+                error_code=code,
+                error_message=message,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+            )
+            for resource, (code, message) in zip(request.resources, failures, strict=True)
+        ]
+    )

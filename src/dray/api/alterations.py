@@ -1,0 +1,55 @@
+"""What both ways to alter configs have in common: one resource at a time, and only topics.
+
+A broker's configuration is set where it is started and read-only here; other resources do not exist.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol, TypeVar
+
+from dray.api.configs import ResourceType
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.partitions import repeated
+from dray.protocol import ErrorCode
+from dray.topics import InvalidTopicRequest, TopicError, TopicsUnavailable
+
+
+class Resource(Protocol):
+    resource_type: int
+    resource_name: str
+
+
+ResourceKind = TypeVar("ResourceKind", bound=Resource)
+
+
+async def alter_each(
+    context: Context, resources: Sequence[ResourceKind], alter: Callable[[ResourceKind], Awaitable[None]]
+) -> list[tuple[ErrorCode, str | None]]:
+    """The code and message of each resource, in their order."""
+    twice = repeated((resource.resource_type, resource.resource_name) for resource in resources)
+
+    async def one(resource: ResourceKind) -> tuple[ErrorCode, str | None]:
+        try:
+            if (resource.resource_type, resource.resource_name) in twice:
+                raise InvalidTopicRequest("Each resource must appear at most once.")
+            _check_alterable(resource)
+            await alter(resource)
+        except TopicError as error:
+            if isinstance(error, TopicsUnavailable):
+                context.logger().warning("configs were not altered", error=str(error))
+            return topic_error(error), str(error)
+        return ErrorCode.NONE, None
+
+    return list(await asyncio.gather(*(one(resource) for resource in resources)))
+
+
+def _check_alterable(resource: Resource) -> None:
+    if resource.resource_type == ResourceType.BROKER:
+        raise InvalidTopicRequest("A broker's configs are set where it is started and cannot be altered.")
+    if resource.resource_type != ResourceType.TOPIC:
+        raise InvalidTopicRequest(f"Unsupported resource type: {resource.resource_type}")
+    if not resource.resource_name:
+        raise InvalidTopicRequest("Default topic resources are not allowed.")

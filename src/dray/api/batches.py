@@ -1,0 +1,154 @@
+"""Whether a produced batch may be stored, and in what form: size, format, codec, time.
+
+Everything here is about one partition's records in one request, and nothing waits: what takes long
+(decompressing a large batch, compressing one anew) is for the caller to run in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from dray.api.errors import RECORD_FAULTS
+from dray.protocol import Buffer, ErrorCode
+from dray.protocol.messages.produce import BatchIndexAndErrorMessage
+from dray.records import (
+    Batch,
+    Codec,
+    RecordError,
+    decode,
+    needs_thread,
+    recompress,
+    stamp_append_time,
+    validate,
+)
+from dray.topics import TopicSettings
+
+_LOG_APPEND_TIME: Final = 0x08
+_NO_TIMESTAMP: Final = -1
+
+# A table holds timestamps as microseconds in 64 bits: a record beyond could never be put into one.
+LATEST_TIMESTAMP: Final = (2**63 - 1) // 1000
+EARLIEST_TIMESTAMP: Final = -LATEST_TIMESTAMP
+
+_MOST_RECORD_ERRORS: Final = 100
+
+_CODECS: Final[Mapping[str, Codec]] = {
+    "uncompressed": Codec.NONE,
+    "gzip": Codec.GZIP,
+    "snappy": Codec.SNAPPY,
+    "lz4": Codec.LZ4,
+    "zstd": Codec.ZSTD,
+}
+
+
+class Refused(Exception):
+    """Why a partition's records are not stored, as its part of the response says it."""
+
+    def __init__(
+        self, code: ErrorCode, message: str, record_errors: list[BatchIndexAndErrorMessage] | None = None
+    ) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.record_errors = record_errors or []
+
+
+@dataclass(frozen=True, slots=True)
+class Acceptable:
+    """One batch, in the buffer that is to be stored."""
+
+    batch: Batch
+    buffer: memoryview
+    append_time_ms: int = field(default=-1)
+
+
+def takes_long(records: Buffer, settings: TopicSettings) -> bool:
+    """Should `accept` run in a thread?"""
+    return settings.compression != "producer" or needs_thread(records)
+
+
+def accept(
+    records: Buffer | None,
+    settings: TopicSettings,
+    version: int,
+    now_ms: int,
+    max_decompressed_bytes: int,
+) -> Acceptable:
+    """The batch as it is to be stored, or `Refused`. `records` may be changed in place."""
+    if not records:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            f"Produce requests with version {version} must have at least one record batch per partition",
+        )
+    records = memoryview(records)
+    batch = _validated(records, settings, max_decompressed_bytes)
+    if version < 7 and batch.codec == Codec.ZSTD:
+        raise Refused(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+            f"Produce requests with version {version} are not allowed to use ZStandard compression",
+        )
+    if batch.attributes & _LOG_APPEND_TIME:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type to LogAppendTime."
+        )
+    stamps = settings.stamps_append_time
+    if not stamps:
+        _check_timestamps(records, batch, settings, now_ms, max_decompressed_bytes)
+    if settings.compression != "producer" and batch.codec != _CODECS[settings.compression]:
+        codec, level = _CODECS[settings.compression], settings.compression_level
+        anew = recompress(records, codec, level, max_decompressed_bytes=max_decompressed_bytes)
+        records = memoryview(anew)
+        batch = _validated(records, settings, max_decompressed_bytes)
+    if not stamps:
+        return Acceptable(batch, records)
+    stamp_append_time(records, batch, now_ms)
+    return Acceptable(batch, records, now_ms)
+
+
+def _validated(records: memoryview, settings: TopicSettings, max_decompressed_bytes: int) -> Batch:
+    try:
+        batches = validate(
+            records,
+            max_batch_bytes=settings.max_message_bytes,
+            max_decompressed_bytes=max_decompressed_bytes,
+        )
+    except RecordError as error:
+        raise Refused(RECORD_FAULTS[error.fault], str(error)) from None
+    if len(batches) != 1:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            "Produce requests are only allowed to contain exactly one record batch per partition",
+        )
+    return batches[0]
+
+
+def _check_timestamps(
+    records: memoryview, batch: Batch, settings: TopicSettings, now_ms: int, max_decompressed_bytes: int
+) -> None:
+    latest = min(now_ms + settings.timestamp_after_max_ms, LATEST_TIMESTAMP)
+    earliest = max(now_ms - settings.timestamp_before_max_ms, EARLIEST_TIMESTAMP)
+    if batch.max_timestamp <= latest and batch.min_timestamp >= earliest:
+        return
+    # Only now look at the records one by one: those without a timestamp are not judged.
+    columns = decode(records, max_decompressed_bytes=max_decompressed_bytes)
+    timestamps = memoryview(columns.timestamps).cast("B").cast("q")
+    wrong = [
+        BatchIndexAndErrorMessage(
+            batch_index=index,
+            batch_index_error_message=(
+                f"Timestamp {timestamp} of message with offset {index} is out of range. "
+                f"The timestamp should be within [{earliest}, {latest}]"
+            ),
+        )
+        for index, timestamp in enumerate(timestamps)
+        if timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest
+    ]
+    if wrong:
+        raise Refused(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"One or more records have been rejected due to {len(wrong)} record errors in total; "
+            f"the first: {wrong[0].batch_index_error_message}",
+            wrong[:_MOST_RECORD_ERRORS],
+        )

@@ -1,0 +1,163 @@
+"""What a handler is given: the services it may ask, and who is asking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from dray.cluster import ClusterInfo, Membership
+from dray.log.types import Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
+from dray.protocol import ApiKey, RequestHeader
+from dray.records import Batch
+from dray.runtime import Runtime
+from dray.topics import Topics
+
+T = TypeVar("T")
+
+_log = structlog.get_logger(__name__)
+
+
+class LogService(Protocol):
+    """What the handlers need of the log; `dray.log.Log` is one."""
+
+    def append(
+        self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
+    ) -> asyncio.Future[Appended]: ...
+
+    async def bounds(self, stream: int) -> Bounds: ...
+
+    async def fetch(
+        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+    ) -> list[ReadResult]: ...
+
+    async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None: ...
+
+    async def find_max_timestamp(self, stream: int) -> TimestampedOffset | None: ...
+
+    async def delete_records(self, stream: int, before: int) -> int: ...
+
+    async def allocate_producer_id(self) -> int: ...
+
+
+class Connection(Protocol):
+    """What the handlers need of a connection; the server's is one."""
+
+    peer: str
+    listener: str
+    ending: bool
+    state: dict[str, Any]
+
+    def when_ending(self, callback: Callable[[], None]) -> None: ...
+
+    def forget(self, callback: Callable[[], None]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A cluster feature that clients may ask about in ApiVersions."""
+
+    name: str
+    min_version: int
+    max_version: int
+    finalized: int
+
+
+@dataclass(frozen=True, slots=True)
+class ApiSettings:
+    auto_create_topics: bool = True
+    max_decompressed_bytes: int = 128 << 20  # of one batch
+    fetch_max_bytes: int = 55 << 20  # Kafka's fetch.max.bytes
+    describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
+    broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
+    features: Sequence[Feature] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    log: LogService
+    topics: Topics
+    membership: Membership
+    cluster: ClusterInfo
+    runtime: Runtime
+    settings: ApiSettings = field(default_factory=ApiSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """What ApiVersions says of one API."""
+
+    api_key: int
+    first: int
+    last: int
+
+
+class Context:
+    """One request on its way through a handler."""
+
+    __slots__ = ("advertised", "connection", "header", "services")
+
+    def __init__(
+        self,
+        services: Services,
+        advertised: Sequence[VersionRange],
+        header: RequestHeader,
+        connection: Connection,
+    ) -> None:
+        self.services = services
+        self.advertised = advertised
+        self.header = header
+        self.connection = connection
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    def logger(self) -> structlog.stdlib.BoundLogger:
+        """A logger that names the request. Made when there is something to say: most have nothing."""
+        header = self.header
+        logger: structlog.stdlib.BoundLogger = _log.bind(
+            api=ApiKey(header.api_key).name,
+            version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            peer=self.connection.peer,
+            trace_id=self.services.runtime.uuid().hex,
+        )
+        return logger
+
+    async def within(self, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives, or `TimeoutError` when the client's patience ends. The work goes on: what an
+        administrator asked for is not left half done because it took long. No timeout waits for it."""
+        task = self.services.runtime.spawn(work, f"{ApiKey(self.header.api_key).name}")
+        if timeout_ms <= 0:
+            return await asyncio.shield(task)
+        done, _ = await asyncio.wait([task], timeout=timeout_ms / 1000)
+        if not done:
+            raise TimeoutError
+        return task.result()
+
+
+async def unless_ending(connection: Connection, waiting: Awaitable[T]) -> T | None:
+    """What is waited for, or None as soon as the connection is ending: nobody needs a long poll then."""
+    task = asyncio.current_task()
+    assert task is not None
+    ended = False
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        task.cancel()
+
+    connection.when_ending(end)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        if ended and task.uncancel() == 0:
+            return None
+        raise
+    finally:
+        connection.forget(end)

@@ -1,0 +1,56 @@
+"""CreatePartitions (37), versions 0 to 3: give a topic more partitions.
+
+The partitions it has keep their streams. A count that is no increase, or beyond what a topic may have, is
+INVALID_PARTITIONS; assignments are checked for their number and not used. A topic named twice is an
+INVALID_REQUEST. Validate-only checks and changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.handler import handles
+from dray.api.partitions import repeated
+from dray.protocol import ErrorCode
+from dray.protocol.messages.create_partitions import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreatePartitionsTopic,
+    CreatePartitionsTopicResult,
+)
+from dray.topics import TopicError
+
+
+@handles(CreatePartitionsRequest, 0, 3)
+async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
+    twice = repeated(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if topic.name not in twice]
+    results = await asyncio.gather(*(_create(context, request, topic) for topic in once))
+    refused = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(twice)]
+    return CreatePartitionsResponse(results=[*results, *refused])
+
+
+async def _create(
+    context: Context, request: CreatePartitionsRequest, topic: CreatePartitionsTopic
+) -> CreatePartitionsTopicResult:
+    assignments = (
+        None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
+    )
+    try:
+        await context.within(
+            request.timeout_ms,
+            context.services.topics.add_partitions(
+                topic.name, topic.count, assignments, validate_only=request.validate_only
+            ),
+        )
+    except TimeoutError:
+        return _failed(topic.name, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")
+    except TopicError as error:
+        return _failed(topic.name, topic_error(error), str(error))
+    return CreatePartitionsTopicResult(name=topic.name)
+
+
+def _failed(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
+    return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)

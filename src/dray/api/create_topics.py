@@ -1,0 +1,68 @@
+"""CreateTopics (19), versions 2 to 7.
+
+Each topic is created or refused by itself, with Kafka's codes and texts; a name that the request holds twice
+is an INVALID_REQUEST. Replication factors and manual assignments are checked for sense and not used: there
+is one replica, and it is the object store. From v5 the answer describes the topic and its configs, from v7 it
+has its id. Validate-only goes through every check and creates nothing. A creation that outlasts the
+request's timeout is REQUEST_TIMED_OUT, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dray.api.configs import describe_created
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.handler import handles
+from dray.api.partitions import repeated
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.create_topics import (
+    CreatableTopic,
+    CreatableTopicResult,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+)
+from dray.topics import NewTopic, TopicError
+
+
+@handles(CreateTopicsRequest, 2, 7)
+async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
+    twice = repeated(topic.name for topic in request.topics)
+    once = [topic for topic in request.topics if topic.name not in twice]
+    results = await asyncio.gather(*(_create(context, request, topic) for topic in once))
+    refused = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(twice)]
+    return CreateTopicsResponse(topics=[*results, *refused])
+
+
+async def _create(
+    context: Context, request: CreateTopicsRequest, topic: CreatableTopic
+) -> CreatableTopicResult:
+    topics = context.services.topics
+    new = NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(assignment.partition_index, assignment.broker_ids) for assignment in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+    try:
+        created = await context.within(
+            request.timeout_ms, topics.create(new, validate_only=request.validate_only)
+        )
+    except TimeoutError:
+        return _failed(topic.name, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")
+    except TopicError as error:
+        return _failed(topic.name, topic_error(error), str(error))
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=ZERO_UUID if request.validate_only else created.topic_id,
+        error_message=None,
+        num_partitions=len(created.streams),
+        replication_factor=1,
+        configs=describe_created(created, topics.options.defaults),
+    )
+
+
+def _failed(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:
+    return CreatableTopicResult(name=name, error_code=code, error_message=message)

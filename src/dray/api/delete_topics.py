@@ -1,0 +1,76 @@
+"""DeleteTopics (20), versions 1 to 6.
+
+From v6 a topic may be named by its id; both or neither of name and id, or either of them twice, is an
+INVALID_REQUEST. When a topic is answered as deleted its streams are closed: no broker can acknowledge a
+record into it any more, and one of the same name may be created at once. A deletion that outlasts the
+request's timeout is REQUEST_TIMED_OUT, and goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+from uuid import UUID
+
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.handler import handles
+from dray.api.partitions import repeated
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.delete_topics import (
+    DeletableTopicResult,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+    DeleteTopicState,
+)
+from dray.topics import Topic, TopicError, TopicsUnavailable
+
+
+@handles(DeleteTopicsRequest, 1, 6)
+async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
+    asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
+    twice = repeated((state.name, state.topic_id) for state in asked)
+    refused = [
+        _failed(name, topic_id, ErrorCode.INVALID_REQUEST, "It is there more than once.")
+        for name, topic_id in twice
+    ]
+    once = [state for state in asked if (state.name, state.topic_id) not in twice]
+    named = {state.name for state in once if state.name is not None}
+    results = await asyncio.gather(*(_delete(context, request, state, named) for state in once))
+    return DeleteTopicsResponse(responses=[*results, *refused])
+
+
+async def _delete(
+    context: Context, request: DeleteTopicsRequest, state: DeleteTopicState, named: set[str]
+) -> DeletableTopicResult:
+    topics, name, topic_id = context.services.topics, state.name, state.topic_id
+    if (name is None) == (topic_id == ZERO_UUID):
+        message = (
+            "Neither topic name nor id were specified."
+            if name is None
+            else "You may not specify both topic name and topic id."
+        )
+        return _failed(name, topic_id, ErrorCode.INVALID_REQUEST, message)
+    try:
+        deletion: Coroutine[Any, Any, Topic]
+        if name is not None:
+            deletion = topics.delete(name)
+        else:
+            known = await topics.get_by_id(topic_id)
+            if known is not None and known.name in named:
+                message = "The provided topic name maps to an ID that was already supplied."
+                return _failed(known.name, topic_id, ErrorCode.INVALID_REQUEST, message)
+            deletion = topics.delete_by_id(topic_id)
+        deleted = await context.within(request.timeout_ms, deletion)
+    except TimeoutError:
+        return _failed(name, topic_id, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")
+    except TopicError as error:
+        if isinstance(error, TopicsUnavailable):
+            context.logger().warning("a topic was not deleted", topic=name, error=str(error))
+        return _failed(name, topic_id, topic_error(error), str(error))
+    return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
+
+
+def _failed(name: str | None, topic_id: UUID, code: ErrorCode, message: str) -> DeletableTopicResult:
+    return DeletableTopicResult(name=name, topic_id=topic_id, error_code=code, error_message=message)

@@ -1,0 +1,53 @@
+"""DescribeCluster (60), versions 0 to 2: the cluster's id and its brokers.
+
+There are no controllers apart from brokers: asked for those (v1), the answer is MISMATCHED_ENDPOINT_TYPE, and
+any other endpoint type is UNSUPPORTED_ENDPOINT_TYPE. The controller named is this broker. No broker is ever
+fenced (v2).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import CLUSTER_OPERATIONS
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_cluster import (
+    DescribeClusterBroker,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
+
+_BROKERS: Final = 1
+_CONTROLLERS: Final = 2
+
+
+@handles(DescribeClusterRequest, 0, 2)
+async def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    if request.endpoint_type == _CONTROLLERS:
+        return _failed(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker, and no controller.")
+    if request.endpoint_type != _BROKERS:
+        return _failed(
+            request, ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unknown endpoint type {request.endpoint_type}"
+        )
+    services = context.services
+    response = DescribeClusterResponse(
+        cluster_id=services.cluster.cluster_id, controller_id=services.membership.me.broker_id
+    )
+    for broker in services.membership.brokers():
+        listener = broker.at(context.connection.listener)
+        response.brokers.append(
+            DescribeClusterBroker(
+                broker_id=broker.broker_id, host=listener.host, port=listener.port, rack=broker.rack
+            )
+        )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _failed(request: DescribeClusterRequest, code: ErrorCode, message: str) -> DescribeClusterResponse:
+    return DescribeClusterResponse(
+        error_code=code, error_message=message, endpoint_type=request.endpoint_type
+    )

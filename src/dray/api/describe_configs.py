@@ -1,0 +1,119 @@
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics and of this broker.
+
+A topic shows every config it could set, with its effective value and where that comes from, and with synonyms
+and (v3) documentation where they are asked for. A broker shows its own configuration, read-only because it is
+set where the broker is started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in
+Kafka); the cluster-wide defaults, asked for with an empty name, are empty. Other resources are an
+INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from dray.api.configs import STRING_TYPE, ConfigSource, ResourceType, describe_config
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.handler import handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+    DescribeConfigsSynonym,
+)
+from dray.topics import CONFIGS, TopicError
+from dray.topics.names import check_name
+
+
+@handles(DescribeConfigsRequest, 1, 4)
+async def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+    results = await asyncio.gather(*(_describe(context, request, one) for one in request.resources))
+    return DescribeConfigsResponse(results=list(results))
+
+
+async def _describe(
+    context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource
+) -> DescribeConfigsResult:
+    result = DescribeConfigsResult(
+        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+    )
+    keys = resource.configuration_keys
+
+    def wanted(name: str) -> bool:
+        return not keys or name in keys
+
+    match resource.resource_type:
+        case ResourceType.TOPIC:
+            await _describe_topic(context, request, result, wanted)
+        case ResourceType.BROKER:
+            _describe_broker(context, request, result, wanted)
+        case other:
+            result.error_code = ErrorCode.INVALID_REQUEST
+            result.error_message = f"Unsupported resource type: {other}"
+    return result
+
+
+async def _describe_topic(
+    context: Context,
+    request: DescribeConfigsRequest,
+    result: DescribeConfigsResult,
+    wanted: Callable[[str], bool],
+) -> None:
+    topics = context.services.topics
+    try:
+        check_name(result.resource_name)
+        topic = await topics.refresh(result.resource_name)
+    except TopicError as error:
+        result.error_code, result.error_message = topic_error(error), str(error)
+        return
+    if topic is None:
+        result.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return
+    result.configs = [
+        describe_config(
+            definition,
+            topic,
+            topics.options.defaults,
+            synonyms=request.include_synonyms,
+            documentation=request.include_documentation,
+        )
+        for name, definition in sorted(CONFIGS.items())
+        if wanted(name)
+    ]
+
+
+def _describe_broker(
+    context: Context,
+    request: DescribeConfigsRequest,
+    result: DescribeConfigsResult,
+    wanted: Callable[[str], bool],
+) -> None:
+    own = str(context.services.membership.me.broker_id)
+    if not result.resource_name:
+        return
+    if result.resource_name != own:
+        result.error_code = ErrorCode.INVALID_REQUEST
+        result.error_message = (
+            f"Unexpected broker id, expected {own} or empty string, but received {result.resource_name}"
+        )
+        return
+    for name, value in sorted(context.services.settings.broker_configs.items()):
+        if wanted(name):
+            result.configs.append(_broker_config(name, value, request.include_synonyms))
+
+
+def _broker_config(name: str, value: str, synonyms: bool) -> DescribeConfigsResourceResult:
+    source = ConfigSource.STATIC_BROKER
+    return DescribeConfigsResourceResult(
+        name=name,
+        value=value,
+        read_only=True,
+        config_source=source,
+        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
+        config_type=STRING_TYPE,
+        documentation=None,
+    )

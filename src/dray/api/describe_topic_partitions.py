@@ -1,0 +1,108 @@
+"""DescribeTopicPartitions (75), version 0: topics and their partitions, page by page.
+
+Topics come in the order of their names; none named means all. A page holds as many partitions as the request
+and this broker allow, at least one; where there is more, the cursor says where to go on. A cursor with a
+negative partition, or for a topic that the request does not name, is an INVALID_REQUEST of every topic named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS, leaders
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_topic_partitions import (
+    Cursor,
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    DescribeTopicPartitionsResponsePartition,
+    DescribeTopicPartitionsResponseTopic,
+)
+from dray.topics import InvalidTopicName, Topic, TopicsUnavailable
+from dray.topics.names import check_name, is_internal
+
+
+@handles(DescribeTopicPartitionsRequest, 0, 0)
+async def handle(
+    context: Context, request: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    everything = not request.topics
+    names = {topic.name for topic in request.topics} or {
+        topic.name for topic in context.services.topics.all_cached()
+    }
+    if not _is_valid(request, names):
+        refused = [_refused(name, ErrorCode.INVALID_REQUEST) for name in sorted(names) if not everything]
+        return DescribeTopicPartitionsResponse(topics=refused)
+    cursor = request.cursor
+    first, skip = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
+    limit = context.services.settings.describe_partition_limit
+    remaining = max(min(limit, request.response_partition_limit), 1)
+    leader = leaders(context)
+    response = DescribeTopicPartitionsResponse()
+    for name in sorted(name for name in names if name >= first):
+        if remaining == 0:
+            response.next_cursor = Cursor(topic_name=name, partition_index=0)
+            break
+        topic = await _find(context, name)
+        if isinstance(topic, ErrorCode):
+            if not everything:
+                response.topics.append(_refused(name, topic))
+            continue
+        begin = skip if name == first else 0
+        end = min(begin + remaining, len(topic.streams))
+        response.topics.append(_describe(topic, begin, end, leader))
+        if end < len(topic.streams):
+            response.next_cursor = Cursor(topic_name=name, partition_index=end)
+            break
+        remaining -= max(end - begin, 0)
+    return response
+
+
+def _is_valid(request: DescribeTopicPartitionsRequest, names: set[str]) -> bool:
+    cursor = request.cursor
+    if cursor is None:
+        return True
+    return cursor.partition_index >= 0 and (not request.topics or cursor.topic_name in names)
+
+
+async def _find(context: Context, name: str) -> Topic | ErrorCode:
+    try:
+        check_name(name)
+        topic = await context.services.topics.get(name)
+    except InvalidTopicName:
+        return ErrorCode.INVALID_TOPIC_EXCEPTION
+    except TopicsUnavailable:
+        return ErrorCode.LEADER_NOT_AVAILABLE
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else topic
+
+
+def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _describe(
+    topic: Topic, begin: int, end: int, leader: Callable[[int], int]
+) -> DescribeTopicPartitionsResponseTopic:
+    partitions = []
+    for index in range(begin, end):
+        node = leader(topic.streams[index])
+        partitions.append(
+            DescribeTopicPartitionsResponsePartition(
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[node],
+                isr_nodes=[node],
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+        )
+    return DescribeTopicPartitionsResponseTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        is_internal=is_internal(topic.name),
+        partitions=partitions,
+        topic_authorized_operations=TOPIC_OPERATIONS,
+    )

@@ -1,0 +1,113 @@
+"""From a frame to its answer: header, version, decode, handler, encode.
+
+What Kafka would not answer is not answered here either: an API that is not advertised, a version that is
+not served and whose response cannot say so, bytes that are no request. The connection is closed with one
+line that names the request. An unserved version of a response with an error code of its own gets
+UNSUPPORTED_VERSION; ApiVersions has its own rule, since it is sent before versions are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from dray.api import api_versions
+from dray.api.context import Connection, Context, Services, VersionRange
+from dray.api.errors import RefuseConnection
+from dray.api.handler import Handler
+from dray.api.registry import HANDLERS
+from dray.protocol import (
+    SCHEMAS,
+    ApiKey,
+    Buffer,
+    DecodeError,
+    ErrorCode,
+    RequestHeader,
+    encode_response_header,
+    parse_request_header,
+    response_class,
+)
+
+Observer = Callable[[int, float, bool], None]
+"""Told of every request that reached a handler: its API key, the seconds it took, whether it ended well."""
+
+
+class Dispatcher:
+    def __init__(
+        self,
+        services: Services,
+        handlers: Iterable[Handler] = HANDLERS,
+        observer: Observer | None = None,
+    ) -> None:
+        self._services = services
+        self._monotonic = services.runtime.monotonic
+        self._observer = observer
+        self._table: dict[int, Handler] = {}
+        for handler in handlers:
+            if handler.api_key in self._table:
+                raise ValueError(f"two handlers for {handler.request.__name__}")
+            self._table[handler.api_key] = handler
+        self.advertised: Sequence[VersionRange] = tuple(
+            VersionRange(key, handler.advertised_from, handler.last)
+            for key, handler in sorted(self._table.items())
+        )
+
+    async def dispatch(self, frame: memoryview, connection: Connection) -> Sequence[Buffer] | None:
+        """The buffers of the answer, without a size in front; None where no answer is due."""
+        try:
+            header, position = parse_request_header(frame)
+        except DecodeError as error:
+            raise RefuseConnection(str(error)) from None
+        handler = self._table.get(header.api_key)
+        version = header.api_version
+        if handler is None or not handler.first <= version <= handler.last:
+            return self._refuse(header, handler)
+        try:
+            request, _ = handler.request.decode(frame, position, version)
+        except DecodeError as error:
+            raise RefuseConnection(f"{error} ({_describe(header)})") from None
+        started = self._monotonic()
+        ended_well = False
+        try:
+            response = await handler.function(
+                Context(self._services, self.advertised, header, connection), request
+            )
+            ended_well = True
+        finally:
+            if self._observer is not None:
+                self._observer(header.api_key, self._monotonic() - started, ended_well)
+        if response is None:
+            return None
+        answer = response.encode(version)
+        return [encode_response_header(header.api_key, version, header.correlation_id), *answer]
+
+    def _refuse(self, header: RequestHeader, handler: Handler | None) -> Sequence[Buffer]:
+        key, version = header.api_key, header.api_version
+        if handler is None:
+            raise RefuseConnection(f"this API is not served ({_describe(header)})")
+        if key == ApiKey.API_VERSIONS:
+            response = api_versions.unsupported(self.advertised)
+            return [encode_response_header(key, 0, header.correlation_id), *response.encode(0)]
+        answer = _unsupported(key, version)
+        if answer is None:
+            raise RefuseConnection(f"this version is not served ({_describe(header)})")
+        return [encode_response_header(key, version, header.correlation_id), answer]
+
+
+def _unsupported(api_key: int, version: int) -> bytes | None:
+    """A response that says so, if the version has one that can."""
+    kind: Any = response_class(api_key)
+    if not kind.VERSIONS[0] <= version <= kind.VERSIONS[1] or not hasattr(kind, "error_code"):
+        return None
+    response = kind()
+    response.error_code = ErrorCode.UNSUPPORTED_VERSION
+    answer = b"".join(response.encode(version))
+    understood, _ = kind.decode(memoryview(answer), 0, version)
+    return answer if understood == response else None  # some have an error code, but not in every version
+
+
+def _describe(header: RequestHeader) -> str:
+    schema = SCHEMAS.get(header.api_key)
+    name = schema.name if schema is not None else f"API {header.api_key}"
+    client = "no client id" if header.client_id is None else f"client {header.client_id!r}"
+    return f"{name} v{header.api_version}, correlation {header.correlation_id}, {client}"

@@ -1,0 +1,116 @@
+"""From what went wrong below to the Kafka code that makes clients do the right thing.
+
+The choice of a code is a choice of what the client does next, so each that is not obvious says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from dray.log.types import (
+    DuplicateSequence,
+    LogError,
+    LogUnavailable,
+    ObjectCorrupt,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    StreamClosed,
+)
+from dray.protocol import ErrorCode
+from dray.records import RecordFault
+from dray.topics import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    InvalidTopicRequest,
+    TopicError,
+    TopicExists,
+    TopicsUnavailable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+
+
+class RefuseConnection(Exception):
+    """There is no answer to give: close the connection, with `reason` as the one log line."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+NO_TRANSACTIONS: Final = "Dray does not support transactions."
+
+TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""For whoever brings a transactional id. It is the one code that ends a transactional producer at once in
+every client: librdkafka takes INVALID_REQUEST for a passing failure and asks again until it times out."""
+
+
+_TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
+    InvalidConfig: ErrorCode.INVALID_CONFIG,
+    InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
+    InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    InvalidTopicRequest: ErrorCode.INVALID_REQUEST,
+    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    # It may have happened: the client may try again, and must be ready to find it done.
+    TopicsUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def topic_error(error: TopicError) -> ErrorCode:
+    for kind in type(error).__mro__:
+        code = _TOPIC_ERRORS.get(kind)
+        if code is not None:
+            return code
+    raise AssertionError(f"no Kafka code for {type(error).__name__}")
+
+
+_APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
+    StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+    ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # The records may be there. Every client retries this code, and librdkafka holds them for "possibly
+    # persisted", where NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR would say that they are not.
+    LogUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def append_error(error: LogError) -> ErrorCode:
+    return _APPEND_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+
+
+_READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
+    StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    # Retried after a pause by every client that knows it; Java takes REQUEST_TIMED_OUT here for a bug.
+    LogUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    # It will not get better by trying again, and the application must hear of it.
+    ObjectCorrupt: ErrorCode.CORRUPT_MESSAGE,
+}
+
+
+def read_error(error: LogError, *, knows_storage_error: bool = True) -> ErrorCode:
+    """Versions older than KAFKA_STORAGE_ERROR get the code that Kafka sends in its place."""
+    code = _READ_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and not knows_storage_error:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return code
+
+
+RECORD_FAULTS: Final[Mapping[RecordFault, ErrorCode]] = {
+    RecordFault.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
+    RecordFault.INVALID_RECORD: ErrorCode.INVALID_RECORD,
+    RecordFault.UNSUPPORTED_FORMAT: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    RecordFault.UNSUPPORTED_COMPRESSION: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    # Also for a batch that decompresses to too much: on this code producers split the batch, which helps.
+    RecordFault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+}

@@ -1,0 +1,143 @@
+"""Fetch (1), versions 4 to 18: read record batches, waiting for them if there are none yet.
+
+- Whole batches are returned, the first one even when it is larger than the limits. The log does the
+  waiting; it ends early when the connection does.
+- Fetch sessions are declined: the answer always names session 0, so clients keep sending full requests. A
+  request that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND. Forgotten topics mean nothing then.
+- From v13 topics are addressed by id; an unknown one is UNKNOWN_TOPIC_ID in each of its partitions.
+- There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
+- The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dray.api.context import Context, unless_ending
+from dray.api.errors import read_error
+from dray.api.handler import handles
+from dray.api.partitions import LEADER_EPOCH, forget_closed
+from dray.log.types import LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.fetch import (
+    FetchableTopicResponse,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
+from dray.topics import Topic, TopicsUnavailable
+
+_BY_ID: Final = 13
+_KNOWS_STORAGE_ERROR: Final = 6
+_FULL_REQUESTS: Final = frozenset({-1, 0})  # the session epochs of requests that name every partition
+
+
+@dataclass(slots=True)
+class _Wanted:
+    """One partition of the request, on its way to its part of the answer."""
+
+    partition: int
+    topic: Topic | None = None
+    stream: int = -1
+    error: ErrorCode = ErrorCode.NONE
+
+
+@handles(FetchRequest, 4, 18)
+async def handle(context: Context, request: FetchRequest) -> FetchResponse:
+    if request.session_epoch not in _FULL_REQUESTS:
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    wanted = [
+        [await _resolve(context, topic, partition) for partition in topic.partitions]
+        for topic in request.topics
+    ]
+    reads = [
+        ReadRequest(one.stream, partition.fetch_offset, max(partition.partition_max_bytes, 0))
+        for row, topic in zip(wanted, request.topics, strict=True)
+        for one, partition in zip(row, topic.partitions, strict=True)
+        if not one.error
+    ]
+    results = iter(await _read(context, request, reads))
+    response = FetchResponse()
+    for row, topic in zip(wanted, request.topics, strict=True):
+        parts = [
+            _refused(one) if one.error else await _answer(context, request, one, next(results)) for one in row
+        ]
+        response.responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, parts))
+    return response
+
+
+async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition) -> _Wanted:
+    topics = context.services.topics
+    by_id = context.header.api_version >= _BY_ID
+    wanted = _Wanted(partition.partition)
+    topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.topic)
+    if topic is None or partition.partition >= len(topic.streams):
+        try:
+            topic = await (topics.refresh_by_id(data.topic_id) if by_id else topics.refresh(data.topic))
+        except TopicsUnavailable:
+            wanted.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+            return wanted
+    stream = None if topic is None else topic.stream_of(partition.partition)
+    if stream is not None:
+        wanted.topic, wanted.stream = topic, stream
+        if partition.current_leader_epoch > LEADER_EPOCH:
+            wanted.error = ErrorCode.UNKNOWN_LEADER_EPOCH
+    elif topic is None and by_id:
+        wanted.error = ErrorCode.UNKNOWN_TOPIC_ID
+    else:
+        wanted.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return wanted
+
+
+async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest]) -> list[ReadResult]:
+    if not reads:
+        return []
+    log = context.services.log
+    limit = context.services.settings.fetch_max_bytes
+    most = max(min(request.max_bytes, limit), 0)
+    least = min(request.min_bytes, limit)
+    if least > 0 and request.max_wait_ms > 0 and not context.connection.ending:
+        waiting = log.fetch(reads, min_bytes=least, max_bytes=most, max_wait_ms=request.max_wait_ms)
+        results = await unless_ending(context.connection, waiting)
+        if results is not None:
+            return results
+    return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0)
+
+
+async def _answer(
+    context: Context, request: FetchRequest, wanted: _Wanted, result: ReadResult
+) -> PartitionData:
+    error = result.error
+    if error is None:
+        return PartitionData(
+            partition_index=wanted.partition,
+            high_watermark=result.high_watermark,
+            last_stable_offset=result.high_watermark,
+            log_start_offset=result.start_offset,
+            aborted_transactions=[] if request.isolation_level else None,
+            records=result.buffers or b"",
+        )
+    version = context.version
+    wanted.error = read_error(error, knows_storage_error=version >= _KNOWS_STORAGE_ERROR)
+    if isinstance(error, StreamClosed) and wanted.topic is not None:
+        if version >= _BY_ID:
+            wanted.error = ErrorCode.UNKNOWN_TOPIC_ID
+        await forget_closed(context, wanted.topic.name)
+    elif isinstance(error, LogUnavailable | ObjectCorrupt):
+        context.logger().warning("a partition could not be read", stream=wanted.stream, error=str(error))
+    return _refused(wanted, result.high_watermark, result.start_offset)
+
+
+def _refused(wanted: _Wanted, high_watermark: int = -1, start_offset: int = -1) -> PartitionData:
+    return PartitionData(
+        partition_index=wanted.partition,
+        error_code=wanted.error,
+        high_watermark=high_watermark,
+        last_stable_offset=high_watermark,
+        log_start_offset=start_offset,
+        aborted_transactions=None,
+        records=b"",
+    )

@@ -1,0 +1,34 @@
+"""InitProducerId (22), versions 0 to 5: an id for an idempotent producer, never handed out before.
+
+Epochs start at 0; a producer that asks for a new epoch of its id (v3) gets a new id instead, as it does from
+Kafka without transactions. Transactions are not supported: a transactional id is refused, an empty one is an
+INVALID_REQUEST. Version 6 is for two-phase commits and not served.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.errors import TRANSACTIONS_REFUSED
+from dray.api.handler import handles
+from dray.log.types import LogUnavailable
+from dray.protocol import ErrorCode
+from dray.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
+
+
+@handles(InitProducerIdRequest, 0, 5)
+async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    if request.transactional_id == "":
+        return _failed(ErrorCode.INVALID_REQUEST)
+    if request.transactional_id is not None:
+        context.logger().info("transactions are not supported", transactional_id=request.transactional_id)
+        return _failed(TRANSACTIONS_REFUSED)
+    try:
+        producer_id = await context.services.log.allocate_producer_id()
+    except LogUnavailable as error:
+        context.logger().warning("no producer id could be given", error=str(error))
+        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # what producers ask again after
+    return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _failed(code: ErrorCode) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=code, producer_id=-1, producer_epoch=-1)

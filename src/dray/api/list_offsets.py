@@ -1,0 +1,122 @@
+"""ListOffsets (2), versions 1 to 11: the offset that goes with a time, or with a name for one.
+
+-1 is the end (the high watermark, whatever the isolation level: there are no transactions), -2 the start, -3
+(v7) the record with the largest timestamp, -4 (v8) the start of what is local, which is the start, -5 (v9)
+the end of what is tiered and -6 (v11) the start of what is yet to be tiered: nothing is, so offset -1. Any
+other time is that of the first record at or after it; offset -1 where there is none. A name that a version
+does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.errors import read_error
+from dray.api.handler import handles
+from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed, repeated
+from dray.log.types import LogError, StreamClosed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+
+class _Named(IntEnum):
+    """Timestamps that are names."""
+
+    LATEST = -1
+    EARLIEST = -2
+    MAX_TIMESTAMP = -3
+    EARLIEST_LOCAL = -4
+    LATEST_TIERED = -5
+    EARLIEST_PENDING_UPLOAD = -6
+
+
+_KNOWN_FROM: Final[Mapping[int, int]] = {
+    _Named.LATEST: 1,
+    _Named.EARLIEST: 1,
+    _Named.MAX_TIMESTAMP: 7,
+    _Named.EARLIEST_LOCAL: 8,
+    _Named.LATEST_TIERED: 9,
+    _Named.EARLIEST_PENDING_UPLOAD: 11,
+}
+
+_KNOWS_STORAGE_ERROR: Final = 4
+
+
+@handles(ListOffsetsRequest, 1, 11)
+async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
+    twice = repeated(
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    )
+
+    async def one(name: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if (name, partition.partition_index) in twice:
+            return _failed(partition, ErrorCode.INVALID_REQUEST)
+        return await _look_up(context, name, partition)
+
+    rows = [
+        asyncio.gather(*(one(topic.name, partition) for partition in topic.partitions))
+        for topic in request.topics
+    ]
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(name=topic.name, partitions=list(await row))
+            for topic, row in zip(request.topics, rows, strict=True)
+        ]
+    )
+
+
+async def _look_up(
+    context: Context, name: str, partition: ListOffsetsPartition
+) -> ListOffsetsPartitionResponse:
+    if partition.timestamp < 0 and context.version < _KNOWN_FROM.get(partition.timestamp, 99):
+        return _failed(partition, ErrorCode.UNSUPPORTED_VERSION)
+    stream = await find_stream(context, name, partition.partition_index)
+    if isinstance(stream, ErrorCode):
+        return _failed(partition, stream)
+    if partition.current_leader_epoch > LEADER_EPOCH:
+        return _failed(partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
+    try:
+        offset, timestamp = await _offset_for(context, stream, partition.timestamp)
+    except StreamClosed:
+        await forget_closed(context, name)
+        return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    except LogError as error:
+        code = read_error(error, knows_storage_error=context.version >= _KNOWS_STORAGE_ERROR)
+        return _failed(partition, code)
+    return ListOffsetsPartitionResponse(
+        partition_index=partition.partition_index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=-1 if offset < 0 else LEADER_EPOCH,
+    )
+
+
+async def _offset_for(context: Context, stream: int, timestamp: int) -> tuple[int, int]:
+    """The offset and its record's timestamp, -1 for either where there is none."""
+    log = context.services.log
+    match timestamp:
+        case _Named.LATEST:
+            return (await log.bounds(stream)).end, -1
+        case _Named.EARLIEST | _Named.EARLIEST_LOCAL:
+            return (await log.bounds(stream)).start, -1
+        case _Named.LATEST_TIERED | _Named.EARLIEST_PENDING_UPLOAD:
+            return -1, -1
+        case _Named.MAX_TIMESTAMP:
+            found = await log.find_max_timestamp(stream)
+        case _:
+            found = await log.find_timestamp(stream, timestamp)
+    return (-1, -1) if found is None else (found.offset, found.timestamp)
+
+
+def _failed(partition: ListOffsetsPartition, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=partition.partition_index, error_code=code)

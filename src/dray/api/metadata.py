@@ -1,0 +1,146 @@
+"""Metadata (3), versions 0 to 13: the brokers, and the topics with their partitions' leaders.
+
+- No list of topics (v0: an empty one) means all of them. From v12 topics may be asked for by id; ids are
+  *returned* from v10. Below v12 a request by id is an INVALID_REQUEST.
+- An unknown topic is created with the broker's defaults if the broker and the request (from v4) allow it, and
+  the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
+  that no topic can have.
+- Every broker serves every partition. The leader named is the broker with affinity for the partition's
+  domain, and it is the only replica: what replicates is the object store. The leader epoch is always 0.
+- The controller named is this broker: any can do what controllers do.
+- Clients may do anything, and are told so where they ask for authorized operations (v8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.errors import topic_error
+from dray.api.handler import handles
+from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS, leaders
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from dray.topics import Topic, TopicError, TopicsUnavailable
+from dray.topics.names import check_name, is_internal
+
+_BY_ID: Final = 12
+
+
+@handles(MetadataRequest, 0, 13)
+async def handle(context: Context, request: MetadataRequest) -> MetadataResponse:
+    services = context.services
+    asked = request.topics
+    if asked is None or (context.version == 0 and not asked):
+        found: list[Topic | MetadataResponseTopic] = list(services.topics.all_cached())
+    else:
+        found = await _find_all(context, request, asked)
+    leader = leaders(context)
+    topics = [_describe(one, leader) if isinstance(one, Topic) else one for one in found]
+    if request.include_topic_authorized_operations:
+        for topic in topics:
+            topic.topic_authorized_operations = TOPIC_OPERATIONS
+    response = MetadataResponse(
+        brokers=_brokers(context),
+        cluster_id=services.cluster.cluster_id,
+        controller_id=services.membership.me.broker_id,
+        topics=topics,
+    )
+    if request.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+    return response
+
+
+def _brokers(context: Context) -> list[MetadataResponseBroker]:
+    brokers = []
+    for broker in context.services.membership.brokers():
+        listener = broker.at(context.connection.listener)
+        brokers.append(
+            MetadataResponseBroker(
+                node_id=broker.broker_id, host=listener.host, port=listener.port, rack=broker.rack
+            )
+        )
+    return brokers
+
+
+async def _find_all(
+    context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
+) -> list[Topic | MetadataResponseTopic]:
+    """As Kafka: where one is asked for by id, only those that are count. Each is answered once."""
+    by_id = {one.topic_id: one for one in asked if one.topic_id != ZERO_UUID}
+    if by_id and context.version >= _BY_ID:
+        return list(await asyncio.gather(*(_find_by_id(context, one) for one in by_id.values())))
+    by_name = {one.name: one for one in asked}
+    return list(await asyncio.gather(*(_find(context, request, one) for one in by_name.values())))
+
+
+async def _find(
+    context: Context, request: MetadataRequest, asked: MetadataRequestTopic
+) -> Topic | MetadataResponseTopic:
+    """A topic by its name, created if need be."""
+    topics, name = context.services.topics, asked.name
+    if name is None or (context.version < _BY_ID and asked.topic_id != ZERO_UUID):
+        return _unknown(ErrorCode.INVALID_REQUEST, name or "")
+    try:
+        topic = topics.cached(name)
+        if topic is None:
+            check_name(name)
+            topic = await topics.refresh(name)
+        if (
+            topic is None
+            and context.services.settings.auto_create_topics
+            and request.allow_auto_topic_creation
+        ):
+            topic = await topics.ensure(name)
+    except TopicsUnavailable as error:
+        context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
+        return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause
+    except TopicError as error:
+        return _unknown(topic_error(error), name)
+    return _unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name) if topic is None else topic
+
+
+async def _find_by_id(context: Context, asked: MetadataRequestTopic) -> Topic | MetadataResponseTopic:
+    """An id is never created: it names one topic and no other."""
+    try:
+        topic = await context.services.topics.get_by_id(asked.topic_id)
+    except TopicsUnavailable:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.LEADER_NOT_AVAILABLE, name=None, topic_id=asked.topic_id
+        )
+    if topic is None:
+        return MetadataResponseTopic(
+            error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+        )
+    return topic
+
+
+def _unknown(code: ErrorCode, name: str) -> MetadataResponseTopic:
+    return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _describe(topic: Topic, leader: Callable[[int], int]) -> MetadataResponseTopic:
+    partitions = []
+    for index, stream in enumerate(topic.streams):
+        node = leader(stream)
+        partitions.append(
+            MetadataResponsePartition(
+                partition_index=index,
+                leader_id=node,
+                leader_epoch=LEADER_EPOCH,
+                replica_nodes=[node],
+                isr_nodes=[node],
+            )
+        )
+    return MetadataResponseTopic(
+        name=topic.name, topic_id=topic.topic_id, is_internal=is_internal(topic.name), partitions=partitions
+    )

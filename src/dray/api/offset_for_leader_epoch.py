@@ -1,0 +1,52 @@
+"""OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ended.
+
+There is one epoch, 0, and it never ends: the answer is always epoch 0 and the high watermark, so that no
+consumer sees a truncation that did not happen. Only a client that claims to know a later epoch as current is
+refused, with UNKNOWN_LEADER_EPOCH.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dray.api.context import Context
+from dray.api.errors import read_error
+from dray.api.handler import handles
+from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed
+from dray.log.types import LogError, StreamClosed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+    OffsetForLeaderTopicResult,
+)
+
+
+@handles(OffsetForLeaderEpochRequest, 2, 4)
+async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
+    return OffsetForLeaderEpochResponse(
+        topics=list(await asyncio.gather(*(_look_up(context, topic) for topic in request.topics)))
+    )
+
+
+async def _look_up(context: Context, topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+    ends = await asyncio.gather(*(_end(context, topic.topic, partition) for partition in topic.partitions))
+    return OffsetForLeaderTopicResult(topic=topic.topic, partitions=list(ends))
+
+
+async def _end(context: Context, name: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
+    stream = await find_stream(context, name, partition.partition)
+    if isinstance(stream, ErrorCode):
+        return EpochEndOffset(partition=partition.partition, error_code=stream)
+    if partition.current_leader_epoch > LEADER_EPOCH:
+        return EpochEndOffset(partition=partition.partition, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
+    try:
+        bounds = await context.services.log.bounds(stream)
+    except LogError as error:
+        if isinstance(error, StreamClosed):
+            await forget_closed(context, name)
+        return EpochEndOffset(partition=partition.partition, error_code=read_error(error))
+    return EpochEndOffset(partition=partition.partition, leader_epoch=LEADER_EPOCH, end_offset=bounds.end)

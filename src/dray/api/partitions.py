@@ -1,0 +1,56 @@
+"""What several APIs say of a topic's partitions: who leads them, and which stream one is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from dray.api.context import Context
+from dray.cluster import leader_for
+from dray.metadata import keys
+from dray.protocol import ErrorCode
+from dray.topics import TopicsUnavailable
+
+T = TypeVar("T")
+
+LEADER_EPOCH: Final = 0
+"""Leadership never changes hands, as nobody leads: one epoch everywhere, and never -1 after it."""
+
+# The operations that Kafka lists for a client that may do anything, as bits.
+TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+def leaders(context: Context) -> Callable[[int], int]:
+    """The id of the broker that clients should ask about a stream."""
+    brokers = context.services.membership.brokers()
+    domains = context.services.cluster.domains
+    by_domain = [leader_for(domain, brokers).broker_id for domain in range(domains)]
+    return lambda stream: by_domain[keys.domain_of_stream(stream, domains)]
+
+
+async def find_stream(context: Context, name: str, partition: int) -> int | ErrorCode:
+    """The stream of a partition addressed by its topic's name, or why there is none."""
+    topics = context.services.topics
+    topic = topics.cached(name)
+    if topic is None or partition >= len(topic.streams):
+        try:
+            topic = await topics.refresh(name)
+        except TopicsUnavailable:
+            return ErrorCode.LEADER_NOT_AVAILABLE
+    stream = None if topic is None else topic.stream_of(partition)
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if stream is None else stream
+
+
+def repeated(items: Iterable[T]) -> set[T]:
+    """What a request names more than once."""
+    return {item for item, count in Counter(items).items() if count > 1}
+
+
+async def forget_closed(context: Context, name: str) -> None:
+    """A stream of this topic is closed, so what is known of the topic is old: read it again."""
+    try:
+        await context.services.topics.refresh(name)
+    except TopicsUnavailable as error:
+        context.logger().warning("a deleted topic could not be read again", error=str(error))
