@@ -1,8 +1,8 @@
 """FindCoordinator (10), versions 0 to 6: which broker looks after a group.
 
 Until groups are led by a lease, that is the broker that is asked. Transactions have no coordinator here and
-are refused (`errors` says with which code, and why); other kinds of key are INVALID_REQUEST. From v4 a request
-may hold many keys, each answered by itself.
+are refused (`errors` says with which code, and why); other kinds of key are INVALID_REQUEST. From v4 a
+request may hold many keys, each answered by itself.
 """
 
 from __future__ import annotations

@@ -1,0 +1,167 @@
+"""Keeps the house: a room uses the rooms below it, and time, chance and threads come from the runtime.
+
+A new edge between rooms is a decision: it is made here, in the open, or not at all.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src" / "dray"
+
+# Below what a room may use. `everything` is for those that put the others together.
+EVERYTHING = frozenset({"*"})
+ROOMS: dict[str, frozenset[str]] = {
+    # --- at the top: they put the rooms together
+    "cli": EVERYTHING,
+    "node": EVERYTHING,
+    "simulation": EVERYTHING,
+    # --- the Kafka side
+    "server": frozenset({"records", "runtime", "telemetry"}),  # of records, only its buffers
+    "client": frozenset({"protocol"}),
+    "api": frozenset({"cluster", "log", "metadata", "protocol", "records", "runtime", "topics"}),
+    "topics": frozenset({"cluster", "log", "metadata", "runtime"}),
+    "cluster": frozenset({"metadata", "runtime"}),
+    # --- the log
+    "log": frozenset({"metadata", "objects", "records", "runtime", "wal"}),
+    "wal": frozenset({"records"}),
+    # --- at the bottom: each knows only what it is about
+    "telemetry": frozenset({"metadata", "objects", "runtime"}),  # it measures the stores from outside
+    "metadata": frozenset({"runtime"}),
+    "objects": frozenset({"runtime"}),
+    "records": frozenset(),
+    "protocol": frozenset(),
+    "config": frozenset(),
+    "runtime": frozenset(),
+}
+
+# Where time, chance and threads are made: the real ones, and the simulated ones.
+MAKERS = {"runtime", "simulation"}
+
+FORBIDDEN_MODULES = {"time", "random", "secrets"}
+FORBIDDEN_NAMES = {
+    "asyncio.sleep",
+    "asyncio.to_thread",
+    "concurrent.futures.ProcessPoolExecutor",
+    "concurrent.futures.ThreadPoolExecutor",
+    "datetime.datetime.now",
+    "datetime.datetime.utcnow",
+    "os.urandom",
+    "threading.Thread",
+    "threading.Timer",
+    "uuid.uuid1",
+    "uuid.uuid4",
+}
+FORBIDDEN_METHODS = {"run_in_executor"}
+
+
+def modules() -> list[Path]:
+    return sorted(
+        path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py"
+    )
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported(tree: ast.AST, path: Path) -> Iterator[str]:
+    """Absolute names of what a module imports, relative imports resolved."""
+    package = ("dray", *path.relative_to(SOURCE).parent.parts)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*base, *([node.module] if node.module else [])))
+            yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def dotted(node: ast.AST) -> str:
+    if isinstance(node, ast.Attribute):
+        return f"{dotted(node.value)}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else "?"
+
+
+@cache
+def parse(path: Path) -> ast.Module:
+    return ast.parse(path.read_text(), str(path))
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(SOURCE))
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
+    room = room_of(path)
+    assert room in ROOMS, f"{room} is a new room: say in ROOMS what it may use"
+    for name in imported(parse(path), path):
+        parts = name.split(".")
+        if parts[0] == "dray" and len(parts) > 1 and parts[1] in ROOMS:
+            used = parts[1]
+            allowed = ROOMS[room] | {room}
+            assert allowed & {used, "*"}, f"{room} may not use {used} ({name})"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_time_chance_and_threads_come_from_the_runtime(path: Path) -> None:
+    if room_of(path) in MAKERS:
+        return
+    tree = parse(path)
+    for name in imported(tree, path):
+        module, _, member = name.rpartition(".")
+        assert name not in FORBIDDEN_MODULES, f"it imports {name}"
+        assert name not in FORBIDDEN_NAMES, f"it imports {name}"
+        if module in FORBIDDEN_MODULES:
+            assert member == "Random", f"it imports {name}"  # as a type: instances come from the runtime
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            name = dotted(node)
+            assert name not in FORBIDDEN_NAMES, f"line {node.lineno} uses {name}"
+            assert node.attr not in FORBIDDEN_METHODS, f"line {node.lineno} uses {name}"
+        if isinstance(node, ast.Call) and dotted(node.func) == "Random":
+            raise AssertionError(f"line {node.lineno} makes chance of its own")
+
+
+def test_the_rooms_are_in_order() -> None:
+    """No two rooms use each other, not even by way of others."""
+
+    def below(room: str, seen: tuple[str, ...] = ()) -> None:
+        assert room not in seen, " -> ".join((*seen, room))
+        for used in ROOMS[room] - EVERYTHING:
+            below(used, (*seen, room))
+
+    for room in ROOMS:
+        below(room)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import time",
+        "from time import monotonic",
+        "from uuid import uuid4",
+        "import random",
+        "from asyncio import sleep",
+    ],
+)
+def test_the_rule_notices(source: str) -> None:
+    """The check of the check: these are the lines it is there for."""
+    names = list(imported(ast.parse(source), SOURCE / "topics" / "x.py"))
+    assert any(
+        name in FORBIDDEN_MODULES or name in FORBIDDEN_NAMES or name.rpartition(".")[0] in FORBIDDEN_MODULES
+        for name in names
+    )
+
+
+def test_relative_imports_are_seen() -> None:
+    names = list(
+        imported(ast.parse("from ..server import Server\nfrom . import codec"), SOURCE / "wal" / "x.py")
+    )
+    assert names == ["dray.server.Server", "dray.wal.codec"]
