@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
+from dray.protocol import ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.services.batches import batch, plain
 from tests.services.referee.produce_cases import VERSION, produce
-from tests.services.referee.session import Session, case
+from tests.services.referee.session import SECONDS, Session, case
 
 PRODUCER = 4_000_000_000
 LAST_SEQUENCE = 2**31 - 1
@@ -101,9 +104,15 @@ async def sequences_that_make_no_sense(session: Session) -> None:
 
 @case
 async def init_producer_id(session: Session) -> None:
+    request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
+    async with asyncio.timeout(SECONDS):
+        while True:  # Kafka's broker has to fetch a block of ids first
+            response = await session.send(request, 4)
+            if response.error_code != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:  # type: ignore[attr-defined]
+                break
+            await asyncio.sleep(0.02)
     for version in (0, 1, 3, 4, 5):
         label = f"v{version}"
-        request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
         response = await session.ask(label, request, version)
         session.notes[label]["producer_id"] = "fresh" if response.producer_id >= 0 else response.producer_id
     request = InitProducerIdRequest(transactional_id="", transaction_timeout_ms=60_000)

@@ -13,7 +13,7 @@ from dray.protocol import ZERO_UUID, Request, Response, Struct
 from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from tests.services.batches import summarise
+from tests.services.batches import TIMESTAMP, summarise
 
 SECONDS = 20.0
 CLOSED = "connection closed"
@@ -176,7 +176,7 @@ class Session:
             return "zero" if value == ZERO_UUID else self._topic_ids.get(value, "an id")
         if field in NODE_FIELDS:
             return self._node_name(value)
-        if field in CLOCK_FIELDS and value >= 0:
+        if field in CLOCK_FIELDS and value > TIMESTAMP:
             return "now"
         return value
 
