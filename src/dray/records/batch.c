@@ -56,7 +56,7 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
     if (header->record_count <= 0)
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it counts no records");
     if (dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA) != header->record_count - 1)
-        return refuse(problem, DRAY_INVALID_RECORD, -1, "its last offset delta does not match its record count");
+        return refuse(problem, DRAY_INVALID_RECORD, -1, "its last offset delta does not fit its count");
     /* Without a producer id the other two mean nothing: some clients leave 0 there, others -1. */
     if (header->producer_id < -1 ||
         (header->producer_id >= 0 && (header->producer_epoch < 0 || header->base_sequence < 0)))

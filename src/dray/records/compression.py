@@ -102,8 +102,9 @@ def _invalid(what: str) -> RecordError:
 
 
 def _decompress_frames(module: _Module, data: Buffer, limit: int) -> Buffer:
-    """Most data shrinks to no less than a sixteenth; what shrank more is given the whole limit."""
-    for size in (min(limit, max(64 * 1024, 16 * len(data))), limit):
+    """Few batches shrink to less than a sixteenth: those are tried again with more room."""
+    size = min(limit, max(64 * 1024, 16 * len(data)))
+    while True:
         output = uninitialised(size)
         try:
             written = module.decompress_into(data, output)
@@ -112,9 +113,9 @@ def _decompress_frames(module: _Module, data: Buffer, limit: int) -> Buffer:
                 raise _invalid(f"it does not decompress: {error}") from error
             if size == limit:
                 raise _too_large(limit) from error
+            size = min(limit, 16 * size)
         else:
             return memoryview(output)[:written]
-    raise AssertionError("the second size is the limit")
 
 
 def _decompress_snappy(data: memoryview, limit: int) -> Buffer:

@@ -42,6 +42,12 @@ def test_exactly_the_limit_and_one_byte_less(codec, data):
 
 
 @COMPRESSED
+def test_data_that_shrinks_far_more_than_most(codec):
+    data = bytes(5_000_000)
+    assert decompress(codec, compress(codec, data), 1 << 31) == data
+
+
+@COMPRESSED
 def test_cut_off_anywhere(codec):
     packed = bytes(compress(codec, PLAIN))
     for size in (0, 1, 5, 15, 17, 19, 20, 100, len(packed) // 2, len(packed) - 1):

@@ -168,7 +168,10 @@ def test_offset_and_epoch_are_outside_the_checksum(check):
     ],
 )
 def test_attributes(check, attributes, fault):
-    assert fault_of(check, twin.encode(records(), attributes=attributes)) is fault
+    batch = twin.encode(records(), attributes=attributes)
+    assert fault_of(check, batch) is fault
+    with pytest.raises(RecordError, match=r"batch at byte 0: it(s codec)? (is|carries)"):
+        validate(batch, **LIMITS)
 
 
 @pytest.mark.parametrize(
@@ -272,7 +275,10 @@ def test_bad_records(check, section, what):
 
 @pytest.mark.parametrize("count", [0, -1, -(2**31) + 1])
 def test_a_batch_of_no_records(check, count):
-    assert fault_of(check, with_section(b"", count=count)) is RecordFault.INVALID_RECORD
+    batch = with_section(b"", count=count)
+    assert fault_of(check, batch) is RecordFault.INVALID_RECORD
+    with pytest.raises(RecordError, match="it counts no records"):
+        validate(batch, **LIMITS)
 
 
 @pytest.mark.parametrize(
