@@ -15,7 +15,7 @@ from enum import Enum
 import structlog
 
 from dray.log.append import Chunk, PendingBatch, StagedObject
-from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.producer_state import NO_PRODUCER, ProducerStates, Remembered
 from dray.log.settings import LogSettings
 from dray.log.stream_state import StreamState, load_stream_state
@@ -58,8 +58,29 @@ class Judgement:
 
     references: list[BatchReference] = field(default_factory=list)
     selected: list[tuple[int, PendingBatch]] = field(default_factory=list)
+    end: int = 0  # one past the last offset selected
+    size: int = 0
+    min_timestamp: int = 0
+    max_timestamp: int = NO_TIMESTAMP
+    running_max_timestamp: int = NO_TIMESTAMP
+    running_max_offset: int = -1
     duplicates: list[tuple[Remembered, PendingBatch]] = field(default_factory=list)
     refused: list[tuple[LogError, PendingBatch]] = field(default_factory=list)
+
+    def take(self, offset: int, pending: PendingBatch, reference: BatchReference) -> None:
+        minimum, maximum = reference.min_timestamp, reference.max_timestamp
+        if not self.selected:
+            self.min_timestamp, self.max_timestamp = minimum, maximum
+        else:
+            self.min_timestamp = min(self.min_timestamp, minimum)
+            self.max_timestamp = max(self.max_timestamp, maximum)
+        if maximum > self.running_max_timestamp:
+            self.running_max_timestamp = maximum
+            self.running_max_offset = offset + pending.batch.max_timestamp_delta
+        self.selected.append((offset, pending))
+        self.references.append(reference)
+        self.size += reference.length
+        self.end = offset + reference.record_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +229,13 @@ class Committer:
 
     @staticmethod
     def _judge(state: StreamState, producers: ProducerStates, chunk: Chunk, now_ms: int) -> Judgement:
-        judgement = Judgement()
-        offset = state.high_watermark.value.end
+        over = state.high_watermark.value
+        judgement = Judgement(
+            end=over.end,
+            running_max_timestamp=over.max_timestamp,
+            running_max_offset=over.max_timestamp_offset,
+        )
+        offset = over.end
         for pending, reference in zip(chunk.pending, chunk.references, strict=True):
             if pending.answered:
                 continue  # answered in an earlier round
@@ -223,30 +249,21 @@ class Committer:
                     judgement.duplicates.append((remembered, pending))
                     continue
                 producers.record(reference, offset, now_ms)
-            judgement.selected.append((offset, pending))
-            judgement.references.append(reference)
-            offset += reference.record_count
+            judgement.take(offset, pending, reference)
+            offset = judgement.end
         return judgement
 
     @staticmethod
     def _entry(staged: StagedObject, over: HighWatermark, judgement: Judgement) -> IndexEntry:
-        running, running_offset = over.max_timestamp, over.max_timestamp_offset
-        size = 0
-        for base_offset, pending in judgement.selected:
-            size += pending.batch.length
-            if pending.batch.max_timestamp > running:
-                running = pending.batch.max_timestamp
-                running_offset = base_offset + pending.batch.max_timestamp_delta
-        last_offset, last = judgement.selected[-1]
         return IndexEntry(
             start=over.end,
-            end=last_offset + last.batch.record_count,
-            cumulative_size=over.cumulative_size + size,
+            end=judgement.end,
+            cumulative_size=over.cumulative_size + judgement.size,
             created_ms=staged.created_ms,
-            min_timestamp=min(pending.batch.min_timestamp for _, pending in judgement.selected),
-            max_timestamp=max(pending.batch.max_timestamp for _, pending in judgement.selected),
-            running_max_timestamp=running,
-            running_max_offset=running_offset,
+            min_timestamp=judgement.min_timestamp,
+            max_timestamp=judgement.max_timestamp,
+            running_max_timestamp=judgement.running_max_timestamp,
+            running_max_offset=judgement.running_max_offset,
             wal_id=staged.wal_id,
             path=staged.path,
             table=pack_batches(judgement.references),

@@ -1,8 +1,10 @@
 """From batches to WAL objects: one pipeline per metadata domain.
 
 Batches gather in an open object. It closes when it is large enough, when the linger has passed,
-or, without a linger, as soon as nothing of the domain is in flight: a lone producer waits for nobody, and
-a busy one fills larger objects by itself. Objects are staged and uploaded side by side, and committed
+or, without a linger, as soon as nothing of the domain is in flight: a lone producer waits for nobody. Under
+load, when batches were already waiting as the last object came through, it stays open for the milliseconds
+in which more keep coming: an object costs as much as dozens of small batches, and so the more there is to do,
+the fewer are made. Objects are staged and uploaded side by side, and committed
 in the order in which they were closed, so that the batches of a producer keep theirs.
 """
 
@@ -32,6 +34,11 @@ _log = structlog.get_logger(__name__)
 
 # An encoded batch reference, rounded up: what a batch adds to a commit.
 _REFERENCE_BYTES = 48
+# Under load and without a linger: a look every so often whether more came, this many times at most, and not
+# at all for an object that is worth its cost already.
+_LULL_SECONDS = 0.001
+_LULL_LOOKS = 4
+_WORTHWHILE_BYTES = 1 << 20
 # Objects below this are encoded on the event loop: a hop to a thread would cost more.
 _ENCODE_INLINE_BYTES = 256 * 1024
 
@@ -125,7 +132,16 @@ class DomainPipeline:
         if self._closed:
             self._launch()
         elif self._open.batch_count and not self._carried and self._settings.linger_seconds == 0:
+            self._close_at_a_lull(0, _LULL_LOOKS)
+
+    def _close_at_a_lull(self, batches_before: int, looks: int) -> None:
+        opened = self._open
+        if looks == 0 or opened.batch_count == batches_before or opened.size >= _WORTHWHILE_BYTES:
             self._close()
+        else:
+            self._timer = asyncio.get_running_loop().call_later(
+                _LULL_SECONDS, self._close_at_a_lull, opened.batch_count, looks - 1
+            )
 
     # --- one object, from stage to settle
 

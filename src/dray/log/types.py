@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from dray.objects.contract import Buffer
 
@@ -43,8 +44,7 @@ class ObjectCorrupt(LogError):
     """A stored object is not what its index entry says: named, and never served."""
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
+class Appended(NamedTuple):
     base_offset: int
     append_time_ms: int  # -1 unless the topic stamps LogAppendTime
     start_offset: int  # the stream's first readable offset
