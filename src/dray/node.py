@@ -7,9 +7,10 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import Any
 
 import structlog
 
@@ -19,6 +20,7 @@ from dray.api.errors import RefuseConnection
 from dray.cluster import AUTOMATIC, Broker, ClusterInfo, Membership, open_cluster
 from dray.cluster import Listener as AdvertisedListener
 from dray.config import Settings
+from dray.config.kinds import Address
 from dray.log import Log, LogObserver, LogSettings
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
@@ -43,6 +45,7 @@ from dray.topics import Topics, TopicsOptions
 _log = structlog.get_logger(__name__)
 
 LISTENER = "PLAINTEXT"
+LEAST_STOP_SECONDS = 5.0
 PROBE = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
 
 
@@ -62,6 +65,13 @@ class Machine:
         if not self.name or broker.machine != self.name:
             return False
         return broker.process == self.process or not self.is_running(broker.process)
+
+
+class CannotListen(Exception):
+    """An address that this machine does not have, or may not use."""
+
+    def __init__(self, address: Address, reason: OSError) -> None:
+        super().__init__(f"cannot listen on {address}: {reason.strerror or reason}")
 
 
 class Node:
@@ -118,10 +128,7 @@ class Node:
     async def start(self) -> None:
         """Serving, registered and ready when this returns. What is taken (an address, a broker id) and
         what is out of reach raises, and leaves the rest to `stop`."""
-        # The sockets first: a second broker on the same port is told at once, and has done nothing.
-        await self._server.start()
-        if self._http is not None:
-            await self._http.start()
+        await self._listen()
         cluster = await open_cluster(self._metadata, self._runtime, self._settings.cluster.domains)
         self._log = Log(
             self._metadata,
@@ -153,13 +160,25 @@ class Node:
             version=version("dray"),
         )
 
+    async def _listen(self) -> None:
+        """The first step: a second broker on the same port is told at once, and has done nothing."""
+        address = self._settings.broker.listen
+        try:
+            await self._server.start()
+            if self._http is not None and self._settings.broker.http is not None:
+                address = self._settings.broker.http
+                await self._http.start()
+        except OSError as error:
+            raise CannotListen(address, error) from error
+
     async def stop(self) -> None:
         """Not ready any more; no new connections; answers for what is in flight; flush and settle of the
-        log; end of the registration; close of the stores. A step that fails is logged, and does not keep
-        the later ones from their work; the first failure is raised at the end."""
+        log; end of the registration; close of the stores. A step that fails or hangs (a store that no
+        longer answers) is logged, and does not keep the later ones from their work; the first failure is
+        raised at the end."""
         self.health.draining = True
         grace = self._settings.broker.shutdown_grace
-        steps: list[tuple[str, Callable[[], Awaitable[None]]]] = [
+        steps: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("server", lambda: self._server.stop(grace)),
         ]
         if self._topics is not None:
@@ -174,7 +193,8 @@ class Node:
         failures: list[Exception] = []
         for name, step in steps:
             try:
-                await step()
+                # The server keeps to the grace by itself, twice at most: once for answers, once for aborts.
+                await asyncio.wait_for(step(), 2 * grace + LEAST_STOP_SECONDS)
             except Exception as error:
                 _log.exception("stopping failed", part=name)
                 failures.append(error)

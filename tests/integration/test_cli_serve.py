@@ -182,6 +182,11 @@ def test_object_options_that_make_no_sense_are_a_wrong_config(tmp_path: Path) ->
 def test_an_address_that_is_not_this_machines_is_one_line(tmp_path: Path) -> None:
     ran = run("up", "--data-dir", str(tmp_path), "--listen", "192.0.2.1:9092", "--http", "off")
     assert refused(ran).startswith("drayd: cannot listen on 192.0.2.1:9092: ")
+    ran = run(
+        *("up", "--data-dir", str(tmp_path), "--listen", "127.0.0.1:0", "--http", "192.0.2.1:80"),
+        DRAY_LOGGING__LEVEL="error",
+    )
+    assert refused(ran).startswith("drayd: cannot listen on 192.0.2.1:80: ")
 
 
 def test_a_terminal_gets_a_banner_and_ctrl_c_stops(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import uvloop
 from rich.console import Console
@@ -21,8 +21,9 @@ from dray.cli.process import (
 from dray.cli.stores import open_stores
 from dray.cluster import BrokerIdTaken
 from dray.config import Settings
+from dray.config.kinds import Address
 from dray.metadata.contract import MetadataError
-from dray.node import Node
+from dray.node import CannotListen, Node
 from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
 from dray.server import AddressInUse
@@ -54,33 +55,47 @@ async def _run(settings: Settings, *, banner: bool) -> None:
     signals = StopSignals(asyncio.get_running_loop())
     stores = await open_stores(settings, runtime)
     node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
-    starting = asyncio.ensure_future(_start(node, settings))
-    stopping = asyncio.ensure_future(signals.wait())
-    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     try:
-        if starting.done():
-            await starting
+        if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
             if banner:
                 _print_banner(node, settings)
-            await stopping
-        else:
-            starting.cancel()
-            await asyncio.wait({starting})
-    finally:
-        stopping.cancel()
+            await signals.wait()
+    except BaseException:
+        with suppress(Exception):  # it is logged; what went wrong first is what matters
+            await node.stop()
+        raise
+    try:
         await node.stop()
+    except Exception as error:
+        raise Failure(f"stopping went wrong: {error!r}; the log says more") from error
+    finally:
         runtime.close()
+
+
+async def _start_unless_stopped(node: Node, settings: Settings, signals: StopSignals) -> bool:
+    """True once the node serves, False when a signal came first."""
+    starting = asyncio.ensure_future(_start(node, settings))
+    stopping = asyncio.ensure_future(signals.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        stopping.cancel()
+        await starting
+        return True
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
 
 
 async def _start(node: Node, settings: Settings) -> None:
     try:
         await node.start()
     except AddressInUse as error:
-        flag = "--listen" if error.port == settings.broker.listen.port else "--http"
+        listen = settings.broker.listen
+        flag = "--listen" if (error.host, error.port) == (listen.host, listen.port) else "--http"
         raise Failure(f"{error}: stop what listens there, or choose another {flag}") from error
-    except OSError as error:
-        raise Failure(f"cannot listen on {settings.broker.listen}: {error.strerror}") from error
+    except CannotListen as error:
+        raise Failure(str(error)) from error
     except BrokerIdTaken as error:
         raise Failure(str(error)) from error
     except MetadataError as error:
@@ -96,11 +111,11 @@ def _log_format(settings: Settings) -> LogFormat:
 
 
 def _print_banner(node: Node, settings: Settings) -> None:
-    kafka = f"{node.address[0]}:{node.address[1]}"
+    kafka = settings.broker.advertised or Address(*node.address)
     console = Console(highlight=False)
     console.print(f"\n[bold]Dray is up.[/]  Kafka clients connect to [bold cyan]{kafka}[/]")
     if node.http_address is not None:
-        http = f"http://{node.http_address[0]}:{node.http_address[1]}"
+        http = f"http://{Address(*node.http_address)}"
         console.print(f"  health and metrics  {http}/healthz  {http}/metrics")
     console.print(f"  data                {settings.data_dir}  (broker {node.broker_id})")
     console.print(f"  try it              echo hello | kcat -b {kafka} -t greetings -P")

@@ -107,6 +107,8 @@ def _check_together(settings: Settings, layer: Layer) -> None:
             "broker.listen",
             "an address that clients can connect to, or broker.advertised must name one",
         )
+    if settings.broker.http == settings.broker.listen and settings.broker.listen.port != 0:
+        raise refuse("broker.http", "another address than broker.listen")
     for name in settings.objects.options:
         if looks_secret(name):
             path = ("objects", "options", name)

@@ -163,26 +163,25 @@ async def test_a_client_that_comes_while_the_broker_starts_waits_for_it(
     await node.stop()
 
 
-async def test_a_stop_answers_what_is_in_flight_and_the_record_is_in_the_log() -> None:
+def produce_request(topic: MetadataRequestTopic, records: bytearray) -> ProduceRequest:
+    data = PartitionProduceData(index=0, records=records)
+    return ProduceRequest(
+        acks=-1,
+        timeout_ms=30_000,
+        topic_data=[TopicProduceData(topic_id=topic.topic_id, name=topic.name or "", partition_data=[data])],
+    )
+
+
+async def test_a_stop_answers_what_is_in_flight_and_settles_the_log() -> None:
     state = MemoryState()
     parts = Parts(state=state)
     await parts.node.start()
     async with connected(parts.node) as connection:
         topic = await make_topic(connection, "t")
         parts.objects.gate.clear()
-        parts.objects.arrived.clear()
-        request = ProduceRequest(
-            acks=-1,
-            timeout_ms=30_000,
-            topic_data=[
-                TopicProduceData(
-                    topic_id=topic.topic_id,
-                    name="t",
-                    partition_data=[PartitionProduceData(index=0, records=make_batch(3, 10, parts.runtime))],
-                )
-            ],
+        producing = asyncio.ensure_future(
+            connection.request(produce_request(topic, make_batch(3, 10, parts.runtime)))
         )
-        producing = asyncio.ensure_future(connection.request(request))
         await parts.objects.arrived.wait()
         stopping = asyncio.ensure_future(parts.node.stop())
         await asyncio.sleep(0)
@@ -191,8 +190,26 @@ async def test_a_stop_answers_what_is_in_flight_and_the_record_is_in_the_log() -
         answer = (await producing).responses[0].partition_responses[0]
         assert (answer.error_code, answer.base_offset) == (0, 0)
         await stopping
-    staged = [key for domain in range(4) for key in await staging_keys(state, domain)]
-    assert staged == []  # settled before the stores were closed
+    assert [key for domain in range(4) for key in await staging_keys(state, domain)] == []
+
+
+async def test_a_store_that_hangs_does_not_keep_a_stop_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dray.node.LEAST_STOP_SECONDS", 0.2)
+    parts = Parts(settings(DRAY_BROKER__SHUTDOWN_GRACE="0s"))
+    await parts.node.start()
+    async with connected(parts.node) as connection:
+        topic = await make_topic(connection, "t")
+        parts.objects.gate.clear()
+        producing = asyncio.ensure_future(
+            connection.request(produce_request(topic, make_batch(3, 10, parts.runtime)))
+        )
+        await parts.objects.arrived.wait()
+        with pytest.raises(TimeoutError):
+            await parts.node.stop()
+        with pytest.raises(ClientError):  # never acknowledged
+            await producing
+    assert parts.metadata.closed
+    parts.objects.gate.set()
 
 
 async def staging_keys(state: MemoryState, domain: int) -> list[str]:

@@ -262,6 +262,11 @@ def test_a_bad_map_entry_is_named(tmp_path: Path) -> None:
             "must be at most topics.max_partitions, which is 2",
         ),
         (
+            {"DRAY_BROKER__HTTP": "127.0.0.1:9092"},
+            "broker.http = '127.0.0.1:9092' (from DRAY_BROKER__HTTP): "
+            "must be another address than broker.listen",
+        ),
+        (
             {"DRAY_BROKER__LISTEN": "0.0.0.0:9092"},
             "broker.listen = '0.0.0.0:9092' (from DRAY_BROKER__LISTEN): must be an address that clients can "
             "connect to, or broker.advertised must name one",
