@@ -80,8 +80,9 @@ def bench(
 def _print_outcomes(outcomes: list[Outcome]) -> None:
     from dray.cli.output import print_table
 
+    measured = ["MB/s", "records/s", "request p50", "request p99"]
     print_table(
-        ["", "records", "MB/s", "records/s", "request p50", "request p99"],
+        ["", "records", *measured],
         [
             (
                 outcome.name,
@@ -93,4 +94,5 @@ def _print_outcomes(outcomes: list[Outcome]) -> None:
             )
             for outcome in outcomes
         ],
+        right=measured,
     )

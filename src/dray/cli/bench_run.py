@@ -6,7 +6,7 @@ import asyncio
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any
 
@@ -44,6 +44,16 @@ class Plan:
     batch_records: int
     in_flight: int
     connections: int
+
+    def batches(self) -> list[int]:
+        """How many records each batch holds; batch n goes to partition n mod partitions."""
+        rest = self.records % self.batch_records
+        return [self.batch_records] * (self.records // self.batch_records) + [rest] * bool(rest)
+
+    def ends(self) -> list[int]:
+        """The end offset of each partition when all is produced."""
+        batches = self.batches()
+        return [sum(batches[partition :: self.partitions]) for partition in range(self.partitions)]
 
 
 @dataclass
@@ -132,9 +142,8 @@ async def _produce(
 ) -> Outcome:
     outcome = Outcome("produce")
     whole = make_batch(plan.batch_records, plan.size, runtime)
-    rest_records = plan.records % plan.batch_records
-    counts = [plan.batch_records] * (plan.records // plan.batch_records) + [rest_records] * bool(rest_records)
-    rest = make_batch(rest_records, plan.size, runtime) if rest_records else whole
+    counts = plan.batches()
+    rest = make_batch(counts[-1], plan.size, runtime)
     numbers = iter(range(len(counts)))
 
     def send(connection: KafkaConnection, advance: Callable[[int], None]) -> Callable[[], Awaitable[bool]]:
@@ -174,37 +183,36 @@ async def _fetch(
     """Each connection reads a share of the partitions, one request after the other, as consumers do."""
     outcome = Outcome("fetch")
     share = {connection: number for number, connection in enumerate(connections)}
+    ends = plan.ends()
 
     def read(connection: KafkaConnection, advance: Callable[[int], None]) -> Callable[[], Awaitable[bool]]:
-        offsets = {
-            partition: 0
-            for partition in range(plan.partitions)
-            if partition % len(connections) == share[connection]
-        }
-        busy = asyncio.Lock()
+        mine = range(share[connection], plan.partitions, len(connections))
+        offsets = {partition: 0 for partition in mine if ends[partition]}
 
         async def one() -> bool:
-            async with busy:  # offsets come from the answer before: there is nothing to pipeline
-                if outcome.records >= plan.records:
-                    return False
-                response = await connection.request(_fetch_request(plan, topic, offsets))
-                check(f"cannot fetch from {plan.topic}", response.error_code)
-                for answered in response.responses:
-                    for data in answered.partitions:
-                        check(f"cannot fetch from {plan.topic}-{data.partition_index}", data.error_code)
-                        if not isinstance(data.records, bytes | bytearray | memoryview):
-                            continue
-                        count, upto = count_records(memoryview(data.records))
-                        if count:
-                            offsets[data.partition_index] = upto
-                            outcome.records += count
-                            outcome.bytes += count * plan.size
-                            advance(count)
-                return True
+            if not offsets:
+                return False
+            response = await connection.request(_fetch_request(plan, topic, offsets))
+            check(f"cannot fetch from {plan.topic}", response.error_code)
+            for answered in response.responses:
+                for data in answered.partitions:
+                    check(f"cannot fetch from {plan.topic}-{data.partition_index}", data.error_code)
+                    if not isinstance(data.records, bytes | bytearray | memoryview):
+                        continue
+                    count, upto = count_records(memoryview(data.records))
+                    if count:
+                        offsets[data.partition_index] = upto
+                        outcome.records += count
+                        outcome.bytes += count * plan.size
+                        advance(count)
+                    if offsets[data.partition_index] >= ends[data.partition_index]:
+                        del offsets[data.partition_index]
+            return True
 
         return one
 
-    await _keep_busy(plan, outcome, connections, runtime, read)
+    # Offsets come from the answer before: there is nothing to pipeline.
+    await _keep_busy(replace(plan, in_flight=1), outcome, connections, runtime, read)
     return outcome
 
 

@@ -14,12 +14,13 @@ def print_json(value: Any) -> None:
     print(json.dumps(value, indent=2, ensure_ascii=False))
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None) -> None:
-    """Numbers stand right. Nothing is cut off: a pipe or a narrow terminal gets the whole text."""
-    table = Table(title=title, title_justify="left", box=None, pad_edge=False, header_style="bold")
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], right: Sequence[str] = ()) -> None:
+    """Numbers, and the columns named in `right`, stand right. Nothing is cut off: a pipe or a narrow
+    terminal gets the whole text."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
     rows = list(rows)
     for index, column in enumerate(columns):
-        numeric = bool(rows) and all(isinstance(row[index], int | float) for row in rows)
+        numeric = column in right or (bool(rows) and all(isinstance(row[index], int) for row in rows))
         table.add_column(column, justify="right" if numeric else "left", overflow="fold")
     for row in rows:
         table.add_row(*(str(cell) for cell in row))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.cli.bench_run import Outcome, count_records, make_batch
+from dray.cli.bench_run import Outcome, Plan, count_records, make_batch
 from dray.records import decode, validate
 from dray.runtime import SystemRuntime
 
@@ -39,3 +39,25 @@ def test_percentiles() -> None:
     outcome = Outcome("x", latencies=[float(number) for number in range(100, 0, -1)])
     assert (outcome.percentile(0.5), outcome.percentile(0.99)) == (51.0, 100.0)
     assert Outcome("x").percentile(0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("records", "batch_records", "partitions"), [(1, 1, 1), (10, 3, 4), (12, 3, 2), (5, 7, 3)]
+)
+def test_every_record_of_the_plan_ends_up_in_a_partition(
+    records: int, batch_records: int, partitions: int
+) -> None:
+    plan = Plan(
+        host="h",
+        port=1,
+        topic="t",
+        partitions=partitions,
+        records=records,
+        size=10,
+        batch_records=batch_records,
+        in_flight=1,
+        connections=1,
+    )
+    assert sum(plan.batches()) == sum(plan.ends()) == records
+    assert max(plan.batches()) <= batch_records
+    assert len(plan.ends()) == partitions
