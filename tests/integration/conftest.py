@@ -27,7 +27,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DrayProcess | K
         require_kafka_jars()
         server: DrayProcess | KafkaProcess = KafkaProcess(directory)
     else:
-        server = DrayProcess(directory)
+        server = DrayProcess(directory, arguments=["--broker-id", "1"])
     with server:
         yield server
 

@@ -34,7 +34,24 @@ LEFT_OUT = {
 }
 NODE_FIELDS = {"leader_id", "node_id", "broker_id", "controller_id"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
-ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {"partition_responses": lambda entry: entry["index"]}
+OF_FAILURES = {
+    "error_code",
+    "name",
+    "topic",
+    "topic_id",
+    "index",
+    "partition",
+    "partition_index",
+    "resource_type",
+    "resource_name",
+    "key",
+    "record_errors",
+}
+"""Where something failed, what failed and how is all that a client may look at."""
+ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "partition_responses": lambda entry: entry["index"],
+    "partitions": lambda entry: entry.get("partition_index", 0),
+}
 """Lists that Kafka keeps in a hash map: their order says nothing."""
 CLOCK_FIELDS = {"log_append_time_ms"}
 
@@ -160,10 +177,11 @@ class Session:
     def plain(self, value: Any, field: str = "") -> Any:
         """An answer as JSON, without what differs between two honest brokers."""
         if isinstance(value, Struct):
+            failed = getattr(value, "error_code", 0) != 0
             return {
                 name: self.plain(getattr(value, name), name)
                 for name in value.__slots__
-                if name not in LEFT_OUT
+                if name not in LEFT_OUT and (not failed or name in OF_FAILURES)
             }
         if field == "records":
             return None if value is None else summarise(joined(value))
