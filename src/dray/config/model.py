@@ -202,7 +202,7 @@ class LimitSettings(Section):
         description="Connections at once; one more is closed as it arrives.",
     )
     requests_in_flight: Annotated[int, Whole(1, 10_000)] = Field(
-        default=100,
+        default=1000,
         description="Requests of one connection worked on at once; further ones wait in its socket.",
     )
     idle_timeout: Annotated[float, Duration(1.0, 365 * DAY)] = Field(

@@ -27,7 +27,7 @@ class ServerSettings:
     max_frame_bytes: int = 100 * MEBIBYTE
     memory_budget_bytes: int = 256 * MEBIBYTE
     """How many bytes of request frames may be held by all connections together."""
-    max_in_flight: int = 100
+    max_in_flight: int = 1000
     """How many requests of one connection may be unanswered before it is no longer read."""
     max_unsent_bytes: int = MEBIBYTE
     """How many answer bytes of one connection may wait before it is no longer read."""
