@@ -6,7 +6,7 @@ from array import array
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.records import (
@@ -53,6 +53,7 @@ def encoded(buffer) -> list[tuple[twin.Header, list[Record]]]:
 
 
 @given(record_lists(), st.sampled_from(Codec))
+@settings(deadline=None)
 def test_columns_hold_what_the_batch_holds(records, codec):
     columns = columns_of(records, codec=codec)
     assert list(columns.records()) == records
@@ -60,6 +61,7 @@ def test_columns_hold_what_the_batch_holds(records, codec):
 
 
 @given(record_lists(), st.sampled_from(Codec))
+@settings(deadline=None)
 def test_encode_gives_the_batch_that_was_decoded(records, codec):
     batch = twin.encode(
         records, codec=codec, leader_epoch=9, producer_id=3, producer_epoch=1, base_sequence=5
@@ -68,6 +70,7 @@ def test_encode_gives_the_batch_that_was_decoded(records, codec):
 
 
 @given(st.lists(record_lists(max_size=4), max_size=4))
+@settings(deadline=None)
 def test_many_batches_become_one_table(lists):
     batches = [twin.encode(records, codec=index % 5) for index, records in enumerate(lists)]
     columns = decode(bytearray().join(batches))
@@ -118,6 +121,7 @@ def test_decode_and_encode_of_more_than_the_gil_is_held_for():
 
 
 @given(record_lists(), st.data())
+@settings(deadline=None)
 def test_encode_of_some_rows(records, data):
     start = data.draw(st.integers(0, len(records)))
     stop = data.draw(st.integers(start, len(records)))
@@ -126,6 +130,7 @@ def test_encode_of_some_rows(records, data):
 
 
 @given(record_lists(), st.integers(0, 400), st.sampled_from(Codec))
+@settings(deadline=None)
 def test_encode_cuts_batches_at_their_size(records, batch_bytes, codec):
     columns = columns_of(records, producer_id=1, producer_epoch=0, base_sequence=2**31 - 2)
     parts = encoded(encode(columns, codec=codec, batch_bytes=batch_bytes))
