@@ -132,13 +132,26 @@ class Context:
     async def within(self, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, or `TimeoutError` when the client's patience ends. The work goes on: what an
         administrator asked for is not left half done because it took long. No timeout waits for it."""
-        task = self.services.runtime.spawn(work, f"{ApiKey(self.header.api_key).name}")
-        if timeout_ms <= 0:
-            return await asyncio.shield(task)
-        done, _ = await asyncio.wait([task], timeout=timeout_ms / 1000)
+        left = False
+
+        async def settle() -> T | Exception:
+            """A refusal is the client's business, and becomes the server's only if the client has left."""
+            try:
+                return await work
+            except Exception as error:
+                if left:
+                    raise
+                return error
+
+        task = self.services.runtime.spawn(settle(), ApiKey(self.header.api_key).name)
+        done, _ = await asyncio.wait([task], timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
         if not done:
+            left = True
             raise TimeoutError
-        return task.result()
+        outcome = task.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
 
 
 async def unless_ending(connection: Connection, waiting: Awaitable[T]) -> T | None:

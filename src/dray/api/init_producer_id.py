@@ -26,7 +26,8 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
         producer_id = await context.services.log.allocate_producer_id()
     except LogUnavailable as error:
         context.logger().warning("no producer id could be given", error=str(error))
-        return _failed(ErrorCode.COORDINATOR_NOT_AVAILABLE)  # what producers ask again after
+        # As Kafka without a block of ids: producers ask again, and do not first look for a coordinator.
+        return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
 
 

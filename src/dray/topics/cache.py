@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from dray.metadata import keys
-from dray.metadata.contract import MetadataStore, Record
+from dray.metadata.contract import MetadataError, MetadataStore, Record
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
 from dray.topics.model import Topic, decode_topic
@@ -44,7 +44,7 @@ class TopicCache:
         self._ticket = 0
         self._applied: dict[str, int] = {}  # the ticket of what is known of a name
         self._applied_all = 0  # the ticket of the last scan: what is known of every other name
-        self._reading: asyncio.Task[None] | None = None
+        self._reading: asyncio.Task[MetadataError | None] | None = None
         self._read_started = float("-inf")
         self._scans = 0
 
@@ -67,8 +67,8 @@ class TopicCache:
         """There is no index by id: an unknown one costs a scan, shared and not repeated at once."""
         if self._runtime.monotonic() - self._read_started >= self._unknown_id_pause:
             await self.refresh_all()
-        elif self._reading is not None:
-            await asyncio.shield(self._reading)
+        elif self._reading is not None and (error := await asyncio.shield(self._reading)) is not None:
+            raise error
         return self.by_id.get(topic_id)
 
     async def refresh_key(self, key: str) -> None:
@@ -84,18 +84,24 @@ class TopicCache:
                 self._read_started = self._runtime.monotonic()
                 reading = self._reading = self._runtime.spawn(self._scan(), "read all topics")
             if self._scans > asked:
-                await asyncio.shield(reading)
+                if (error := await asyncio.shield(reading)) is not None:
+                    raise error
                 return
             await asyncio.wait([reading])
 
-    async def _scan(self) -> None:
+    async def _scan(self) -> MetadataError | None:
+        """An error is an answer for all who wait, and no failure of the task they share."""
         ticket = self._next_ticket()
-        records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, keys.prefix_end(keys.TOPICS))
+        try:
+            records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, keys.prefix_end(keys.TOPICS))
+        except MetadataError as error:
+            return error
         found = {keys.parse_name(record.key.removeprefix(keys.TOPICS)): record for record in records}
         for name in self._versions.keys() | found.keys():
             self._apply(name, found.get(name), ticket)
         self._applied_all = max(self._applied_all, ticket)
         self._applied = {name: known for name, known in self._applied.items() if known > ticket}
+        return None
 
     # --- applying
 

@@ -100,7 +100,7 @@ class Topics:
             interval=self.options.reread_interval,
         )
         self._creating: dict[str, str] = {}  # unified name -> the name being created
-        self._ensuring: dict[str, asyncio.Task[Topic]] = {}
+        self._ensuring: dict[str, asyncio.Task[Topic | TopicError]] = {}
         # On the hot path: what is known now, with no call in between.
         self.cached: Callable[[str], Topic | None] = self._cache.by_name.get
         self.cached_by_id: Callable[[UUID], Topic | None] = self._cache.by_id.get
@@ -179,16 +179,22 @@ class Topics:
         if task is None:
             task = self._ensuring[name] = self._runtime.spawn(self._ensure(name), f"create topic {name}")
             task.add_done_callback(lambda _: self._ensuring.pop(name, None))
-        return await asyncio.shield(task)
+        ensured = await asyncio.shield(task)
+        if isinstance(ensured, TopicError):
+            raise ensured
+        return ensured
 
-    async def _ensure(self, name: str) -> Topic:
+    async def _ensure(self, name: str) -> Topic | TopicError:
+        """A refusal is an answer for all who wait, and no failure of the task they share."""
         try:
             return await self.create(NewTopic(name))
         except TopicExists:
-            topic = await self.refresh(name)
-            if topic is None:
-                raise UnknownTopic(name) from None
-            return topic
+            try:
+                return await self.refresh(name) or UnknownTopic(name)
+            except TopicError as error:
+                return error
+        except TopicError as error:
+            return error
 
     async def _create(self, topic: Topic, count: int) -> Topic:
         streams = await self._make_streams(count)
