@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
+CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
 .PHONY: help run setup setup-dev lint format test soak bench lock clean

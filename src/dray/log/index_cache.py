@@ -2,7 +2,8 @@
 
 An entry never changes, so a cached one is right as long as its object is there; when a read finds
 the object gone (compacted, expired), it drops what is cached of the stream and asks the store. The cache
-holds, per stream, its newest entries and a few windows that lagging consumers read from.
+holds, per stream, its newest entries and a few windows that lagging consumers read from, and in all no more
+than so many bytes: the streams that were asked about longest ago give theirs up first.
 """
 
 from __future__ import annotations
@@ -14,61 +15,56 @@ from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.stream_store import Versioned
 
 _WINDOWS = 4
+_ENTRY_BYTES = 400  # what an entry takes beside its table
+_STREAM_BYTES = 1000
 
 
 class _Known:
     """What is known of one stream. `tail` ends at the high watermark's end, or is empty."""
 
-    __slots__ = ("high_watermark", "start", "tail", "windows")
+    __slots__ = ("high_watermark", "size", "start", "tail", "windows")
 
-    def __init__(self, high_watermark: Versioned[HighWatermark], start: int) -> None:
+    def __init__(self, high_watermark: Versioned[HighWatermark], start: int | None) -> None:
         self.high_watermark = high_watermark
         self.start = start
         self.tail: list[IndexEntry] = []
         self.windows: list[list[IndexEntry]] = []
+        self.size = _STREAM_BYTES
 
 
 class IndexCache:
-    def __init__(self, entries_per_stream: int, streams: int = 10_000) -> None:
+    def __init__(self, entries_per_stream: int, limit: int = 64 << 20) -> None:
         self._entries = entries_per_stream
-        self._streams = streams
+        self._limit = limit
         self._known: OrderedDict[int, _Known] = OrderedDict()
+        self.size = 0
 
     def high_watermark(self, stream: int) -> HighWatermark | None:
         known = self._known.get(stream)
         return None if known is None else known.high_watermark.value
 
-    def start(self, stream: int) -> int:
+    def start(self, stream: int) -> int | None:
+        """None when nobody has asked the store yet."""
         known = self._known.get(stream)
-        return 0 if known is None else known.start
+        return None if known is None else known.start
 
     def observe(self, stream: int, found: Versioned[HighWatermark], start: int | None = None) -> None:
         """Take in a high watermark that was read or committed. An older one changes nothing: what
         is known of a stream only moves forward."""
         known = self._known.get(stream)
         if known is None:
-            known = self._known[stream] = _Known(found, start or 0)
-            while len(self._known) > self._streams:
-                self._known.popitem(last=False)
+            known = self._known[stream] = _Known(found, start)
+            self.size += known.size
         else:
-            current = known.high_watermark.value
-            if found.value.end >= current.end and found.version >= known.high_watermark.version:
+            self._known.move_to_end(stream)
+            current = known.high_watermark
+            if found.value.end >= current.value.end and found.version >= current.version:
                 known.high_watermark = found
-            if start is not None and start > known.start:
+            if start is not None and (known.start is None or start > known.start):
                 known.start = start
-        head = found.value.head
-        if head is not None:
-            self._extend(known, head)
-
-    def _extend(self, known: _Known, head: IndexEntry) -> None:
-        tail = known.tail
-        if tail and tail[-1].end != head.start:
-            if head.end <= tail[-1].end:
-                return
-            tail.clear()  # others appended in between: those entries are asked for when needed
-        tail.append(head)
-        if len(tail) > self._entries:
-            del tail[: len(tail) - self._entries]
+        if found.value.head is not None:
+            self._extend(known, found.value.head)
+        self._make_room()
 
     def find(self, stream: int, offset: int) -> IndexEntry | None:
         known = self._known.get(stream)
@@ -81,7 +77,7 @@ class IndexCache:
         return None
 
     def remember(self, stream: int, window: list[IndexEntry]) -> None:
-        """Entries that a lookup read from the store; kept if they adjoin one another."""
+        """Entries that a lookup read from the store; kept as far as they adjoin one another."""
         known = self._known.get(stream)
         if known is None or not window:
             return
@@ -89,17 +85,50 @@ class IndexCache:
         while upto < len(window) and window[upto].start == window[upto - 1].end:
             upto += 1
         known.windows.insert(0, window[:upto])
-        del known.windows[_WINDOWS:]
+        self._grow(known, _size_of(window[:upto]))
+        while len(known.windows) > _WINDOWS:
+            self._grow(known, -_size_of(known.windows.pop()))
+        self._make_room()
 
     def forget_entries(self, stream: int) -> None:
         known = self._known.get(stream)
         if known is not None:
             known.tail.clear()
             known.windows.clear()
+            self._grow(known, _STREAM_BYTES - known.size)
 
     def forget(self, stream: int) -> None:
-        self._known.pop(stream, None)
+        known = self._known.pop(stream, None)
+        if known is not None:
+            self.size -= known.size
+
+    def _extend(self, known: _Known, head: IndexEntry) -> None:
+        tail = known.tail
+        if tail and tail[-1].end != head.start:
+            if head.end <= tail[-1].end:
+                return
+            # Others appended in between: those entries are asked for when somebody needs them.
+            self._grow(known, -_size_of(tail))
+            tail.clear()
+        tail.append(head)
+        self._grow(known, _size_of([head]))
+        if (surplus := len(tail) - self._entries) > 0:
+            self._grow(known, -_size_of(tail[:surplus]))
+            del tail[:surplus]
+
+    def _grow(self, known: _Known, size: int) -> None:
+        known.size += size
+        self.size += size
+
+    def _make_room(self) -> None:
+        """Never the stream at hand: it was moved to the end, and one is always kept."""
+        while self.size > self._limit and len(self._known) > 1:
+            self.forget(next(iter(self._known)))
 
 
 def _start_of(entry: IndexEntry) -> int:
     return entry.start
+
+
+def _size_of(entries: list[IndexEntry]) -> int:
+    return sum([len(entry.table) for entry in entries]) + _ENTRY_BYTES * len(entries)

@@ -61,10 +61,10 @@ class Reader:
     # --- bounds
 
     def known_bounds(self, stream: int) -> Bounds | None:
-        high_watermark = self._index.high_watermark(stream)
-        if high_watermark is None:
+        high_watermark, start = self._index.high_watermark(stream), self._index.start(stream)
+        if high_watermark is None or start is None:
             return None
-        return Bounds(self._index.start(stream), high_watermark.end)
+        return Bounds(start, high_watermark.end)
 
     async def refresh(self, stream: int, barrier: bool = False) -> Bounds:
         """Ask the store for the stream's bounds."""

@@ -35,6 +35,9 @@ from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
+# What a frame may hold beside a batch that it keeps in the tail cache.
+_SPARE_BYTES = 4096
+
 
 class Log:
     """Streams of record batches, in order, on an object store and a metadata store."""
@@ -133,11 +136,12 @@ class Log:
 
     def _committed(self, committed: Committed) -> None:
         stream = committed.stream
-        start = self._index.start(stream)
+        start = self._known_start(stream)
         tail: list[TailBatch] = []
         for base_offset, pending in committed.selected:
-            patch(pending.view, 0, base_offset, LEADER_EPOCH)
-            tail.append(TailBatch(base_offset, base_offset + pending.batch.record_count, pending.view))
+            view = _worth_keeping(pending.view)
+            patch(view, 0, base_offset, LEADER_EPOCH)
+            tail.append(TailBatch(base_offset, base_offset + pending.batch.record_count, view))
             pending.acknowledge(Appended(base_offset, pending.append_time_ms, start))
         self._tail.add(stream, tail)
         self._observer.tail_cache(self._tail.size)
@@ -146,8 +150,12 @@ class Log:
 
     def _duplicate(self, stream: int, remembered: Remembered, pending: PendingBatch) -> None:
         pending.acknowledge(
-            Appended(remembered.base_offset, remembered.append_time_ms, self._index.start(stream))
+            Appended(remembered.base_offset, remembered.append_time_ms, self._known_start(stream))
         )
+
+    def _known_start(self, stream: int) -> int:
+        start = self._index.start(stream)
+        return -1 if start is None else start
 
     def _settled(self, streams: list[int]) -> None:
         """Off the latency path: bound what the next appender of these streams has to fold."""
@@ -212,3 +220,10 @@ class Log:
             except (MetadataError, ObjectError) as error:
                 _log.warning("collection interrupted", error=str(error))
             rounds += 1
+
+
+def _worth_keeping(view: memoryview) -> memoryview:
+    """A slice keeps the whole frame it was cut from in memory. Where that is mostly something else, a
+    copy of the slice is the smaller price: the cache's limit must mean what it says."""
+    frame: bytearray = view.obj  # type: ignore[assignment]
+    return view if len(frame) <= 2 * len(view) + _SPARE_BYTES else memoryview(bytearray(view))

@@ -47,7 +47,7 @@ class ObjectCorrupt(LogError):
 class Appended(NamedTuple):
     base_offset: int
     append_time_ms: int  # -1 unless the topic stamps LogAppendTime
-    start_offset: int  # the stream's first readable offset
+    start_offset: int  # the stream's first readable offset; -1 if this broker does not know it
 
 
 @dataclass(frozen=True, slots=True)
