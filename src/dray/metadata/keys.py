@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 from urllib.parse import quote, unquote
 from uuid import UUID
+from zlib import crc32
 
 ROOT: Final = "/dray/v1/"
 
@@ -96,6 +97,35 @@ def index_from(stream_id: int, end: int) -> str:
 
 def job(stream_id: int) -> str:
     return f"{ROOT}compaction/{number(stream_id)}/job"
+
+
+# --- groups
+
+GROUPS: Final = f"{ROOT}groups/"
+GROUP_LEASES: Final = f"{ROOT}group-leases/"
+
+
+def domain_of_group(group: str, domains: int) -> int:
+    """A group's record, lease and offsets share a domain. The function is part of the stored format."""
+    return crc32(group.encode()) % domains
+
+
+def group(group_id: str) -> str:
+    """The one record of a group."""
+    return f"{GROUPS}{name(group_id)}"
+
+
+def group_lease(group_id: str) -> str:
+    return f"{GROUP_LEASES}{name(group_id)}"
+
+
+def group_offsets(group_id: str) -> str:
+    """Apart from the records, so that listing groups does not walk through their offsets."""
+    return f"{ROOT}group-offsets/{name(group_id)}/"
+
+
+def group_offset(group_id: str, topic_name: str, partition: int) -> str:
+    return f"{group_offsets(group_id)}{name(topic_name)}/{number(partition)}"
 
 
 # --- WAL objects
