@@ -18,7 +18,8 @@ from dray.runtime import SystemRuntime
 from dray.server import CloseConnection, Listener, MemoryBudget, ServerSettings
 from dray.server.frames import BadFrame, FrameReader
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, RequestReader
-from dray.server.protocol import FrameProtocol, Shared
+from dray.server.protocol import FrameProtocol
+from dray.server.shared import Shared
 from dray.telemetry import Metrics
 
 LARGEST = 5_000

@@ -12,7 +12,8 @@ import structlog
 from dray.records import uninitialised
 from dray.server.connection import Buffer, Dispatch
 from dray.server.memory import MemoryBudget
-from dray.server.protocol import FrameProtocol, Shared
+from dray.server.protocol import FrameProtocol
+from dray.server.shared import Shared
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -84,8 +85,6 @@ class Server:
             member.drain()
         if not await self._emptied(grace_seconds):
             _log.warning("stopping with requests unanswered", connections=len(shared.members))
-            # A task that is cancelled before its first step never runs its `finally`.
-            await self._runtime.sleep(0)
             for member in list(shared.members):
                 member.abort()
             await self._emptied(grace_seconds)
@@ -119,7 +118,9 @@ class Server:
         self._accepting.clear()
 
     async def _emptied(self, seconds: float) -> bool:
-        """True once every connection is gone and every request done; False when time ran out."""
+        """True once every connection is gone and every request done; False when time ran out.
+        Even with no time at all the loop turns once, so that every request has begun: one that is
+        cancelled before its first step would never give back what it holds."""
         shared = self._shared
         if not shared.members:
             return True

@@ -149,8 +149,10 @@ def test_a_frame_above_the_budget_is_refused(run):
     async def scenario():
         async with serving(max_frame_bytes=1000, memory_budget_bytes=500) as server:
             client = await Client.to(server.address)
-            client.send(b"x" * 501)
-            assert await client.rest() == b""
+            with capture_logs() as lines:
+                client.send(b"x" * 501)
+                assert await client.rest() == b""
+            assert [line["reason"] for line in lines] == ["frame of 501 bytes, allowed are 0 to 500"]
             await client.close()
 
     run(scenario())

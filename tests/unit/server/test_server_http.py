@@ -30,6 +30,11 @@ async def serving(checks=None, routes=None, check_seconds=2.0, **settings):
         await until(lambda: not server.connections)
 
 
+def buffered(server) -> int:
+    """What the only connection holds and has not looked at."""
+    return sum(connection._reader.buffered for connection in server.connections)
+
+
 async def exchange(server, data: bytes) -> bytes:
     """Send, and read to the end of the connection."""
     reader, writer = await asyncio.open_connection(*server.address)
@@ -140,14 +145,39 @@ def test_keeps_a_connection_and_answers_pipelined_requests_in_order(run):
         async with serving(routes={"/slow": slow}) as server:
             reader, writer = await asyncio.open_connection(*server.address)
             writer.write(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\nGET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-            await until(lambda: bool(server.connections))
+            await until(lambda: buffered(server) > 0)
+            writer.write(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            await until(lambda: buffered(server) > 40)
+            await asyncio.sleep(0.01)
             gate.set()
             answers = await reader.readuntil(b"slow") + await reader.readuntil(b"}\n")
+            await reader.readuntil(b"Prometheus\n")
             assert answers.count(b"HTTP/1.1 200 OK") == 2
             assert answers.index(b"slow") < answers.index(b'"alive"')
             writer.write(b"GET /healthz HTTP/1.0\r\n\r\n")
             assert (await reader.read()).endswith(b"}\n"), "HTTP/1.0 closes"
             writer.close()
+
+    run(scenario())
+
+
+def test_what_is_pipelined_behind_a_slow_request_is_bounded(run):
+    async def scenario():
+        gate = asyncio.Event()
+
+        async def slow(_request):
+            await gate.wait()
+            return HttpAnswer(200, b"slow")
+
+        async with serving(routes={"/slow": slow}) as server:
+            _, writer = await asyncio.open_connection(*server.address)
+            request = b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n"
+            writer.write(request * 200_000)
+            await until(lambda: buffered(server) > MAX_HEAD_BYTES)
+            await asyncio.sleep(0.05)
+            assert buffered(server) < 1_000_000, "one read of the event loop, not all seven megabytes"
+            writer.transport.abort()
+            gate.set()
 
     run(scenario())
 
@@ -243,7 +273,7 @@ def test_too_many_connections_are_refused(run):
             await until(lambda: len(server.connections) == 1)
             reader, second = await asyncio.open_connection(*server.address)
             with suppress(ConnectionError):
-                assert await reader.read() == b""
+                assert await asyncio.wait_for(reader.read(), 3) == b"", "at once, not when it is idle"
             first.close()
             second.close()
 

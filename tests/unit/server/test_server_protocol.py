@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -15,7 +17,8 @@ from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import MemoryBudget, ServerSettings
 from dray.server.patience import Patience, Standing
-from dray.server.protocol import FrameProtocol, Shared
+from dray.server.protocol import FrameProtocol
+from dray.server.shared import Shared
 from dray.telemetry import Metrics
 
 
@@ -102,6 +105,71 @@ async def test_while_the_transport_is_full_nothing_is_written_or_read():
     assert b"".join(transport.written) == frame(b"a")
 
 
+async def test_an_answer_that_is_done_while_the_transport_is_full_waits():
+    gate = asyncio.Event()
+
+    async def dispatch(request, _connection):
+        await gate.wait()
+        return (request,)
+
+    protocol, transport, _ = connected(dispatch)
+    transport.deliver(frame(b"a"))
+    await settle()
+    protocol.pause_writing()
+    gate.set()
+    await settle()
+    assert transport.written == []
+    protocol.resume_writing()
+    assert b"".join(transport.written) == frame(b"a")
+
+
+async def test_many_large_answers_do_not_pile_up_in_the_transport():
+    gate = asyncio.Event()
+
+    async def dispatch(_request, _connection):
+        await gate.wait()
+        return (bytes(1000),)
+
+    protocol, transport, _ = connected(dispatch, max_unsent_bytes=2500)
+    transport.deliver(frame(b"?") * 9)
+    await settle()
+    take = transport.writelines
+    transport.writelines = lambda buffers: (take(buffers), protocol.pause_writing())
+    gate.set()
+    await settle()
+    assert len(b"".join(transport.written)) == 3 * 1004, "the first that reach the bound, and no more"
+    protocol.resume_writing()
+    assert len(b"".join(transport.written)) == 6 * 1004
+
+
+async def test_a_dead_connection_gives_its_place_in_the_queue_for_memory_up():
+    protocol, transport, shared = connected(memory_budget_bytes=1000)
+    assert shared.budget.try_reserve(900)
+    transport.deliver(frame(bytes(500)))
+    assert shared.budget.waiting == 1
+    protocol.connection_lost(None)
+    assert shared.budget.waiting == 0
+    shared.budget.release(900)
+    assert shared.budget.used == 0
+
+
+async def test_after_a_bad_frame_all_that_comes_is_thrown_away():
+    seen: list[bytes] = []
+
+    async def dispatch(request, _connection):
+        seen.append(bytes(request))
+
+    protocol, transport, _ = connected(dispatch, receive_buffer_bytes=64)
+    transport.deliver(b"\xff\xff\xff\xff")
+    await settle()
+    assert transport.ended
+    late = frame(b"late") * 100
+    assert transport.deliver(late) == len(late), "read, so that closing does not reset the connection"
+    await settle()
+    assert seen == []
+    protocol.connection_lost(None)
+
+
 async def test_answers_that_wait_for_their_turn_count_as_unsent():
     first = asyncio.Event()
 
@@ -166,21 +234,19 @@ async def test_a_cancelled_request_closes_with_one_line():
     assert shared.budget.used == 0
 
 
-async def test_a_lost_connection_leaves_no_garbage_to_the_collector():
-    import gc
-    import weakref
-
+@pytest.mark.parametrize("last", [b"\0\0\1\0partial", b"\xff\xff\xff\xff"])
+async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
     protocol, transport, shared = connected()
-    transport.deliver(frame(b"x") + b"\0\0\1\0partial")
+    transport.deliver(frame(b"x") + last)
     await settle()
     gc.disable()
     try:
         transport.close()
         transport.protocol = None  # as asyncio's own transports do
-        alive = weakref.ref(protocol.connection)
+        alive = weakref.ref(protocol.connection), weakref.ref(transport)
         del protocol, transport
         await settle()
-        assert alive() is None
+        assert [each() for each in alive] == [None, None]
     finally:
         gc.enable()
     assert shared.budget.used == 0
@@ -238,7 +304,8 @@ def test_patience_with_answers_not_read():
 def test_patience_at_close():
     patience = Patience(0)
     assert patience.exhausted(1, standing(unsent=400, closing=True), BOUNDS) is None
-    assert patience.exhausted(32, standing(unsent=400, closing=True), BOUNDS) is not None
+    late = standing(received_bytes=999, unsent=400, closing=True)
+    assert patience.exhausted(32, late, BOUNDS) is not None, "what it still sends is no excuse"
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-from server_harness import SETTINGS, Client, echo, serving, until
+from server_harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 from structlog.testing import capture_logs
 
 from dray.runtime import SystemRuntime
 from dray.server import Listener, Server
+from dray.server.protocol import FrameProtocol
 from dray.telemetry import Metrics
 
 
@@ -89,6 +90,24 @@ def test_what_does_not_end_in_time_is_given_up(run, grace):
             assert server.connections == 0
             assert await client.rest() == b""
             await client.close()
+
+    run(scenario())
+
+
+def test_a_request_that_has_just_come_gives_its_memory_back(run):
+    async def scenario():
+        async def dispatch(_request, _connection):
+            await asyncio.Event().wait()
+
+        server = Server(dispatch, SystemRuntime(), SETTINGS, Metrics(process=False))
+        protocol = FrameProtocol(server._shared, "PLAINTEXT", tls=False)
+        transport = PaperTransport(protocol)
+        protocol.connection_made(transport)
+        transport.deliver(frame(b"just now"))
+        assert server.budget.used == 8
+        await server.stop(0)
+        assert server.budget.used == 0
+        assert server.connections == 0
 
     run(scenario())
 
