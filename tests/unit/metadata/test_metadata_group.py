@@ -16,7 +16,7 @@ from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, 
 from dray.metadata.memory import MemoryState
 from dray.metadata.sqlite import writer as writer_module
 from dray.metadata.sqlite.sessions import open_session, reap_sessions, remove_session, renew_session
-from dray.metadata.sqlite.writer import CHANGES_KEPT, AnyWrite, Changed, GroupWriter, WriteJob
+from dray.metadata.sqlite.writer import AnyWrite, Changed, GroupWriter, WriteJob
 
 NOW = 1000.0
 KEYS = st.text("/a~", min_size=1, max_size=3)
@@ -160,14 +160,16 @@ def test_a_group_that_changes_nothing_tells_nobody() -> None:
         assert driven.rows("SELECT * FROM changes") == []
 
 
-def test_the_list_of_changes_is_trimmed() -> None:
+def test_the_list_of_changes_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer_module, "CHANGES_KEPT", 16)
+    monkeypatch.setattr(writer_module, "CHANGES_TRIMMED_EVERY", 4)
     with bench() as driven:
-        for _ in range(3 * CHANGES_KEPT):
-            driven.write(Put("/a", b""))
-        [(kept, newest)] = driven.rows("SELECT count(*), max(sequence) FROM changes")
-        assert newest == 3 * CHANGES_KEPT
-        assert isinstance(kept, int)
-        assert CHANGES_KEPT <= kept < 2 * CHANGES_KEPT
+        for _ in range(60):
+            driven.run(*(WriteJob(domain, [Put("/a", b"")], None) for domain in range(3)))
+        kept = [sequence for (sequence,) in driven.rows("SELECT sequence FROM changes ORDER BY sequence")]
+        assert kept[-1] == 180
+        assert 16 <= len(kept) <= 16 + 4 + 3
+        assert kept == list(range(kept[0], 181))
 
 
 def alive(driven: Bench, key: str = "/e") -> bool:

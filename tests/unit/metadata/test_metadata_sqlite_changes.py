@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,9 @@ import pytest
 from dray.metadata.contract import Change, DeleteRange, Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import changes as changes_module
+from dray.metadata.sqlite import writer as writer_module
 from dray.metadata.sqlite.changes import _Tail
-from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH, CHANGES_KEPT
+from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH
 from dray.runtime import SystemRuntime
 
 QUICK = SqliteSettings(watch_interval=0.001)
@@ -81,10 +83,14 @@ async def test_it_does_not_repeat_what_its_own_store_wrote(stores: list[SqliteSt
     ear.close()
 
 
-async def test_what_the_list_forgot_may_be_anything(stores: list[SqliteStore], ear: Ear) -> None:
+async def test_what_the_list_forgot_may_be_anything(
+    stores: list[SqliteStore], ear: Ear, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More transactions between two looks than the list holds."""
+    monkeypatch.setattr(writer_module, "CHANGES_KEPT", 8)
+    monkeypatch.setattr(writer_module, "CHANGES_TRIMMED_EVERY", 4)
     ear.heard()
-    for _ in range(2 * CHANGES_KEPT):
+    for _ in range(20):
         await stores[0].write(0, [Put("/a", b"")])
     assert ear.heard() == [None]
     await stores[0].write(0, [Put("/b", b"")])
@@ -139,6 +145,29 @@ async def test_nobody_polls_when_nobody_watches(
     assert await anext(second) == Change(None)
     assert len(started) == 1
     await first.aclose()
+    assert not store._hub.watched(0)
     assert not stopped.is_set()
     await second.aclose()
     await asyncio.wait_for(stopped.wait(), 5.0)
+
+
+async def test_the_first_item_comes_once_the_watch_is_in_place(
+    stores: list[SqliteStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_place = threading.Event()
+    connect = changes_module.connect_reader
+
+    def slow(*arguments: Any) -> sqlite3.Connection:
+        in_place.wait(10.0)
+        return connect(*arguments)
+
+    monkeypatch.setattr(changes_module, "connect_reader", slow)
+    watch = stores[0].watch(0)
+    first = asyncio.ensure_future(anext(watch))
+    await stores[1].write(0, [Put("/early", b"")])
+    assert not first.done()
+    in_place.set()
+    assert await first == Change(None)
+    await stores[1].write(0, [Put("/a", b"")])
+    async with asyncio.timeout(5.0):
+        assert await anext(watch) == Change("/a")

@@ -189,6 +189,16 @@ async def test_a_write_waits_for_its_turn_only_so_long(path: Path, runtime: Syst
         assert [record.key for record in await store.scan(0, "/", "0")] == ["/after"]
 
 
+async def test_a_link_to_the_file_leads_to_the_same_lock(
+    path: Path, linked: Path, runtime: SystemRuntime
+) -> None:
+    async with opened(linked, runtime, HASTY) as store:
+        with path.with_name(path.name + ".lock").open() as hanging:
+            fcntl.flock(hanging, fcntl.LOCK_EX)
+            with pytest.raises(Unavailable, match="turn"):
+                await store.write(0, [Put("/a", b"")])
+
+
 async def test_a_store_closes_behind_a_writer_that_hangs(path: Path, runtime: SystemRuntime) -> None:
     store = SqliteStore(path, runtime, HASTY)
     await store.open()
@@ -203,6 +213,22 @@ async def test_a_store_closes_behind_a_writer_that_hangs(path: Path, runtime: Sy
             await writing
 
 
+async def test_closing_behind_a_writer_that_hangs_leaves_nobody_waiting(
+    path: Path, runtime: SystemRuntime
+) -> None:
+    settings = SqliteSettings(upkeep_interval=60.0, lock_timeout=0.05)
+    store = SqliteStore(path, runtime, settings)
+    await store.open()
+    with path.with_name(path.name + ".lock").open() as hanging:
+        fcntl.flock(hanging, fcntl.LOCK_EX)
+        writing = asyncio.ensure_future(store.write(0, [Put("/a", b"")]))
+        await asyncio.sleep(0)
+        await store.close()
+        async with asyncio.timeout(5.0):
+            with pytest.raises(Unavailable):
+                await writing
+
+
 async def test_a_newer_schema_is_refused(path: Path, runtime: SystemRuntime) -> None:
     async with opened(path, runtime) as store:
         await store.write(0, [Put("/a", b"")])
@@ -212,6 +238,14 @@ async def test_a_newer_schema_is_refused(path: Path, runtime: SystemRuntime) -> 
     with pytest.raises(UnusableFile, match=r"newer Dray: its schema is 2, this one knows 1$") as caught:
         await SqliteStore(path, runtime).open()
     assert "\n" not in str(caught.value)
+
+
+@pytest.fixture
+def linked(path: Path, tmp_path: Path) -> Path:
+    link = tmp_path / "elsewhere" / "link.sqlite"
+    link.parent.mkdir()
+    link.symlink_to(path)
+    return link
 
 
 @pytest.fixture

@@ -31,7 +31,10 @@ def conditional_places(domain: int, operations: Sequence[Operation]) -> list[Pla
 
 @dataclass(slots=True)
 class Group:
-    """`versions` holds every place with a condition on it, 0 where there is nothing."""
+    """`versions` holds every place with a condition on it, 0 where there is nothing.
+
+    What it comes to is written in this order: `ranges` deleted, then `deletes`, then `puts`.
+    """
 
     versions: dict[Place, int]
     last_version: int
@@ -59,7 +62,6 @@ class Group:
             if isinstance(operation, Put):
                 self.last_version = version = self.last_version + 1
                 self.puts[place] = (operation.value, version, session)
-                self.deletes.pop(place, None)
                 outcomes.append(Outcome(True, version))
             else:
                 version = 0
@@ -74,11 +76,9 @@ class Group:
         return outcomes
 
     def _delete_range(self, domain: int, span: DeleteRange) -> None:
-        """Ranges are deleted before anything else is written, so what was put there earlier in the
-        group must go here, and what comes later stays."""
+        """Ranges go first, so what was put there earlier in the group must go here."""
         self.ranges.append((domain, span.start, span.end))
         for place in self.versions:
             if place[0] == domain and span.start <= place[1] < span.end:
                 self.versions[place] = 0
                 self.puts.pop(place, None)
-                self.deletes.pop(place, None)

@@ -8,6 +8,7 @@ reads and one scans (`reader`), and one listens for other processes while somebo
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -67,7 +68,7 @@ class SqliteSettings:
 
 class SqliteStore:
     def __init__(self, path: str | Path, runtime: Runtime, settings: SqliteSettings | None = None) -> None:
-        self._path = Path(path)
+        self._path = Path(path).resolve()  # one file has one lock, whatever links lead to it
         self._runtime = runtime
         self._settings = settings or SqliteSettings()
         self._identity = runtime.random.getrandbits(62)
@@ -178,8 +179,9 @@ class SqliteStore:
         self._check_open()
         await self._foreign.enter()
         try:
-            async for change in self._hub.watch(domain):
-                yield change
+            async with aclosing(self._hub.watch(domain)) as changes:
+                async for change in changes:
+                    yield change
         finally:
             self._foreign.leave()
 

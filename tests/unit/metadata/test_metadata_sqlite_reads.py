@@ -1,0 +1,60 @@
+"""Reads of keys whose session has run out, before anybody tidied up."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from metadata_clock import StoppedClock
+
+from dray.metadata.contract import ABSENT, ANY, Put, Record
+from dray.metadata.sqlite import SqliteSettings, SqliteStore
+
+NEVER = SqliteSettings(upkeep_interval=3600.0)
+
+
+@pytest.mark.parametrize(
+    "now", [1010.0, 5_000.0, 3.0], ids=["just expired", "long expired", "after a reboot"]
+)
+async def test_keys_of_a_dead_session_are_not_read(tmp_path: Path, now: float) -> None:
+    runtime = StoppedClock(1000.0)
+    store = SqliteStore(tmp_path / "metadata.sqlite", runtime, NEVER)
+    await store.open()
+    session = await store.session(0, 10.0)
+    [held] = await store.write(0, [Put("/lease", b"", ANY, session)])
+    session.abandon()
+
+    async def seen() -> list[Record | None]:
+        return [
+            await store.get(0, "/lease"),
+            await store.floor(0, "/z", "/"),
+            await store.ceiling(0, "/", "/"),
+            *(await store.scan(0, "/", "0") or [None]),
+        ]
+
+    runtime.now = 1009.9
+    assert await seen() == [Record("/lease", b"", held.version)] * 4
+    runtime.now = now
+    assert await seen() == [None] * 4
+    [outcome] = await store.write(0, [Put("/lease", b"new", ABSENT)])
+    assert outcome.version > held.version
+    await store.close()
+    runtime.close()
+
+
+async def test_opening_sweeps_what_an_earlier_boot_left(tmp_path: Path) -> None:
+    """By chance the clock may later stand where the old session would look alive again."""
+    runtime = StoppedClock(1000.0)
+    path = tmp_path / "metadata.sqlite"
+    store = SqliteStore(path, runtime, NEVER)
+    await store.open()
+    session = await store.session(0, 10.0)
+    await store.write(0, [Put("/lease", b"", ANY, session)])
+    await store.abandon()
+    runtime.now = 3.0
+    store = SqliteStore(path, runtime, NEVER)
+    await store.open()
+    runtime.now = 1005.0
+    assert await store.get(0, "/lease") is None
+    await store.close()
+    runtime.close()
