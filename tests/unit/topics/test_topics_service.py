@@ -183,6 +183,16 @@ async def test_a_lost_creation_is_sent_again(
     assert len(streams.events) == 1
 
 
+async def test_a_creation_that_is_beaten_by_its_own_first_copy_is_no_failure(
+    topics: Topics, store: FaultyStore, streams: FakeStreams
+) -> None:
+    store.plan = ["lost", "landing"]
+    topic = await topics.create(NewTopic("orders"))
+    assert (await topics.refresh("orders")) == topic
+    await settle()
+    assert streams.open == set(topic.streams)
+
+
 async def test_a_lost_creation_that_another_one_beat_is_told_so(
     topics: Topics, store: FaultyStore, make_topics: MakeTopics, streams: FakeStreams
 ) -> None:

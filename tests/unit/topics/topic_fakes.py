@@ -64,13 +64,15 @@ class FaultyStore(MemoryStore):
     """A memory store whose next writes can be made to fail, before or after they apply.
 
     `plan` holds one item per coming write: None (as it should be), "unavailable", "lost" (it is not
-    applied, and nobody can tell), "applied" (it is, and the reply is lost), or a function to call first.
+    applied, and nobody can tell), "applied" (it is, and the reply is lost), "landing" (the lost ones come
+    in first), or a function to call first.
     """
 
     def __init__(self, runtime: Runtime, state: MemoryState) -> None:
         super().__init__(runtime, state)
         self.plan: list[str | Callable[[], Awaitable[Any]] | None] = []
         self.failing = False
+        self.travelling: list[tuple[int, Sequence[Operation]]] = []
         self.on_write: Callable[[Sequence[Operation]], None] | None = None
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
@@ -82,7 +84,11 @@ class FaultyStore(MemoryStore):
         elif fault == "unavailable":
             raise Unavailable("in this test")
         elif fault == "lost":
+            self.travelling.append((domain, operations))
             raise Ambiguous("in this test")
+        elif fault == "landing":
+            for there, late in self.travelling:
+                await super().write(there, late)
         if self.on_write is not None:
             self.on_write(operations)
         outcomes = await super().write(domain, operations)
