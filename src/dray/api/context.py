@@ -55,6 +55,10 @@ class Connection(Protocol):
 
     def forget(self, callback: Callable[[], None]) -> None: ...
 
+    @property
+    def turn(self) -> Callable[[], Awaitable[None]]:
+        """Awaited: until the requests before this one are answered, and the answers taken."""
+
 
 @dataclass(frozen=True, slots=True)
 class Feature:

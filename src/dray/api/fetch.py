@@ -5,6 +5,8 @@
 - Fetch sessions are declined: the answer always names session 0, so clients keep sending full requests. A
   request that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND. Forgotten topics mean nothing then.
 - From v13 topics are addressed by id; an unknown one is UNKNOWN_TOPIC_ID in each of its partitions.
+- The fetches of one connection are worked on one at a time, as in Kafka: what is answered ahead of a client
+  that does not read must fit into memory.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
 """
@@ -17,7 +19,7 @@ from typing import Final
 from dray.api.context import Context, unless_ending
 from dray.api.errors import read_error
 from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, forget_closed
+from dray.api.partitions import LEADER_EPOCH, find_topic, forget_closed
 from dray.log.types import LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
@@ -49,6 +51,7 @@ class _Wanted:
 async def handle(context: Context, request: FetchRequest) -> FetchResponse:
     if request.session_epoch not in _FULL_REQUESTS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    await context.connection.turn()
     wanted = [
         [await _resolve(context, topic, partition) for partition in topic.partitions]
         for topic in request.topics
@@ -70,16 +73,13 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
 
 
 async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition) -> _Wanted:
-    topics = context.services.topics
     by_id = context.header.api_version >= _BY_ID
     wanted = _Wanted(partition.partition)
-    topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.topic)
-    if topic is None or partition.partition >= len(topic.streams):
-        try:
-            topic = await (topics.refresh_by_id(data.topic_id) if by_id else topics.refresh(data.topic))
-        except TopicsUnavailable:
-            wanted.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
-            return wanted
+    try:
+        topic = await find_topic(context, data.topic, partition.partition, data.topic_id if by_id else None)
+    except TopicsUnavailable:
+        wanted.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return wanted
     stream = None if topic is None else topic.stream_of(partition.partition)
     if stream is not None:
         wanted.topic, wanted.stream = topic, stream

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, TypeVar
+from uuid import UUID
 
 from dray.api.context import Context
 from dray.cluster import leader_for
 from dray.metadata import keys
 from dray.protocol import ErrorCode
-from dray.topics import TopicsUnavailable
+from dray.topics import Topic, TopicsUnavailable
 
 T = TypeVar("T")
 
@@ -30,22 +31,36 @@ def leaders(context: Context) -> Callable[[int], int]:
     return lambda stream: by_domain[keys.domain_of_stream(stream, domains)]
 
 
+async def find_topic(
+    context: Context, name: str, partition: int, topic_id: UUID | None = None
+) -> Topic | None:
+    """A topic by its id, if one is given, else by its name. Read again where it is not known or does not have
+    the partition: either may be new. Raises `TopicsUnavailable`."""
+    topics = context.services.topics
+    if topic_id is None:
+        topic = topics.cached(name)
+        if topic is None or partition >= len(topic.streams):
+            topic = await topics.refresh(name)
+        return topic
+    topic = await topics.get_by_id(topic_id)
+    if topic is not None and partition >= len(topic.streams):
+        topic = await topics.refresh(topic.name)
+    return topic if topic is not None and topic.topic_id == topic_id else None
+
+
 async def find_stream(context: Context, name: str, partition: int) -> int | ErrorCode:
     """The stream of a partition addressed by its topic's name, or why there is none."""
-    topics = context.services.topics
-    topic = topics.cached(name)
-    if topic is None or partition >= len(topic.streams):
-        try:
-            topic = await topics.refresh(name)
-        except TopicsUnavailable:
-            return ErrorCode.LEADER_NOT_AVAILABLE
+    try:
+        topic = await find_topic(context, name, partition)
+    except TopicsUnavailable:
+        return ErrorCode.LEADER_NOT_AVAILABLE
     stream = None if topic is None else topic.stream_of(partition)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if stream is None else stream
 
 
-def repeated(items: Iterable[T]) -> set[T]:
-    """What a request names more than once."""
-    return {item for item, count in Counter(items).items() if count > 1}
+def repeated(items: Iterable[T]) -> dict[T, int]:
+    """What a request names more than once, and how often, in the order it does."""
+    return {item: count for item, count in Counter(items).items() if count > 1}
 
 
 async def forget_closed(context: Context, name: str) -> None:

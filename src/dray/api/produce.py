@@ -27,7 +27,7 @@ from dray.api.batches import Acceptable, Refused, accept, takes_long
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
 from dray.api.handler import handles
-from dray.api.partitions import forget_closed, repeated
+from dray.api.partitions import find_topic, forget_closed, repeated
 from dray.log.types import Appended, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
@@ -161,16 +161,9 @@ async def _begin_in_turn(
 async def _find_topic(
     context: Context, data: TopicProduceData, part: PartitionProduceData
 ) -> Topic | Refused:
-    """What is known is read again where it does not have the partition: it may be new."""
-    topics = context.services.topics
     by_id = context.version >= _BY_ID
-    topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.name)
     try:
-        if topic is None:
-            topic = await (topics.refresh_by_id(data.topic_id) if by_id else topics.refresh(data.name))
-        elif part.index >= len(topic.streams):
-            fresh = await topics.refresh(topic.name)
-            topic = fresh if fresh is not None and (not by_id or fresh.topic_id == data.topic_id) else None
+        topic = await find_topic(context, data.name, part.index, data.topic_id if by_id else None)
     except TopicsUnavailable as error:
         # Nothing was stored, and every client tries again after a look at the metadata.
         return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
@@ -184,7 +177,7 @@ async def _find_topic(
 
 
 async def _accept_in_turn(
-    context: Context, topic: Topic | Refused, part: PartitionProduceData, twice: set[tuple[str, int]]
+    context: Context, topic: Topic | Refused, part: PartitionProduceData, twice: dict[tuple[str, int], int]
 ) -> tuple[Topic, Acceptable] | Refused:
     if isinstance(topic, Refused):
         return topic

@@ -29,9 +29,17 @@ class Connection:
         "principal",
         "state",
         "tls",
+        "turn",
     )
 
-    def __init__(self, identifier: int, peer: str, listener: str, tls: bool) -> None:
+    def __init__(
+        self,
+        identifier: int,
+        peer: str,
+        listener: str,
+        tls: bool,
+        turn: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         self.id = identifier
         self.peer = peer
         self.listener = listener
@@ -40,6 +48,10 @@ class Connection:
         self.state: dict[str, Any] = {}
         self.ending = False
         self._when_ending: list[Callable[[], None]] = []
+        self.turn: Callable[[], Awaitable[None]] = turn or _at_once
+        """Called from within a dispatch: waits until the requests before this one are answered and the
+        peer has taken most of that. Requests run side by side, so one whose answer is large should
+        begin with this: else a peer that asks much and reads little could fill our memory."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         """Call back, once, when this connection will bring no more requests: the peer hung up, the
@@ -65,6 +77,10 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"Connection({self.id}, {self.peer}, {self.listener})"
+
+
+async def _at_once() -> None:
+    return
 
 
 Answer: TypeAlias = Sequence[Buffer] | None

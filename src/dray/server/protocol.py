@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, cast
 
 import structlog
@@ -28,15 +29,20 @@ _log = structlog.get_logger(__name__)
 class _Exchange:
     """A request and, once it is `done`, the buffers of its answer (none where none is due)."""
 
-    __slots__ = ("buffers", "bytes", "done", "last", "task")
+    __slots__ = ("buffers", "bytes", "done", "last", "task", "turn")
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
         self.buffers: tuple[Buffer, ...] = ()
         self.bytes = 0
         self.done = False
+        self.turn: asyncio.Future[None] | None = None  # somebody waits for it to be first in the queue
         self.last = False
         """The connection ends here: this request gets no answer, nor does any after it."""
+
+
+_exchange: ContextVar[_Exchange] = ContextVar("exchange")
+"""The one that the task at hand serves."""
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
@@ -108,7 +114,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        self.connection = Connection(self._shared.identifier(), name, self._listener, self._tls)
+        self.connection = Connection(self._shared.identifier(), name, self._listener, self._tls, self._turn)
         if not self._shared.join(self):
             self._lost = self._deaf = self._closing = True
             self._transport.abort()
@@ -147,6 +153,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._lost = self._closing = True
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening()
+        for exchange in self._queue:
+            _let_go(exchange)
         if self._lingering is not None:
             self._lingering.cancel()
         del self._reader  # it holds our methods: do not leave a cycle to the garbage collector
@@ -211,6 +219,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     async def _serve(self, frame: memoryview, exchange: _Exchange) -> None:
         size = len(frame)
+        _exchange.set(exchange)
         try:
             answer = await self._dispatch(frame, self.connection)
             if answer is not None:
@@ -282,11 +291,22 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._write(outgoing, gathered)
         if self._closing:
             return
+        self._give_turn()
         if self._deaf:
             if not queue:
                 self.close()
         elif self._held and self._claim is None:
             self._proceed()
+
+    async def _turn(self) -> None:
+        exchange = _exchange.get()
+        if not (self._closing or (self._writable and self._queue[0] is exchange)):
+            exchange.turn = self._loop.create_future()
+            await exchange.turn
+
+    def _give_turn(self) -> None:
+        if self._queue and self._writable:
+            _let_go(self._queue[0])
 
     def _write(self, buffers: list[Buffer], size: int) -> None:
         if buffers:
@@ -341,6 +361,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._stop_listening()
         for exchange in self._queue:
             exchange.buffers = ()
+            _let_go(exchange)
         if self._hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return
@@ -382,3 +403,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
         elif not self._closing:
             self.refuse(reason, reason)
+
+
+def _let_go(exchange: _Exchange) -> None:
+    if exchange.turn is not None and not exchange.turn.done():
+        exchange.turn.set_result(None)

@@ -133,6 +133,9 @@ class FakeConnection:
         self.state: dict[str, Any] = {}
         self.callbacks: list[Callable[[], None]] = []
 
+    async def turn(self) -> None:
+        """Nobody is ahead of it."""
+
     def when_ending(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
 
