@@ -139,7 +139,8 @@ class Membership:
             if record is None:
                 continue
             namesake = decode_broker(self._me.broker_id, record.value)
-            if self._is_dead(namesake):
+            if namesake.incarnation == self._me.incarnation or self._is_dead(namesake):
+                # Ours from before our session ended, or a dead one's: nobody needs it any more.
                 await self._store.write(keys.CLUSTER_DOMAIN, [Delete(key, record.version)])
                 continue
             if self._runtime.monotonic() >= deadline:

@@ -97,7 +97,7 @@ class TopicCache:
         except MetadataError as error:
             return error
         found = {keys.parse_name(record.key.removeprefix(keys.TOPICS)): record for record in records}
-        for name in self._versions.keys() | found.keys():
+        for name in [*self._versions, *(name for name in found if name not in self._versions)]:
             self._apply(name, found.get(name), ticket)
         self._applied_all = max(self._applied_all, ticket)
         self._applied = {name: known for name, known in self._applied.items() if known > ticket}

@@ -166,6 +166,13 @@ async def test_an_offset_out_of_range(broker: Harness, topic: Topic, offset: int
     assert partition.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
+@pytest.mark.parametrize("version", [12, 13])
+async def test_partitions_added_elsewhere_are_found(broker: Harness, topic: Topic, version: int) -> None:
+    async with running(beside=broker, broker_id=1) as other:
+        await other.topics.add_partitions("orders", 5)
+        assert only(await broker.ask(request(topic, (4, 0)), version)).error_code == 0
+
+
 @pytest.mark.parametrize(
     ("version", "code"), [(12, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (13, ErrorCode.UNKNOWN_TOPIC_ID)]
 )
@@ -192,6 +199,21 @@ async def test_a_poll_ends_with_its_connection_and_is_still_answered(broker: Har
     assert not broker.connection.callbacks
     again = await broker.ask(request(topic, (0, 2), max_wait_ms=60_000), 12)
     assert only(again).error_code == 0, "and nothing waits on a connection that is ending"
+
+
+async def test_a_fetch_reads_nothing_before_its_turn(broker: Harness, topic: Topic) -> None:
+    turn = asyncio.Event()
+
+    async def wait() -> None:
+        await turn.wait()
+
+    broker.connection.turn = wait  # type: ignore[method-assign]
+    asked = asyncio.ensure_future(broker.ask(request(topic, (0, 0)), 12))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not broker.log.fetches
+    turn.set()
+    assert only(await asked).error_code == 0
 
 
 async def test_a_poll_that_ends_by_itself_leaves_nothing_behind(broker: Harness, topic: Topic) -> None:

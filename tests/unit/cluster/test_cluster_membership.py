@@ -163,6 +163,17 @@ async def test_a_broker_whose_session_ended_registers_again(cluster: Cluster) ->
     assert ids(member) == [1, 2], "it is always in its own list"
 
 
+async def test_its_own_old_registration_is_not_in_its_way(cluster: Cluster) -> None:
+    """The session is given up on this side, and its key has yet to run out."""
+    member = cluster.member(broker(1), ttl=3600)
+    await member.start()
+    before, session = member.me.incarnation, member._session
+    assert session is not None
+    session.abandon()  # type: ignore[attr-defined]
+    await eventually(lambda: member._session not in {None, session})
+    assert member.me.incarnation != before
+
+
 async def test_a_silent_watch_is_made_up_for_by_reading_again(cluster: Cluster) -> None:
     class SilentStore(FaultyStore):
         async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
