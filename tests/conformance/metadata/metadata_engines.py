@@ -24,7 +24,7 @@ class Engine(Protocol):
 
 
 class MemoryEngine:
-    shortest_ttl = 0.1
+    shortest_ttl = 0.5
 
     def __init__(self, directory: Path, runtime: SystemRuntime) -> None:
         self._runtime = runtime
@@ -39,7 +39,7 @@ class MemoryEngine:
 
 
 class SqliteEngine:
-    shortest_ttl = 0.3
+    shortest_ttl = 1.0
 
     def __init__(self, directory: Path, runtime: SystemRuntime) -> None:
         self._path = directory / "metadata.sqlite"
