@@ -1,0 +1,139 @@
+"""What happens to a group, what it answers, and what it asks of the outside.
+
+These are tuples, not messages: answers are built ten thousand times a second, and the wire is not known here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple, TypeAlias
+from uuid import UUID
+
+from dray.groups.assignors import Assignment
+from dray.groups.consumer.state import ConsumerGroup
+from dray.protocol import ErrorCode
+
+OwnedPartitions: TypeAlias = Sequence[tuple[UUID, Sequence[int]]]
+
+
+class TimerKind(Enum):
+    SESSION = "session"
+    """The member sent no heartbeat for too long."""
+
+    REBALANCE = "rebalance"
+    """The member did not give up what it was told to."""
+
+
+# Events
+
+
+class Heartbeat(NamedTuple):
+    """A ConsumerGroupHeartbeat request. What it leaves out is None, or -1 for the rebalance timeout."""
+
+    group_id: str
+    member_id: str
+    member_epoch: int
+    version: int
+    """Of the API: from 1 on, clients make their member ids themselves."""
+
+    client_id: str
+    client_host: str
+    fresh_member_id: str = ""
+    """Made by the caller, for a version 0 client that brings none."""
+
+    instance_id: str | None = None
+    rack_id: str | None = None
+    rebalance_timeout_ms: int = -1
+    topic_names: Sequence[str] | None = None
+    topic_regex: str | None = None
+    regex_fault: str | None = None
+    """Why `topic_regex` is not a pattern. The caller compiles it, since the matcher lives outside."""
+
+    server_assignor: str | None = None
+    owned: OwnedPartitions | None = None
+
+
+class RemoveMembers(NamedTuple):
+    """LeaveGroup on this group, as the admin client sends it: (member id, instance id) of each."""
+
+    members: Sequence[tuple[str, str | None]]
+
+
+class TimerFired(NamedTuple):
+    """A timer ran out that was neither cancelled nor scheduled anew since."""
+
+    kind: TimerKind
+    member_id: str
+    member_epoch: int
+
+
+class PatternsResolved(NamedTuple):
+    """The answer to `ResolvePatterns`; without any pattern in it when that failed, to be asked again."""
+
+    topic_names: Mapping[str, frozenset[str]]
+    topics_version: int
+
+
+Event: TypeAlias = Heartbeat | RemoveMembers | TimerFired | PatternsResolved
+
+
+# Effects
+
+
+class ScheduleTimer(NamedTuple):
+    """Replaces the member's timer of that kind. When it runs out: `TimerFired` with the same three values."""
+
+    kind: TimerKind
+    member_id: str
+    at_ms: int
+    member_epoch: int
+
+
+class CancelTimer(NamedTuple):
+    kind: TimerKind
+    member_id: str
+
+
+class ResolvePatterns(NamedTuple):
+    """Find the topic names that match each of these whole, and come back with `PatternsResolved`."""
+
+    patterns: frozenset[str]
+
+
+Effect: TypeAlias = ScheduleTimer | CancelTimer | ResolvePatterns
+
+
+# Answers
+
+
+class HeartbeatAnswer(NamedTuple):
+    member_id: str
+    member_epoch: int
+    heartbeat_interval_ms: int
+    assignment: Assignment | None
+    """None where the member knows it already."""
+
+
+class RemovalAnswer(NamedTuple):
+    errors: tuple[ErrorCode, ...]
+    """One for each member that was named, in that order."""
+
+
+class Refusal(NamedTuple):
+    error: ErrorCode
+    message: str
+
+
+Answer: TypeAlias = HeartbeatAnswer | RemovalAnswer | Refusal
+
+
+class Result(NamedTuple):
+    group: ConsumerGroup | None
+    """The state from now on; None while there is no group."""
+
+    answer: Answer | None
+    persist: bool = False
+    """Whether the new state must be stored before the answer leaves and the effects happen."""
+
+    effects: tuple[Effect, ...] = ()

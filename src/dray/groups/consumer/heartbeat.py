@@ -1,0 +1,242 @@
+"""A heartbeat of a member that is in the group or wants to be.
+
+Step by step: find the member, take what it says, decide whether the group needs a new epoch, compute targets
+if it does, move this one member towards its target, and give it another session. Others move when they send
+their own heartbeats.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from dray.groups.consumer.events import (
+    CancelTimer,
+    Effect,
+    Heartbeat,
+    HeartbeatAnswer,
+    Refusal,
+    Result,
+    ScheduleTimer,
+    TimerKind,
+)
+from dray.groups.consumer.reconciliation import reconciled
+from dray.groups.consumer.settings import ConsumerGroupSettings
+from dray.groups.consumer.state import AWAY, ConsumerGroup, Member, MemberState
+from dray.groups.consumer.subscription import (
+    PatternChange,
+    due_resolution,
+    pattern_change,
+    subscribed_topic_ids,
+    subscribed_topics,
+    with_patterns_in_use,
+)
+from dray.groups.consumer.target import with_new_targets
+from dray.groups.consumer.topics import TopicsView
+from dray.groups.consumer.validation import fault_of_epoch, static_member, unknown_group, unknown_member
+from dray.protocol import ErrorCode
+
+
+def on_heartbeat(
+    group: ConsumerGroup | None,
+    beat: Heartbeat,
+    now_ms: int,
+    view: TopicsView,
+    settings: ConsumerGroupSettings,
+) -> Result:
+    before = group
+    if group is None:
+        if beat.member_epoch != 0:
+            return Result(None, unknown_group(beat.group_id))
+        group = ConsumerGroup(beat.group_id)
+    found = _find(group, beat, settings)
+    if isinstance(found, Refusal):
+        return Result(before, found)
+    entry = _taken_in(group, found, beat)
+    if isinstance(entry, Refusal):
+        return Result(before, entry)
+    group = _with_epoch(entry.group, entry.new_epoch, view)
+    effects = entry.effects
+    if group.patterns and (resolution := due_resolution(group, now_ms, view, settings)) is not None:
+        group = replace(group, notes=group.notes._replace(resolving=True))
+        effects += (resolution,)
+    if group.epoch > group.assignment_epoch:
+        group = with_new_targets(group, settings)
+    member = group.members[found.member_id]
+    if entry.subscription_changed or not member.is_reconciled_to(group.assignment_epoch):
+        following = reconciled(
+            member,
+            group.assignment_epoch,
+            group.owned,
+            subscribed_topic_ids(group, member),
+            beat.owned,
+            entry.subscription_changed,
+        )
+        if following is not member:
+            effects += _rebalance_timer(member, following, now_ms)
+            group = group.with_member(following)
+            member = following
+    return Result(
+        group,
+        HeartbeatAnswer(
+            member.member_id,
+            member.epoch,
+            settings.heartbeat_interval_ms,
+            member.assigned if _wants_assignment(beat, found, member) else None,
+        ),
+        before is None or not group.stored_alike(before),
+        (*effects, session_timer(member, now_ms, settings)),
+    )
+
+
+def session_timer(member: Member, now_ms: int, settings: ConsumerGroupSettings) -> ScheduleTimer:
+    return ScheduleTimer(
+        TimerKind.SESSION, member.member_id, now_ms + settings.session_timeout_ms, member.epoch
+    )
+
+
+def rebalance_timer(member: Member, now_ms: int) -> ScheduleTimer:
+    return ScheduleTimer(
+        TimerKind.REBALANCE, member.member_id, now_ms + member.rebalance_timeout_ms, member.epoch
+    )
+
+
+def _find(group: ConsumerGroup, beat: Heartbeat, settings: ConsumerGroupSettings) -> Member | Refusal:
+    """The member that sent this: one we know, one that is new, or one that takes a static member's place."""
+    if len(group.members) >= settings.largest_group and beat.member_id not in group.members:
+        return Refusal(
+            ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {settings.largest_group} members, and no room"
+        )
+    joins = beat.member_epoch == 0
+    if beat.instance_id is not None:
+        if not joins:
+            member = static_member(group, beat.member_id, beat.instance_id)
+            return member if isinstance(member, Refusal) else fault_of_epoch(member, beat) or member
+        if beat.instance_id in group.static:
+            return _returning(group.members[group.static[beat.instance_id]], beat)
+    if beat.member_id in group.members:
+        known = group.members[beat.member_id]
+        return fault_of_epoch(known, beat) or known
+    if not joins:
+        return unknown_member(group, beat.member_id)
+    return Member(beat.member_id or beat.fresh_member_id)
+
+
+def _returning(holder: Member, beat: Heartbeat) -> Member | Refusal:
+    """Who comes for the instance id of `holder` goes on with all it had, under the member id it brings."""
+    if holder.epoch != AWAY:
+        return Refusal(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"member '{holder.member_id}' has the instance id '{holder.instance_id}', and has not left",
+        )
+    return replace(holder, member_id=beat.member_id or beat.fresh_member_id, epoch=0, previous_epoch=0)
+
+
+class _Entry(NamedTuple):
+    group: ConsumerGroup
+    new_epoch: bool
+    subscription_changed: bool
+    effects: tuple[Effect, ...]
+
+
+def _taken_in(group: ConsumerGroup, found: Member, beat: Heartbeat) -> _Entry | Refusal:
+    """The group with the member as it is by now, in the place of a static one if it comes for that."""
+    known = group.members.get(found.member_id)
+    member = _with_fields(found, beat, group)
+    if member is known:
+        return _Entry(group, False, False, ())
+    change = pattern_change(group, found, member)
+    if change is PatternChange.UNRESOLVED and beat.regex_fault is not None:
+        return Refusal(
+            ErrorCode.INVALID_REGULAR_EXPRESSION, f"'{beat.topic_regex}' is no pattern: {beat.regex_fault}"
+        )
+    effects: tuple[Effect, ...] = ()
+    replaced = group.static.get(found.instance_id) if found.instance_id is not None else None
+    takes_over = replaced is not None and replaced != found.member_id
+    if replaced is not None and takes_over:
+        group = group.without_members([group.members[replaced]])
+        effects = tuple(CancelTimer(kind, replaced) for kind in TimerKind)
+    group = group.with_member(member)
+    names_changed = member.topic_names != found.topic_names
+    new_epoch = (
+        names_changed
+        or change is PatternChange.RESOLVED
+        # It was here under the id it takes over with: what its own target had is now nobody's.
+        or (takes_over and known is not None)
+    )
+    return _Entry(
+        group if change is PatternChange.NONE and not takes_over else with_patterns_in_use(group),
+        new_epoch,
+        names_changed or change is not PatternChange.NONE,
+        effects,
+    )
+
+
+def _with_fields(member: Member, beat: Heartbeat, group: ConsumerGroup) -> Member:
+    """The member with what the request supplies; the same object where that is nothing new."""
+    names = member.topic_names
+    if beat.topic_names is not None and names != (supplied := frozenset(beat.topic_names)):
+        # Members mostly ask for the same: let them share one set of names.
+        names = next(
+            (other.topic_names for other in group.members.values() if other.topic_names == supplied), supplied
+        )
+    instance_id = member.instance_id if beat.instance_id is None else beat.instance_id
+    rack_id = member.rack_id if beat.rack_id is None else beat.rack_id
+    regex = member.topic_regex if beat.topic_regex is None else beat.topic_regex
+    assignor = member.server_assignor if beat.server_assignor is None else beat.server_assignor
+    timeout = member.rebalance_timeout_ms if beat.rebalance_timeout_ms == -1 else beat.rebalance_timeout_ms
+    if (
+        names is member.topic_names
+        and beat.client_id == member.client_id
+        and beat.client_host == member.client_host
+        and timeout == member.rebalance_timeout_ms
+        and instance_id == member.instance_id
+        and rack_id == member.rack_id
+        and regex == member.topic_regex
+        and assignor == member.server_assignor
+    ):
+        return member
+    return replace(
+        member,
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=beat.client_id,
+        client_host=beat.client_host,
+        rebalance_timeout_ms=timeout,
+        topic_names=names,
+        topic_regex=regex,
+        server_assignor=assignor,
+    )
+
+
+def _with_epoch(group: ConsumerGroup, subscription_changed: bool, view: TopicsView) -> ConsumerGroup:
+    """The group at its next epoch if anything that targets depend on has changed."""
+    new_epoch = group.epoch == 0 or subscription_changed
+    if not new_epoch and group.notes.topics_version == view.version:
+        return group
+    topics = subscribed_topics(group, view)
+    return replace(
+        group,
+        epoch=group.epoch + (new_epoch or topics is not group.topics),
+        topics=topics,
+        notes=group.notes._replace(topics_version=view.version),
+    )
+
+
+def _rebalance_timer(before: Member, after: Member, now_ms: int) -> tuple[Effect, ...]:
+    if after.state is MemberState.UNREVOKED:
+        return (rebalance_timer(after, now_ms),)
+    if before.state is MemberState.UNREVOKED:
+        return (CancelTimer(TimerKind.REBALANCE, before.member_id),)
+    return ()
+
+
+def _wants_assignment(beat: Heartbeat, before: Member, after: Member) -> bool:
+    """It joins, sent a full request (as clients do after any error), or has something new."""
+    if beat.member_epoch == 0 or (
+        beat.owned is not None
+        and beat.rebalance_timeout_ms != -1
+        and (beat.topic_names is not None or beat.topic_regex is not None)
+    ):
+        return True
+    return before.assigned is not after.assigned and before.assigned != after.assigned

@@ -1,0 +1,85 @@
+"""What a heartbeat must not say, and who may say it.
+
+The order of the checks is Kafka's: of two faults in one request, clients see the same one.
+"""
+
+from __future__ import annotations
+
+from dray.groups.consumer.events import Heartbeat, Refusal
+from dray.groups.consumer.reconciliation import holds_only
+from dray.groups.consumer.settings import ConsumerGroupSettings
+from dray.groups.consumer.state import AWAY, LEAVING, ConsumerGroup, Member
+from dray.protocol import ErrorCode
+
+
+def fault_of(beat: Heartbeat, settings: ConsumerGroupSettings) -> Refusal | None:
+    """What is wrong with the request in itself."""
+    epoch = beat.member_epoch
+    if (beat.version >= 1 or epoch > 0 or epoch == LEAVING) and not beat.member_id.strip():
+        return _invalid("the member id is empty")
+    if not beat.group_id.strip():
+        return _invalid("the group id is empty")
+    if beat.instance_id is not None and not beat.instance_id.strip():
+        return _invalid("the instance id is empty")
+    if beat.rack_id is not None and not beat.rack_id.strip():
+        return _invalid("the rack id is empty")
+    if epoch == 0:
+        if beat.rebalance_timeout_ms == -1:
+            return _invalid("a member that joins must say its rebalance timeout")
+        if beat.owned is None or beat.owned:
+            return _invalid("a member that joins must say that it owns no partitions")
+        if beat.topic_names is None and beat.topic_regex is None:
+            return _invalid("a member that joins must subscribe to names or to a pattern")
+    elif epoch == AWAY:
+        if beat.instance_id is None:
+            return _invalid("only a member with an instance id can leave for a while")
+    elif epoch < AWAY:
+        return _invalid(f"there is no member epoch {epoch}")
+    if beat.server_assignor is not None and beat.server_assignor not in settings.assignors:
+        return Refusal(
+            ErrorCode.UNSUPPORTED_ASSIGNOR,
+            f"the assignor '{beat.server_assignor}' is not among {', '.join(settings.assignors)}",
+        )
+    return None
+
+
+def fault_of_epoch(member: Member, beat: Heartbeat) -> Refusal | None:
+    """Whether the member is the one we know. Epoch 0 is a new start, and always welcome."""
+    epoch = beat.member_epoch
+    if epoch in (0, member.epoch):
+        return None
+    if epoch > member.epoch:
+        why = "ahead of"
+    elif epoch == member.previous_epoch and holds_only(beat.owned, member.assigned):
+        return None  # the answer that took it to its present epoch was lost
+    else:
+        why = "behind"
+    return Refusal(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"member epoch {epoch} is {why} {member.epoch}, which the coordinator knows: give up all partitions "
+        "and join again",
+    )
+
+
+def static_member(group: ConsumerGroup, member_id: str, instance_id: str) -> Member | Refusal:
+    """The member with this instance id, if it is the one that says so."""
+    holder = group.static.get(instance_id)
+    if holder is None:
+        return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"nobody has the instance id '{instance_id}'")
+    if holder != member_id:
+        return Refusal(
+            ErrorCode.FENCED_INSTANCE_ID, f"the instance id '{instance_id}' now belongs to member '{holder}'"
+        )
+    return group.members[holder]
+
+
+def unknown_member(group: ConsumerGroup, member_id: str) -> Refusal:
+    return Refusal(ErrorCode.UNKNOWN_MEMBER_ID, f"'{member_id}' is not a member of group '{group.group_id}'")
+
+
+def unknown_group(group_id: str) -> Refusal:
+    return Refusal(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no consumer group '{group_id}'")
+
+
+def _invalid(why: str) -> Refusal:
+    return Refusal(ErrorCode.INVALID_REQUEST, why)

@@ -1,0 +1,150 @@
+"""A coordinator in a test: it keeps the state, the clock and the timers, and plays clients that behave."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from dray.groups.consumer import (
+    CancelTimer,
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Event,
+    Heartbeat,
+    HeartbeatAnswer,
+    PatternsResolved,
+    Refusal,
+    ResolvePatterns,
+    Result,
+    ScheduleTimer,
+    TimerFired,
+    TimerKind,
+    TopicShape,
+    TopicsTable,
+    decode_group,
+    encode_group,
+    handle,
+)
+from dray.protocol import ErrorCode
+
+TOPIC_IDS = {name: UUID(int=number) for number, name in enumerate("abcdefgh", start=1)}
+REBALANCE_TIMEOUT_MS = 60_000
+
+
+def topic(name: str) -> UUID:
+    return TOPIC_IDS[name]
+
+
+def parts(**topics: Iterable[int]) -> dict[UUID, frozenset[int]]:
+    """`parts(a=[0, 1])`: an assignment by topic names."""
+    return {topic(name): frozenset(partitions) for name, partitions in topics.items() if partitions}
+
+
+def listed(assignment: Mapping[UUID, Iterable[int]]) -> list[tuple[UUID, list[int]]]:
+    """An assignment as a client reports it."""
+    return [(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items()]
+
+
+@dataclass
+class Coordinator:
+    topics: dict[str, int] = field(default_factory=lambda: {"a": 4})
+    settings: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
+    group: ConsumerGroup | None = None
+    now_ms: int = 1_000_000
+    timers: dict[tuple[TimerKind, str], ScheduleTimer] = field(default_factory=dict)
+    asked: ResolvePatterns | None = None
+    writes: int = 0
+    version: int = 1
+    ids: dict[str, UUID] = field(default_factory=lambda: dict(TOPIC_IDS))
+
+    def view(self) -> TopicsTable:
+        return TopicsTable(
+            {name: TopicShape(self.ids[name], count) for name, count in self.topics.items()}, self.version
+        )
+
+    def set_topics(self, **topics: int) -> None:
+        """A topic that comes back after it was deleted is another topic."""
+        for name in self.topics.keys() - topics.keys():
+            self.ids[name] = UUID(int=self.ids[name].int + 1000)
+        self.topics = topics
+        self.version += 1
+
+    def handle(self, event: Event) -> Result:
+        before = self.group
+        result = handle(before, event, self.now_ms, self.view(), self.settings)
+        if isinstance(result.answer, Refusal):
+            assert result.group is before, "a refused request changed the state"
+            assert not result.persist
+            assert not result.effects
+        if result.persist:
+            assert result.group is not None
+            self.writes += 1
+            value = encode_group(result.group)
+            assert decode_group(result.group.group_id, value) == result.group
+        elif before is not None:
+            assert result.group == before, "a change that nobody stores"
+        self.group = result.group
+        for effect in result.effects:
+            if isinstance(effect, ScheduleTimer):
+                assert effect.at_ms >= self.now_ms
+                self.timers[effect.kind, effect.member_id] = effect
+            elif isinstance(effect, CancelTimer):
+                self.timers.pop((effect.kind, effect.member_id), None)
+            else:
+                assert self.asked is None, "two resolutions at once"
+                self.asked = effect
+        return result
+
+    def send(self, member_id: str, epoch: int, **fields: object) -> Result:
+        return self.handle(
+            Heartbeat(
+                group_id="group",
+                member_id=member_id,
+                member_epoch=epoch,
+                **{"version": 1, "client_id": "client", "client_host": "/127.0.0.1", **fields},  # type: ignore[arg-type]
+            )
+        )
+
+    def join(self, member_id: str, *names: str, **fields: object) -> HeartbeatAnswer:
+        """Epoch 0 with all that a first request must carry."""
+        return self.accepted(self.try_join(member_id, *names, **fields))
+
+    def try_join(self, member_id: str, *names: str, **fields: object) -> Result:
+        supplied = {
+            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+            "topic_names": list(names) or (None if "topic_regex" in fields else ["a"]),
+            "owned": [],
+            **fields,
+        }
+        return self.send(member_id, 0, **supplied)
+
+    def beat(self, member_id: str, epoch: int, **fields: object) -> HeartbeatAnswer:
+        return self.accepted(self.send(member_id, epoch, **fields))
+
+    def refused(self, result: Result) -> ErrorCode:
+        assert isinstance(result.answer, Refusal), result.answer
+        assert result.answer.message
+        return result.answer.error
+
+    def accepted(self, result: Result) -> HeartbeatAnswer:
+        assert isinstance(result.answer, HeartbeatAnswer), result.answer
+        return result.answer
+
+    def expire(self, kind: TimerKind, member_id: str) -> Result:
+        """The member's timer runs out."""
+        timer = self.timers.pop((kind, member_id))
+        self.now_ms = max(self.now_ms, timer.at_ms)
+        return self.handle(TimerFired(timer.kind, timer.member_id, timer.member_epoch))
+
+    def resolve(self, **matching: Iterable[str]) -> Result:
+        """Answer the outstanding question; patterns are given by what they match, `ab` for `[ab]`."""
+        assert self.asked is not None
+        names = {pattern: frozenset(matching.get(pattern.strip("[]"), ())) for pattern in self.asked.patterns}
+        self.asked = None
+        return self.handle(PatternsResolved(names, self.version))
+
+    @property
+    def state(self) -> ConsumerGroup:
+        assert self.group is not None
+        return self.group
