@@ -1,0 +1,83 @@
+"""Classic groups, without I/O: `handle` is the coordinator, the rest is what it speaks of."""
+
+from dray.groups.classic.codec import decode_group, encode_group
+from dray.groups.classic.description import (
+    GroupDescription,
+    GroupListing,
+    MemberDescription,
+    description_of,
+    description_of_none,
+    listing_of,
+)
+from dray.groups.classic.events import (
+    Answer,
+    CancelTimer,
+    Commit,
+    Delete,
+    Effect,
+    Event,
+    Heartbeat,
+    Join,
+    JoinAnswer,
+    JoinedMember,
+    Leave,
+    LeaveAnswer,
+    Reply,
+    Result,
+    ScheduleTimer,
+    Sync,
+    SyncAnswer,
+    TakenOver,
+    TimerFired,
+    TimerKind,
+    Verdict,
+)
+from dray.groups.classic.expiry import expiry_rule, may_go
+from dray.groups.classic.machine import abandoned, handle
+from dray.groups.classic.settings import ClassicGroupSettings
+from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol, Token
+from dray.groups.classic.validation import deletion_fault, offset_deletion_fault
+
+__all__ = [
+    "Answer",
+    "CancelTimer",
+    "ClassicGroup",
+    "ClassicGroupSettings",
+    "Commit",
+    "Delete",
+    "Effect",
+    "Event",
+    "GroupDescription",
+    "GroupListing",
+    "GroupState",
+    "Heartbeat",
+    "Join",
+    "JoinAnswer",
+    "JoinedMember",
+    "Leave",
+    "LeaveAnswer",
+    "Member",
+    "MemberDescription",
+    "Protocol",
+    "Reply",
+    "Result",
+    "ScheduleTimer",
+    "Sync",
+    "SyncAnswer",
+    "TakenOver",
+    "TimerFired",
+    "TimerKind",
+    "Token",
+    "Verdict",
+    "abandoned",
+    "decode_group",
+    "deletion_fault",
+    "description_of",
+    "description_of_none",
+    "encode_group",
+    "expiry_rule",
+    "handle",
+    "listing_of",
+    "may_go",
+    "offset_deletion_fault",
+]

@@ -1,0 +1,192 @@
+"""The rounds of a group: who has to be waited for, when a generation is settled, and who drops out.
+
+Empty --------> Preparing --> Completing --> Stable
+  ^   a member   |     ^   all are here,  |    |    the leader has
+  |     joins    |     |   or time is up  |    |    sent assignments
+  +--------------+     +------------------+----+
+   nobody is left        someone came, left, or changed
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from dray.groups.classic.events import JoinAnswer, JoinedMember, SyncAnswer, TimerKind
+from dray.groups.classic.state import (
+    NO_ASSIGNMENT,
+    ClassicGroup,
+    GroupState,
+    InitialDelay,
+    Member,
+)
+from dray.groups.classic.step import GROUP_WIDE, Step
+from dray.groups.classic.subscription import subscribed_topics
+from dray.groups.classic.voting import chosen_protocol
+from dray.protocol import ErrorCode
+
+_LAST_GENERATION = 2**31 - 1
+
+
+def rebalance(step: Step) -> None:
+    """The members have changed: a new round, or one step further in the one that is running."""
+    if step.group.state is GroupState.PREPARING:
+        complete_if_everyone_joined(step)
+    else:
+        prepare(step)
+
+
+def prepare(step: Step) -> None:
+    """Have all members join again."""
+    founding = step.group.state is GroupState.EMPTY
+    _call_off_syncs(step)
+    step.enter(GroupState.PREPARING)
+    if founding:
+        # The first of perhaps many that start together: wait for the others.
+        delay = step.settings.initial_rebalance_delay_ms
+        remaining = max(step.group.rebalance_timeout_ms - delay, 0)
+        step.group = replace(step.group, initial_delay=InitialDelay(delay, remaining, member_came=False))
+        step.schedule(TimerKind.JOIN, GROUP_WIDE, delay)
+    elif step.group.has_everyone_joined:
+        _complete(step)
+    else:
+        step.schedule(TimerKind.JOIN, GROUP_WIDE, step.group.rebalance_timeout_ms)
+
+
+def complete_if_everyone_joined(step: Step) -> None:
+    group = step.group
+    if group.state is GroupState.PREPARING and group.initial_delay is None and group.has_everyone_joined:
+        _complete(step)
+
+
+def on_join_timer(step: Step) -> None:
+    group = step.group
+    if group.state is not GroupState.PREPARING:
+        return
+    initial = group.initial_delay
+    if initial is not None and initial.member_came and initial.remaining_ms:
+        delay = min(step.settings.initial_rebalance_delay_ms, initial.remaining_ms)
+        remaining = max(initial.remaining_ms - initial.delay_ms, 0)
+        step.group = replace(group, initial_delay=InitialDelay(delay, remaining, member_came=False))
+        step.schedule(TimerKind.JOIN, GROUP_WIDE, delay)
+    else:
+        _complete(step)
+
+
+def on_sync_timer(step: Step) -> None:
+    """Whoever has not asked for its assignment by now is not coming."""
+    if not step.group.owed_syncs:
+        return
+    for member in list(step.group.members.values()):
+        if member.owes_sync:
+            drop(step, member)
+    prepare(step)
+
+
+def on_session_timer(step: Step, member_id: str) -> None:
+    group = step.group
+    if member_id in group.pending:
+        forget_pending(step, member_id)
+        complete_if_everyone_joined(step)
+        return
+    member = group.members.get(member_id)
+    if member is None:
+        return
+    if not member.is_new and (member.parked_join is not None or member.parked_sync is not None):
+        # It waits for us, not we for it; it cannot send heartbeats meanwhile.
+        step.start_session(member)
+        return
+    drop(step, member)
+    rebalance(step)
+
+
+def drop(step: Step, member: Member) -> None:
+    """Take a member out. A client that is still there learns that it must start anew."""
+    step.reply(member.parked_join, JoinAnswer(ErrorCode.UNKNOWN_MEMBER_ID, ""))
+    step.reply(member.parked_sync, SyncAnswer(ErrorCode.UNKNOWN_MEMBER_ID))
+    step.cancel(TimerKind.SESSION, member.member_id)
+    step.group = step.group.without_member(member)
+
+
+def forget_pending(step: Step, member_id: str) -> None:
+    step.cancel(TimerKind.SESSION, member_id)
+    step.group = replace(step.group, pending=step.group.pending - {member_id})
+
+
+def generation_answer(group: ClassicGroup, member_id: str) -> JoinAnswer:
+    """What a member of the present generation is told of it."""
+    members: tuple[JoinedMember, ...] = ()
+    if member_id == group.leader_id:
+        members = tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(group.protocol_name) or b"")
+            for member in group.members.values()
+        )
+    return JoinAnswer(
+        ErrorCode.NONE,
+        member_id,
+        group.generation,
+        group.protocol_type,
+        group.protocol_name,
+        group.leader_id or "",
+        skip_assignment=False,
+        members=members,
+    )
+
+
+def _complete(step: Step) -> None:
+    """Settle the next generation out of those who are here, if anyone is."""
+    step.cancel(TimerKind.JOIN)
+    for member in list(step.group.members.values()):
+        if member.parked_join is None and member.instance_id is None:
+            drop(step, member)
+    group = step.group
+    if group.members and not group.parked_joins:
+        # Only static members are left, and none is here: wait for one, or for their sessions to end.
+        step.schedule(TimerKind.JOIN, GROUP_WIDE, group.rebalance_timeout_ms)
+        return
+    generation = 0 if group.generation == _LAST_GENERATION else group.generation + 1
+    step.group = replace(group, generation=generation, initial_delay=None)
+    step.persist = True
+    if group.members:
+        _settle_generation(step)
+    else:
+        step.group = replace(step.group, protocol_name=None)
+        step.group = replace(step.group, subscribed_topics=subscribed_topics(step.group))
+        step.enter(GroupState.EMPTY)
+
+
+def _settle_generation(step: Step) -> None:
+    group = replace(step.group, leader_id=_elected(step.group), protocol_name=chosen_protocol(step.group))
+    group = replace(group, subscribed_topics=subscribed_topics(group))
+    for member in group.members.values():
+        step.reply(member.parked_join, generation_answer(group, member.member_id))
+        step.start_session(member)
+    step.group = group.with_members(
+        replace(member, parked_join=None, is_new=False, owes_sync=True) for member in group.members.values()
+    )
+    step.enter(GroupState.COMPLETING)
+    step.schedule(TimerKind.SYNC, GROUP_WIDE, group.rebalance_timeout_ms)
+
+
+def _elected(group: ClassicGroup) -> str:
+    """The leader stays, if it is here; else the first who is."""
+    if group.leader_id is not None and group.members[group.leader_id].parked_join is not None:
+        return group.leader_id
+    return next(member.member_id for member in group.members.values() if member.parked_join is not None)
+
+
+def _call_off_syncs(step: Step) -> None:
+    """Nobody gets an assignment of this generation any more."""
+    group = step.group
+    if group.state is GroupState.COMPLETING or group.owed_syncs:
+        step.cancel(TimerKind.SYNC)
+    if group.state is GroupState.COMPLETING:
+        for member in group.members.values():
+            if member.parked_sync is not None:
+                step.reply(member.parked_sync, SyncAnswer(ErrorCode.REBALANCE_IN_PROGRESS))
+                step.start_session(member)
+        step.group = group.with_members(
+            replace(member, parked_sync=None, owes_sync=False, assignment=NO_ASSIGNMENT)
+            for member in group.members.values()
+        )
+    elif group.owed_syncs:
+        step.group = group.with_members(replace(member, owes_sync=False) for member in group.members.values())

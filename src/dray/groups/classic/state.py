@@ -1,0 +1,237 @@
+"""What a coordinator knows of a classic group.
+
+A state is never changed: a step builds the next one, and shares with it all that stayed the same. So a step
+that could not be stored leaves nothing to undo.
+
+Only part of it is stored (see the codec). What is parked, who is pending and how far the initial delay is are
+the running coordinator's own; the next one starts without, and the clients come again. `static`, `support`
+and the counts follow from the members, and are kept beside them so that no join has to walk them all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final, NamedTuple, TypeAlias
+
+Token: TypeAlias = object
+"""Whatever the caller knows a request by; it comes back with the answer. Never None."""
+
+CONSUMER_PROTOCOL_TYPE: Final = "consumer"
+"""The protocol type of consumers: the only one whose metadata the coordinator ever looks into."""
+
+NO_ASSIGNMENT: Final = b""
+
+
+class GroupState(Enum):
+    """The values are what clients see."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    """Joins are parked until all members are here, or the time is up."""
+
+    COMPLETING = "CompletingRebalance"
+    """The generation is settled; its leader has not said who gets what."""
+
+    STABLE = "Stable"
+    DEAD = "Dead"
+    """How a group is called that does not exist. No group is ever in this state."""
+
+
+class Protocol(NamedTuple):
+    name: str
+    metadata: bytes
+
+
+class InitialDelay(NamedTuple):
+    """How far the wait for the first members of a group has come."""
+
+    delay_ms: int
+    """The delay that is running."""
+
+    remaining_ms: int
+    """What it may still be extended by, once it is over."""
+
+    member_came: bool
+    """Whether someone came while it was running, which is what extends it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: tuple[Protocol, ...]
+    """In the order of the member's preference; no name twice."""
+
+    assignment: bytes = NO_ASSIGNMENT
+    parked_join: Token | None = None
+    parked_sync: Token | None = None
+    is_new: bool = False
+    """It has not had an answer to its join yet, and so cannot send heartbeats."""
+
+    owes_sync: bool = False
+    """It has been told of this generation, and has not asked for its assignment."""
+
+    def metadata(self, protocol_name: str | None) -> bytes | None:
+        for protocol in self.protocols:
+            if protocol.name == protocol_name:
+                return protocol.metadata
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroup:
+    group_id: str
+    since_ms: int
+    """When it came into its present state. From there on the offsets of an empty group grow old."""
+
+    state: GroupState = GroupState.EMPTY
+    generation: int = 0
+    protocol_type: str | None = None
+    """None for a simple group: one that never had members, only offsets."""
+
+    protocol_name: str | None = None
+    leader_id: str | None = None
+    members: Mapping[str, Member] = field(default_factory=dict)
+
+    pending: frozenset[str] = frozenset()
+    """Ids that were handed out with MEMBER_ID_REQUIRED and have not joined yet."""
+
+    initial_delay: InitialDelay | None = None
+    """Of a rebalance that began with an empty group; then only the timer completes it."""
+
+    subscribed_topics: frozenset[str] | None = None
+    """Of this generation; None where that cannot be known."""
+
+    static: Mapping[str, str] = field(default_factory=dict)
+    """Member ids by instance id."""
+
+    support: Mapping[str, int] = field(default_factory=dict)
+    """How many members know each protocol."""
+
+    parked_joins: int = 0
+    owed_syncs: int = 0
+
+    @property
+    def has_everyone_joined(self) -> bool:
+        return self.parked_joins == len(self.members) and not self.pending
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The time that the slowest member asked for."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Where the subscriptions cannot be read, every topic counts as subscribed to."""
+        if self.subscribed_topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self.subscribed_topics
+
+    def supports(self, protocol_type: str, protocols: Iterable[Protocol]) -> bool:
+        """Whether a member could join with these. It then has one protocol at least in common with all."""
+        if self.state is GroupState.EMPTY:
+            return bool(protocol_type) and any(True for _ in protocols)
+        everyone = len(self.members)
+        return protocol_type == self.protocol_type and any(
+            self.support.get(protocol.name, 0) == everyone for protocol in protocols
+        )
+
+    def with_member(self, member: Member) -> ClassicGroup:
+        """With one more member, or another state of one that is there."""
+        before = self.members.get(member.member_id)
+        members = dict(self.members)
+        members[member.member_id] = member
+        return self._changed(members, before, member)
+
+    def without_member(self, member: Member) -> ClassicGroup:
+        members = dict(self.members)
+        del members[member.member_id]
+        left = self._changed(members, member, None)
+        if self.leader_id == member.member_id:
+            return replace(left, leader_id=next(iter(members), None))
+        return left
+
+    def with_replaced(self, before: Member, after: Member) -> ClassicGroup:
+        """A static member under its new id, at its old place."""
+        members = {
+            (after.member_id if member is before else member_id): (after if member is before else member)
+            for member_id, member in self.members.items()
+        }
+        changed = self._changed(members, before, after)
+        if self.leader_id == before.member_id:
+            return replace(changed, leader_id=after.member_id)
+        return changed
+
+    def with_members(self, members: Iterable[Member]) -> ClassicGroup:
+        """With these members and no others."""
+        table = {member.member_id: member for member in members}
+        support: dict[str, int] = {}
+        for member in table.values():
+            for protocol in member.protocols:
+                support[protocol.name] = support.get(protocol.name, 0) + 1
+        return replace(
+            self,
+            members=table,
+            static={
+                member.instance_id: member.member_id
+                for member in table.values()
+                if member.instance_id is not None
+            },
+            support=support,
+            parked_joins=sum(member.parked_join is not None for member in table.values()),
+            owed_syncs=sum(member.owes_sync for member in table.values()),
+        )
+
+    def _changed(
+        self, members: Mapping[str, Member], before: Member | None, after: Member | None
+    ) -> ClassicGroup:
+        """With this table of members, of which one is new, gone or another."""
+        return replace(
+            self,
+            members=members,
+            static=_static_after(self.static, before, after),
+            support=_support_after(self.support, before, after),
+            parked_joins=self.parked_joins
+            - (before is not None and before.parked_join is not None)
+            + (after is not None and after.parked_join is not None),
+            owed_syncs=self.owed_syncs
+            - (before is not None and before.owes_sync)
+            + (after is not None and after.owes_sync),
+        )
+
+
+def _static_after(
+    static: Mapping[str, str], before: Member | None, after: Member | None
+) -> Mapping[str, str]:
+    old = None if before is None or before.instance_id is None else before
+    new = None if after is None or after.instance_id is None else after
+    if old is None and new is None:
+        return static
+    changed = dict(static)
+    if old is not None and old.instance_id is not None:
+        del changed[old.instance_id]
+    if new is not None and new.instance_id is not None:
+        changed[new.instance_id] = new.member_id
+    return changed
+
+
+def _support_after(
+    support: Mapping[str, int], before: Member | None, after: Member | None
+) -> Mapping[str, int]:
+    old = () if before is None else before.protocols
+    new = () if after is None else after.protocols
+    if old is new:
+        return support
+    changed = dict(support)
+    for protocol in old:
+        changed[protocol.name] -= 1
+        if not changed[protocol.name]:
+            del changed[protocol.name]
+    for protocol in new:
+        changed[protocol.name] = changed.get(protocol.name, 0) + 1
+    return changed
