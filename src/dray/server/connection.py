@@ -48,7 +48,7 @@ class Connection:
         self.state: dict[str, Any] = {}
         self.ending = False
         self._when_ending: list[Callable[[], None]] = []
-        self.turn: Callable[[], Awaitable[None]] = turn or _at_once
+        self.turn: Callable[[], Awaitable[None]] = turn or at_once
         """Called from within a dispatch: waits until the requests before this one are answered and the
         peer has taken most of that. Requests run side by side, so one whose answer is large should
         begin with this: else a peer that asks much and reads little could fill our memory."""
@@ -79,8 +79,8 @@ class Connection:
         return f"Connection({self.id}, {self.peer}, {self.listener})"
 
 
-async def _at_once() -> None:
-    return
+async def at_once() -> None:
+    """The turn of a request that nobody can keep waiting any more."""
 
 
 Answer: TypeAlias = Sequence[Buffer] | None

@@ -157,7 +157,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
             _let_go(exchange)
         if self._lingering is not None:
             self._lingering.cancel()
-        del self._reader  # it holds our methods: do not leave a cycle to the garbage collector
+        # They hold our methods: do not leave a cycle to the garbage collector.
+        del self._reader
+        self.connection.turn = at_once
         if not self._running:
             self._shared.leave(self)
 
