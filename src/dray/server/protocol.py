@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from dray.server.connection import Buffer, CloseConnection, Connection, Dispatch, at_once
+from dray.server.connection import Buffer, CloseConnection, Connection, at_once
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
 from dray.server.patience import Patience, Standing
 
