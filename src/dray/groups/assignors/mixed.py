@@ -31,17 +31,21 @@ def assign_mixed(
 
 
 class _Table:
-    """Who holds what while the assignment is worked out. Members are numbered in the order of their ids."""
+    """Who holds what while the assignment is worked out. Members are numbered in the order of their ids.
+
+    Most members ask for the same few sets of topics, and so most topics have the same subscribers: those are
+    worked out once for each such set, not once for each topic.
+    """
 
     def __init__(self, members: Mapping[str, MemberSubscription], topics: Mapping[UUID, int]) -> None:
         self._members = members
         self._order = sorted(members)
         self._loads = [0] * len(self._order)
-        self._subscribers: dict[UUID, list[int]] = {}
-        for number, member_id in enumerate(self._order):
-            for topic_id in members[member_id].topics:
-                self._subscribers.setdefault(topic_id, []).append(number)
+        self._moves = 0
+        self._changed: set[int] = set()
+        self._subscribers = _subscribers([members[member_id].topics for member_id in self._order])
         self._holders = {topic_id: [FREE] * topics[topic_id] for topic_id in self._subscribers}
+        self._levelled: dict[int, int] = {}  # lists of subscribers that stood level, and after how many moves
 
     def keep_previous(self) -> None:
         for number, member_id in enumerate(self._order):
@@ -52,6 +56,8 @@ class _Table:
                     for partition in partitions:
                         holders[partition] = number
                     self._loads[number] += len(partitions)
+                else:
+                    self._changed.add(number)
 
     def hand_out_free(self) -> None:
         for topic_id in self._by_weight(
@@ -67,6 +73,7 @@ class _Table:
                     heapreplace(queue, (load + 1, place))
                     holders[partition] = in_order[place]
                     self._loads[in_order[place]] = load + 1
+                    self._changed.add(in_order[place])
 
     def level(self) -> None:
         in_order = self._by_weight(
@@ -75,37 +82,44 @@ class _Table:
         last_moved = None
         for _ in range(ROUNDS):
             for topic_id in in_order:
-                if topic_id == last_moved:
+                if topic_id is last_moved:
                     return  # a whole round without a move
                 if self._level_topic(topic_id) or last_moved is None:
                     last_moved = topic_id
 
     def targets(self) -> dict[str, Assignment]:
-        held: list[dict[UUID, list[int]]] = [{} for _ in self._order]
+        targets = {member_id: self._members[member_id].previous for member_id in self._order}
+        held: dict[int, dict[UUID, list[int]]] = {number: {} for number in self._changed}
         for topic_id, holders in self._holders.items():
             for partition, holder in enumerate(holders):
-                held[holder].setdefault(topic_id, []).append(partition)
-        targets: dict[str, Assignment] = {}
-        for member_id, topics in zip(self._order, held, strict=True):
-            previous = self._members[member_id].previous
+                if holder in held:
+                    held[holder].setdefault(topic_id, []).append(partition)
+        for number, topics in held.items():
             target = {topic_id: frozenset(partitions) for topic_id, partitions in topics.items()}
-            targets[member_id] = previous if target == previous else target
+            if target != targets[self._order[number]]:
+                targets[self._order[number]] = target
         return targets
+
+    def _stands_level(self, subscribers: list[int]) -> bool:
+        if self._levelled.get(id(subscribers)) == self._moves:
+            return True
+        loads = [self._loads[number] for number in subscribers]
+        if max(loads) - min(loads) > 1:
+            return False
+        self._levelled[id(subscribers)] = self._moves
+        return True
 
     def _level_topic(self, topic_id: UUID) -> bool:
         """Whether anything moved."""
-        loads = self._loads
-        subscribers = self._subscribers[topic_id]
-        lightest = min(map(loads.__getitem__, subscribers))
-        heaviest = max(map(loads.__getitem__, subscribers))
-        if heaviest - lightest <= 1:
+        if self._stands_level(self._subscribers[topic_id]):
             return False
+        loads = self._loads
         holders = self._holders[topic_id]
         held: dict[int, list[int]] = {}
         for partition, holder in enumerate(holders):
             held.setdefault(holder, []).append(partition)
         scales = _Scales(self._by_load(topic_id), loads)
-        moved = False
+        moves = self._moves
         while (giver := scales.next_giver(held)) is not None:
             taker = scales.next_taker()
             if scales.are_level():
@@ -113,8 +127,9 @@ class _Table:
             holders[held[giver].pop()] = taker
             loads[giver] -= 1
             loads[taker] += 1
-            moved = True
-        return moved
+            self._changed |= {giver, taker}
+            self._moves += 1
+        return self._moves > moves
 
     def _by_load(self, topic_id: UUID) -> list[int]:
         return sorted(self._subscribers[topic_id], key=lambda number: (self._loads[number], number))
@@ -186,6 +201,26 @@ class _Scales:
         ):
             self._heavy_start -= 1
         self._giver = self._heavy_end - 1
+
+
+def _subscribers(subscriptions: list[frozenset[UUID]]) -> dict[UUID, list[int]]:
+    """The subscribers of each topic in ascending order; topics with the same ones share a list."""
+    askers: dict[frozenset[UUID], list[int]] = {}
+    for number, topics in enumerate(subscriptions):
+        askers.setdefault(topics, []).append(number)
+    sets_with: dict[UUID, list[int]] = {}
+    for place, topics in enumerate(askers):
+        for topic_id in topics:
+            sets_with.setdefault(topic_id, []).append(place)
+    numbers = list(askers.values())
+    merged: dict[tuple[int, ...], list[int]] = {}
+    subscribers: dict[UUID, list[int]] = {}
+    for topic_id, places in sets_with.items():
+        key = tuple(places)
+        if key not in merged:
+            merged[key] = sorted(number for place in places for number in numbers[place])
+        subscribers[topic_id] = merged[key]
+    return subscribers
 
 
 def _signed_halves(topic_id: UUID) -> tuple[int, int]:

@@ -11,6 +11,7 @@ over a balanced group moves nothing, and one more or one fewer member moves as l
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import attrgetter
 from uuid import UUID
 
 from dray.groups.assignors.contract import Assignment, MemberSubscription
@@ -61,10 +62,10 @@ def _assign_same(
         if room:
             unfilled.append((member_id, room))
         targets[member_id] = previous if kept == previous else kept
+    unfinished = [topic_id for topic_id in subscribed if len(taken[topic_id]) < topics[topic_id]]
     free = [
         (topic_id, partition)
-        for topic_id in sorted(subscribed)
-        if len(taken[topic_id]) < topics[topic_id]
+        for topic_id in sorted(unfinished, key=attrgetter("int"))
         for partition in range(topics[topic_id])
         if partition not in taken[topic_id]
     ]

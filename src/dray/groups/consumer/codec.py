@@ -6,10 +6,11 @@ it does not change, and storing the group is joining what is there. Format 1, be
     int32 epoch, int32 assignment epoch
     array of topics:    string name, 16 bytes id, int32 partitions
     array of patterns:  string pattern, nullable array of string names
-    array of members:   see `_member`
+    array of subscriptions: array of string names
+    array of members:   number of the subscription, then see `_member`
 
-Strings, arrays and numbers are those of Kafka's compact encodings, read by the same bounded readers. A
-member's target is mostly what it is assigned, and then is not written twice.
+Strings, arrays and numbers are those of Kafka's compact encodings, read by the same bounded readers. Most
+members ask for the same topics, and most targets are what is assigned already: neither is written twice.
 """
 
 from __future__ import annotations
@@ -23,17 +24,18 @@ from dray.groups.consumer.state import ConsumerGroup, Member, MemberState, assem
 from dray.groups.consumer.topics import TopicShape
 from dray.metadata.values import ValueCorrupt, seal, unseal
 from dray.protocol.wire import (
-    DecodeError,
     make_uuid,
     read_compact_count,
     read_compact_nullable_count,
     read_compact_nullable_string,
     read_compact_string,
     read_numbers,
+    read_uvarint,
     write_compact_count,
     write_compact_nullable_string,
     write_compact_string,
     write_numbers,
+    write_uvarint,
 )
 
 GROUP_FORMAT: Final = 1
@@ -57,8 +59,15 @@ def encode_group(group: ConsumerGroup) -> bytes:
             out.append(0)
         else:
             _write_strings(out, names)
+    subscriptions: dict[frozenset[str], int] = {}
+    for member in group.members.values():
+        subscriptions.setdefault(member.topic_names, len(subscriptions))
+    write_compact_count(out, len(subscriptions))
+    for names in subscriptions:
+        _write_strings(out, names)
     write_compact_count(out, len(group.members))
     for member in group.members.values():
+        write_uvarint(out, subscriptions[member.topic_names])
         out += _stored(member)
     return seal(GROUP_FORMAT, bytes(out))
 
@@ -91,7 +100,6 @@ def _member(member: Member) -> bytes:
     write_compact_string(out, member.client_id)
     write_compact_string(out, member.client_host)
     out += _TIMEOUT.pack(member.rebalance_timeout_ms)
-    _write_strings(out, member.topic_names)
     write_compact_nullable_string(out, member.topic_regex)
     write_compact_nullable_string(out, member.server_assignor)
     settled = member.target is member.assigned or member.target == member.assigned
@@ -121,7 +129,6 @@ class _Reader:
     def __init__(self, body: memoryview) -> None:
         self._body = body
         self.position = 0
-        self._subscriptions: dict[frozenset[str], frozenset[str]] = {}
 
     def group(self, group_id: str) -> ConsumerGroup:
         epoch, assignment_epoch = _EPOCHS.unpack_from(self._body, 0)
@@ -135,11 +142,13 @@ class _Reader:
         patterns = {}
         for _ in range(self._count(2)):
             pattern = self._string()
-            patterns[pattern] = self._strings()
-        members = [self._member() for _ in range(self._count(25))]
+            patterns[pattern] = self._nullable_names()
+        subscriptions = [self._names() for _ in range(self._count(1))]
+        members = [self._member(subscriptions) for _ in range(self._count(24))]
         return assembled(group_id, epoch, assignment_epoch, members, topics, patterns)
 
-    def _member(self) -> Member:
+    def _member(self, subscriptions: list[frozenset[str]]) -> Member:
+        subscription, self.position = read_uvarint(self._body, self.position)
         member_id = self._string()
         instance_id = self._nullable_string()
         rack_id = self._nullable_string()
@@ -147,9 +156,6 @@ class _Reader:
         client_host = self._string()
         (rebalance_timeout_ms,) = _TIMEOUT.unpack_from(self._body, self.position)
         self.position += _TIMEOUT.size
-        names = self._strings()
-        if names is None:
-            raise DecodeError("a member has no list of topics")
         topic_regex = self._nullable_string()
         server_assignor = self._nullable_string()
         epoch, previous_epoch, state, settled = _PROGRESS.unpack_from(self._body, self.position)
@@ -163,7 +169,7 @@ class _Reader:
             client_id=client_id,
             client_host=client_host,
             rebalance_timeout_ms=rebalance_timeout_ms,
-            topic_names=self._subscriptions.setdefault(names, names),
+            topic_names=subscriptions[subscription],
             topic_regex=topic_regex,
             server_assignor=server_assignor,
             epoch=epoch,
@@ -187,7 +193,10 @@ class _Reader:
             assignment[topic_id] = frozenset(partitions)
         return assignment
 
-    def _strings(self) -> frozenset[str] | None:
+    def _names(self) -> frozenset[str]:
+        return frozenset(self._string() for _ in range(self._count(1)))
+
+    def _nullable_names(self) -> frozenset[str] | None:
         count, self.position = read_compact_nullable_count(self._body, self.position, len(self._body), 1)
         return None if count < 0 else frozenset(self._string() for _ in range(count))
 
