@@ -45,11 +45,6 @@ class Chunk:
     # Where each of them lies in the object: known once it is encoded.
     references: list[BatchReference] = field(default_factory=list)
 
-    def refuse(self, error: LogError) -> None:
-        for pending in self.pending:
-            if not pending.answered:
-                pending.refuse(error)
-
 
 @dataclass(slots=True)
 class OpenObject:
@@ -66,10 +61,6 @@ class OpenObject:
         chunk.pending.append(pending)
         self.size += pending.batch.length
         self.batch_count += 1
-
-    def refuse(self, error: LogError) -> None:
-        for chunk in self.chunks.values():
-            chunk.refuse(error)
 
 
 @dataclass(frozen=True, slots=True)

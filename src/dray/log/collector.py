@@ -150,7 +150,9 @@ class Collector:
 
     async def _fence(self, stream: int) -> bool:
         """Seal the stream and see its version moved: a commit that was aimed before can then no
-        longer land, so what is not in the log now never will be."""
+        longer land, so what is not in the log now never will be. Behind a barrier: a version that was
+        past already when it was read proves nothing by having moved."""
+        await self._store.barrier(stream)
         found = await self._store.high_watermark(stream)
         if found is None:
             return True
@@ -165,7 +167,7 @@ class Collector:
     # --- the bucket itself
 
     async def _audit(self, seen: Collection) -> None:
-        """List first, then look for references: an object that is listed was staged before."""
+        """List first, then look for references, behind a barrier: what is listed was staged before."""
         oldest_ms = self._runtime.wall_ms() - int(self._settings.orphan_seconds * 1000)
         listed: list[tuple[str, WalPath]] = []
         async for info in self._objects.list(PREFIX):
@@ -179,6 +181,8 @@ class Collector:
 
     async def _delete_unknown(self, listed: list[tuple[str, WalPath]]) -> int:
         deleted = 0
+        for domain in sorted({parsed.domain for _, parsed in listed if parsed.domain < self._store.domains}):
+            await self._store.store.barrier(domain)
         for path, parsed in listed:
             prefix = keys.references(parsed.wal_id)
             if parsed.domain < self._store.domains and not await self._store.store.scan(

@@ -16,6 +16,7 @@ import structlog
 
 from dray.log.append import Chunk, PendingBatch, StagedObject
 from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import NO_PRODUCER, ProducerStates, Remembered
 from dray.log.settings import LogSettings
 from dray.log.stream_state import StreamState, load_stream_state
@@ -40,24 +41,11 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class Aim:
-    """One stream's part of a commit: the entry it wants to become the head, over which version."""
-
-    chunk: Chunk
-    over: Versioned[HighWatermark]
-    entry: IndexEntry
-    selected: list[tuple[int, PendingBatch]]  # with their base offsets
-    producers: ProducerStates
-    unsure: bool = False  # a reply was lost at this version
-    tries: int = 0
-
-
-@dataclass(slots=True)
 class Judgement:
     """A chunk held against a stream's state, batch by batch."""
 
     references: list[BatchReference] = field(default_factory=list)
-    selected: list[tuple[int, PendingBatch]] = field(default_factory=list)
+    selected: list[tuple[int, PendingBatch]] = field(default_factory=list)  # with their base offsets
     end: int = 0  # one past the last offset selected
     size: int = 0
     min_timestamp: int = 0
@@ -81,6 +69,19 @@ class Judgement:
         self.references.append(reference)
         self.size += reference.length
         self.end = offset + reference.record_count
+
+
+@dataclass(slots=True)
+class Aim:
+    """One stream's part of a commit: the entry it wants to become the head, over which version."""
+
+    chunk: Chunk
+    over: Versioned[HighWatermark]
+    entry: IndexEntry
+    judgement: Judgement
+    producers: ProducerStates
+    unsure: bool = False  # a reply was lost at this version
+    tries: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +119,7 @@ class Committer:
         self._on_duplicate = on_duplicate
         self._on_retry = on_retry
         self._states: dict[int, StreamState] = {}
+        self._failures = FailedSequences()
 
     def entries_since_snapshot(self, stream: int) -> int:
         state = self._states.get(stream)
@@ -129,6 +131,14 @@ class Committer:
 
     def forget(self, stream: int) -> None:
         self._states.pop(stream, None)
+
+    def fail(self, chunk: Chunk, error: LogError) -> None:
+        """Refuse what is left of a chunk. The batches that their producers sent behind it are on their
+        way already, perhaps: they must not be taken for the first ones."""
+        for pending in chunk.pending:
+            if not pending.answered:
+                self._failures.note(chunk.stream, pending.batch)
+                pending.refuse(error)
 
     async def commit(self, staged: StagedObject) -> Settlement:
         waiting: dict[int, Aim | None] = dict.fromkeys(staged.chunks)
@@ -165,7 +175,7 @@ class Committer:
                 await self._back_off(attempt)
         for stream, leftover in waiting.items():
             undecided = undecided or (leftover is not None and leftover.unsure)
-            staged.chunks[stream].refuse(LogUnavailable("the commit did not come through: try again"))
+            self.fail(staged.chunks[stream], LogUnavailable("the commit did not come through: try again"))
             self.forget(stream)
             failed.append(stream)
         return Settlement(undecided, failed)
@@ -182,10 +192,10 @@ class Committer:
                 try:
                     aim = await self._aim(staged, staged.chunks[stream])
                 except LogError as error:
-                    staged.chunks[stream].refuse(error)
+                    self.fail(staged.chunks[stream], error)
                 except MetadataError as error:
                     unavailable = LogUnavailable(f"the metadata store did not answer: {error}")
-                    staged.chunks[stream].refuse(unavailable)
+                    self.fail(staged.chunks[stream], unavailable)
                 if aim is None:
                     del waiting[stream]
                     failed.append(stream)
@@ -196,39 +206,41 @@ class Committer:
 
     async def _aim(self, staged: StagedObject, chunk: Chunk) -> Aim | None:
         """None when the stream's state leaves nothing of the chunk to append."""
-        state = self._states.get(chunk.stream)
-        fresh = state is None
-        if state is None:
-            state = await self._load(chunk.stream)
+        state = self._states.get(chunk.stream) or await self._load(chunk.stream)
         producers = state.producers.fork()
         judgement = self._judge(state, producers, chunk, staged.created_ms)
-        if not fresh and not self._certain(judgement):
+        if not self._certain(judgement):
             await self._store.barrier(chunk.stream)
             state = await self._load(chunk.stream)
             producers = state.producers.fork()
             judgement = self._judge(state, producers, chunk, staged.created_ms)
-        for remembered, pending in judgement.duplicates:
-            self._on_duplicate(chunk.stream, remembered, pending)
-        for error, pending in judgement.refused:
-            pending.refuse(error)
         if not judgement.selected:
+            self._answer(chunk.stream, judgement)
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
-        return Aim(chunk, state.high_watermark, entry, judgement.selected, producers)
+        return Aim(chunk, state.high_watermark, entry, judgement, producers)
 
     @staticmethod
     def _certain(judgement: Judgement) -> bool:
-        """A cached state may lag behind what another broker appended. What it appends is held against
-        the compare-and-set, and a duplicate stays one; but a refusal needs the newest state."""
+        """What is known of a stream, cached or just read from a leader that was deposed, may lag behind
+        what another broker appended. What it appends is held against the compare-and-set, and a
+        duplicate stays one; but a refusal needs the newest state."""
         return not judgement.refused
+
+    def _answer(self, stream: int, judgement: Judgement) -> None:
+        """Tell whoever sent a batch again, or out of order. Where other batches of the chunk are to be
+        appended, only once they are: the copy of one that may yet fail is no duplicate."""
+        for remembered, pending in judgement.duplicates:
+            self._on_duplicate(stream, remembered, pending)
+        for error, pending in judgement.refused:
+            pending.refuse(error)
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)
         state = self._states[stream] = await load_stream_state(self._store, stream)
         return state
 
-    @staticmethod
-    def _judge(state: StreamState, producers: ProducerStates, chunk: Chunk, now_ms: int) -> Judgement:
+    def _judge(self, state: StreamState, producers: ProducerStates, chunk: Chunk, now_ms: int) -> Judgement:
         over = state.high_watermark.value
         judgement = Judgement(
             end=over.end,
@@ -242,6 +254,8 @@ class Committer:
             if reference.producer_id != NO_PRODUCER:
                 try:
                     remembered = producers.judge(reference, now_ms)
+                    if remembered is None and not producers.knows(reference.producer_id, now_ms):
+                        self._failures.check(chunk.stream, reference)
                 except LogError as error:
                     judgement.refused.append((error, pending))
                     continue
@@ -306,7 +320,8 @@ class Committer:
         high_watermark = Versioned(HighWatermark.at(aim.entry), version)
         since = self.entries_since_snapshot(stream) + 1
         self._states[stream] = StreamState(high_watermark, aim.producers.join(), since)
-        self._on_committed(Committed(stream, high_watermark, aim.entry, aim.selected))
+        self._on_committed(Committed(stream, high_watermark, aim.entry, aim.judgement.selected))
+        self._answer(stream, aim.judgement)
 
     # --- after an unclear reply
 
@@ -323,7 +338,7 @@ class Committer:
         del waiting[stream]
         if verdict is not Verdict.COMMITTED:
             _log.warning("append given up after an unclear reply", stream=stream, found=verdict.value)
-            aim.chunk.refuse(LogUnavailable("the metadata store did not answer: try again"))
+            self.fail(aim.chunk, LogUnavailable("the metadata store did not answer: try again"))
             self.forget(stream)
             if verdict is Verdict.MOVED:
                 failed.append(stream)
@@ -343,6 +358,7 @@ class Committer:
 
     async def _look(self, staged: StagedObject, aim: Aim) -> Verdict:
         stream = aim.chunk.stream
+        await self._store.barrier(stream)  # a version from before the one aimed at is not "moved"
         found = await self._store.high_watermark(stream)
         if found is None:
             return Verdict.MOVED
@@ -350,7 +366,6 @@ class Committer:
         if head is not None and head.wal_id == staged.wal_id:
             self._committed(aim, found.version)
             return Verdict.COMMITTED
-        await self._store.barrier(stream)
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
         if filed is not None and filed.value.wal_id == staged.wal_id:
             self._committed(aim, 0)

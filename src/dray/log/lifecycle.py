@@ -55,6 +55,9 @@ class Lifecycle:
     async def _close(self, stream: int) -> None:
         for _ in range(_TRIES):
             try:
+                await self._store.barrier(
+                    stream
+                )  # or a stream that is newer than what we read would stay open
                 found = await self._store.high_watermark(stream)
                 if found is None or found.value.closed:
                     return
@@ -80,6 +83,7 @@ class Lifecycle:
     async def _sweep(self, stream: int) -> None:
         limit = self._store.store.limits.operations // 2 - 4
         try:
+            await self._store.barrier(stream)
             while entries := await self._store.entries_above(stream, -1, limit):
                 operations: list[Operation] = []
                 for entry in entries:

@@ -151,7 +151,7 @@ class DomainPipeline:
         try:
             await self._carry_on(opened, previous)
         finally:
-            opened.refuse(LogUnavailable("the append was cut short: try again"))
+            self._fail(opened, "the append was cut short: try again")
             # Whatever became of this object, the next one may commit only after those before it.
             if previous is not None and not previous.done():
                 previous.add_done_callback(lambda _: _finish(done))
@@ -162,13 +162,13 @@ class DomainPipeline:
         began = self._runtime.monotonic()
         staged, encoded = await self._stage(opened)
         if staged is None or encoded is None:
-            opened.refuse(LogUnavailable("the metadata store did not take the staging mark: try again"))
+            self._fail(opened, "the metadata store did not take the staging mark: try again")
             return
         try:
             await self._objects.put(staged.path, encoded.parts)
         except ObjectError as error:
             _log.warning("WAL upload failed", path=staged.path, error=str(error))
-            opened.refuse(LogUnavailable(f"the object store did not take the records: {error}"))
+            self._fail(opened, f"the object store did not take the records: {error}")
             self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, list(staged.chunks)))
             return
         self._observer.flushed(encoded.size, self._runtime.monotonic() - began)
@@ -181,6 +181,10 @@ class DomainPipeline:
         else:
             self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, settlement.failed))
         self._on_settled([stream for stream in staged.chunks if stream not in settlement.failed])
+
+    def _fail(self, opened: OpenObject, why: str) -> None:
+        for chunk in opened.chunks.values():
+            self._committer.fail(chunk, LogUnavailable(why))
 
     async def _stage(self, opened: OpenObject) -> tuple[StagedObject | None, EncodedObject | None]:
         """The references must be in the store before the first byte is uploaded. An id whose

@@ -37,6 +37,7 @@ class Poller:
     ) -> list[ReadResult]:
         deadline = self._runtime.monotonic() + max_wait_ms / 1000
         asked = await self._ask_doubtful(requests)
+        unheard: dict[int, LogError] = {}
         while True:
             plans = await self._plan(requests, max_bytes)
             if self._enough(plans, min_bytes):
@@ -45,14 +46,14 @@ class Poller:
             if remaining <= 0:
                 if asked:
                     break
-                await self._ask(requests)
+                unheard = await self._ask(requests)
                 asked = True
                 continue
             if self._moved(plans):
                 continue
             await self._wait([request.stream for request in requests], remaining)
             asked = False
-        return list(await asyncio.gather(*[self._read(plan) for plan in plans]))
+        return list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
 
     async def _wait(self, streams: list[int], seconds: float) -> None:
         self._observer.polling(self._wakeups.count + 1)
@@ -99,7 +100,8 @@ class Poller:
     # --- asking the store
 
     async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> bool:
-        """Ask about streams that seem at their end and were not asked about lately."""
+        """Ask about streams that seem at their end and were not asked about lately. True when that was
+        all of them, and the store answered."""
         now = self._runtime.monotonic()
         doubtful = []
         for request in requests:
@@ -108,21 +110,27 @@ class Poller:
                 request.offset >= bounds.end and now - self._asked.get(request.stream, 0.0) > _DOUBT_SECONDS
             ):
                 doubtful.append(request)
-        if doubtful:
-            await self._ask(doubtful)
-        return len(doubtful) == len(requests)
+        unheard = await self._ask(doubtful) if doubtful else {}
+        return len(doubtful) == len(requests) and not unheard
 
-    async def _ask(self, requests: Sequence[ReadRequest]) -> None:
+    async def _ask(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
+        """The streams that the store did not answer about: "nothing there" cannot be said of those."""
         now = self._runtime.monotonic()
         if len(self._asked) > 100_000:
             self._asked.clear()
-        for request in requests:
-            self._asked[request.stream] = now
-        # Errors come back when the stream is planned.
-        await asyncio.gather(
+        answers = await asyncio.gather(
             *[self._reader.refresh(request.stream, barrier=True) for request in requests],
             return_exceptions=True,
         )
+        unheard: dict[int, LogError] = {}
+        for request, answer in zip(requests, answers, strict=True):
+            if isinstance(answer, LogError):
+                unheard[request.stream] = answer
+            elif isinstance(answer, BaseException):
+                raise answer
+            else:
+                self._asked[request.stream] = now
+        return unheard
 
     # --- following other brokers
 
@@ -152,9 +160,11 @@ class Poller:
 
     # --- reading
 
-    async def _read(self, plan: Plan | ReadResult) -> ReadResult:
+    async def _read(self, plan: Plan | ReadResult, unheard: dict[int, LogError]) -> ReadResult:
         if isinstance(plan, ReadResult):
             return plan
+        if plan.size == 0 and (error := unheard.get(plan.request.stream)) is not None:
+            return self._failed(plan.request, error)
         try:
             buffers = await self._reader.read(plan) if plan.size else []
         except LogError as error:

@@ -76,6 +76,8 @@ class Reader:
             )
         except MetadataError as error:
             raise LogUnavailable(f"the metadata store did not answer: {error}") from error
+        if high_watermark is None and not barrier:
+            return await self.refresh(stream, barrier=True)  # it may be newer than what we read from
         if high_watermark is None or high_watermark.value.closed:
             self.forget(stream)
             raise StreamClosed(f"stream {stream} is closed")

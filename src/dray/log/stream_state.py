@@ -45,6 +45,9 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
     # snapshot, since the snapshot is moved forward before entries lose their detail. A glance at the
     # snapshot beforehand only says from where to read the index.
     high_watermark = await store.high_watermark(stream)
+    if high_watermark is None:  # made before any topic names the stream: we may read from behind
+        await store.barrier(stream)
+        high_watermark = await store.high_watermark(stream)
     if high_watermark is None or high_watermark.value.closed:
         raise StreamClosed(f"stream {stream} is closed")
     glance = await store.snapshot(stream)

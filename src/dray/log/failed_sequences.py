@@ -1,0 +1,64 @@
+"""The first batches of a producer that failed, so that those behind them are not taken for the first.
+
+A producer that a stream does not know may start at any sequence: its state may have expired. But a
+producer with several batches in flight is unknown too when its very first one fails, an upload lost,
+say, and the second is next. Appended, the second would stand before the first for ever, and the first,
+sent again, would be refused. The log cannot tell these cases apart; the broker that saw the failure can.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, Protocol
+
+from dray.log.producer_state import NO_PRODUCER, SEQUENCES
+from dray.log.types import OutOfOrderSequence
+
+_REMEMBERED: Final = 10_000
+
+
+class Sequenced(Protocol):
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def producer_epoch(self) -> int: ...
+    @property
+    def base_sequence(self) -> int: ...
+
+
+class FailedSequences:
+    """Per stream and producer: the newest epoch in which a batch failed, and the earliest that did."""
+
+    def __init__(self, limit: int = _REMEMBERED) -> None:
+        self._limit = limit
+        self._failed: OrderedDict[tuple[int, int], tuple[int, int]] = OrderedDict()
+
+    def note(self, stream: int, batch: Sequenced) -> None:
+        if batch.producer_id == NO_PRODUCER:
+            return
+        key = (stream, batch.producer_id)
+        epoch, sequence = self._failed.get(key, (-1, 0))
+        if batch.producer_epoch > epoch or (
+            batch.producer_epoch == epoch and _is_behind(batch.base_sequence, sequence)
+        ):
+            self._failed[key] = batch.producer_epoch, batch.base_sequence
+            self._failed.move_to_end(key)
+            if len(self._failed) > self._limit:
+                self._failed.popitem(last=False)
+
+    def check(self, stream: int, batch: Sequenced) -> None:
+        """For a batch of a producer that the stream does not know: raises if one before it failed."""
+        failed = self._failed.get((stream, batch.producer_id))
+        if failed is None:
+            return
+        epoch, sequence = failed
+        if batch.producer_epoch == epoch and _is_behind(sequence, batch.base_sequence):
+            raise OutOfOrderSequence(
+                f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
+                f"but {sequence} failed before it and is next"
+            )
+
+
+def _is_behind(sequence: int, other: int) -> bool:
+    """Sequences wrap: the nearer way round counts."""
+    return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2
