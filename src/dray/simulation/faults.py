@@ -1,4 +1,4 @@
-"""Stores that fail like the real ones: slow, refused, unclear, late, twice.
+"""Stores that fail like the real ones: slow, refused, unclear, late, twice, behind.
 
 Each simulated process reaches the shared stores through clients of its own, which can be cut off when it
 crashes; what it sent before may still arrive.
@@ -8,131 +8,141 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
-from random import Random
 
-from dray.metadata.contract import (
-    Ambiguous,
-    Change,
-    Limits,
-    MetadataStore,
-    Operation,
-    Outcome,
-    Record,
-    Session,
-    Unavailable,
-)
+from dray.metadata.contract import Ambiguous, Change, Limits, Operation, Outcome, Record, Session, Unavailable
+from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore
-
-
-@dataclass(slots=True)
-class Weather:
-    """How bad things are. All chances are per call."""
-
-    random: Random
-    refused: float = 0.02  # nothing happens, and the caller is told
-    lost: float = 0.02  # nothing happens, and the caller is not told
-    unanswered: float = 0.05  # it happens, but the reply is lost
-    late: float = 0.06  # the caller gives up, and it happens afterwards
-    twice: float = 0.08  # it happens, is answered, and happens again afterwards
-    slowest: float = 0.02  # seconds that a call takes at most, as a rule
-    latest: float = 3.0  # seconds after which a late write has arrived, at most
-    pending: int = 0  # writes that are still on their way
-
-    def calm(self) -> None:
-        """From now on everything works; what is on its way still arrives."""
-        self.refused = self.lost = self.unanswered = self.late = self.twice = 0.0
-
-    async def delay(self) -> None:
-        await asyncio.sleep(self.random.random() * self.slowest)
-
-    def arrive_later(self, act: Callable[[], object], again: bool = True) -> None:
-        """Let something arrive at some time, and perhaps once more after that."""
-        wait = self.latest * self.random.random() ** 2
-        self.pending += 1
-
-        def arrive() -> None:
-            self.pending -= 1
-            act()
-            if again and self.random.random() < 0.25:
-                self.arrive_later(act, again=False)
-
-        asyncio.get_running_loop().call_later(wait, arrive)
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.weather import Weather
 
 
 class FaultyStore:
-    """A process's client of the metadata store."""
+    """A process's client of the metadata store.
+
+    Reads can be stale, as behind a leader that was deposed and has not noticed: the client then reads
+    one past state of the domain until a barrier, or until it finds out by itself. It never sees the
+    domain go back, and writes always go to the real one.
+    """
 
     def __init__(
         self,
-        inner: MetadataStore,
+        state: MemoryState,
         apply: Callable[[int, Sequence[Operation]], list[Outcome]],
+        runtime: SimulatedRuntime,
         weather: Weather,
     ) -> None:
-        self._inner = inner
+        self._state = state
+        self._current = MemoryStore(runtime, state)
         self._apply = apply  # at once, as the server does it
+        self._runtime = runtime
         self._weather = weather
+        self._behind: dict[int, MemoryStore] = {}
         self.cut_off = False
 
     @property
     def limits(self) -> Limits:
-        return self._inner.limits
+        return self._current.limits
+
+    # --- reading
 
     async def get(self, domain: int, key: str) -> Record | None:
-        await self._travel()
-        return await self._inner.get(domain, key)
+        return await self._answered(await (await self._view(domain)).get(domain, key))
 
     async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
-        await self._travel()
-        return await self._inner.floor(domain, key, prefix)
+        return await self._answered(await (await self._view(domain)).floor(domain, key, prefix))
 
     async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
-        await self._travel()
-        return await self._inner.ceiling(domain, key, prefix)
+        return await self._answered(await (await self._view(domain)).ceiling(domain, key, prefix))
 
     async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        found = await (await self._view(domain)).scan(domain, start, end, limit)
+        await self._come_back()
+        return found
+
+    async def barrier(self, domain: int) -> None:
         await self._travel()
-        return await self._inner.scan(domain, start, end, limit)
+        self._behind.pop(domain, None)
+        await self._come_back()
+
+    async def _answered(self, found: Record | None) -> Record | None:
+        await self._come_back()
+        return found
+
+    async def _come_back(self) -> None:
+        await self._weather.delay()
+        await self._runtime.awake()
+
+    async def _view(self, domain: int) -> MemoryStore:
+        await self._travel()
+        if domain not in self._behind and self._weather.happens(self._weather.stale):
+            self._fall_behind(domain)
+        return self._behind.get(domain, self._current)
+
+    def _fall_behind(self, domain: int) -> None:
+        past = MemoryState()
+        now = self._runtime.monotonic()
+        source, copy = self._state.domain(domain, now), past.domain(domain, now)
+        copy.entries.update(source.entries)
+        copy.keys.extend(source.keys)
+        behind = self._behind[domain] = MemoryStore(self._runtime, past)
+
+        def catch_up() -> None:
+            if self._behind.get(domain) is behind:
+                del self._behind[domain]
+
+        seconds = self._weather.random.random() * self._weather.stalest
+        asyncio.get_running_loop().call_later(seconds, catch_up)
+
+    # --- writing
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         await self._travel()
         weather, chance = self._weather, self._weather.random.random()
         operations = list(operations)
+        outcomes: list[Outcome] | None = None
+        why = ""
         if (chance := chance - weather.lost) < 0:
-            await weather.delay()
-            raise Ambiguous("the request was lost")
-        if (chance := chance - weather.late) < 0:
+            why = "the request was lost"
+        elif (chance := chance - weather.late) < 0:
             weather.arrive_later(lambda: self._apply(domain, operations))
-            await weather.delay()
-            raise Ambiguous("the request timed out")
-        outcomes = self._apply(domain, operations)
-        if (chance := chance - weather.unanswered) < 0:
-            await weather.delay()
-            raise Ambiguous("the reply was lost")
-        if chance - weather.twice < 0:
-            weather.arrive_later(lambda: self._apply(domain, operations))
-        await weather.delay()
+            why = "the request timed out"
+        else:
+            outcomes = self._apply(domain, operations)
+            if (chance := chance - weather.unanswered) < 0:
+                why = "the reply was lost"
+            elif chance - weather.twice < 0:
+                weather.arrive_later(lambda: self._apply(domain, operations))
+        await self._come_back()
+        if why or outcomes is None:
+            raise Ambiguous(why)
         return outcomes
 
-    async def barrier(self, domain: int) -> None:
-        await self._travel()
-        await self._inner.barrier(domain)
+    # --- the rest
 
-    def watch(self, domain: int) -> AsyncIterator[Change]:
-        return self._inner.watch(domain)
+    def cut(self) -> None:
+        """The process is gone: nothing more goes out, whoever still tries."""
+        self.cut_off = True
+        self._current.abandon()
+
+    async def watch(self, domain: int) -> AsyncIterator[Change]:
+        async for change in self._current.watch(domain):
+            await self._runtime.awake()
+            if change.key is None or not self._weather.happens(self._weather.unheard):
+                yield change
 
     async def session(self, domain: int, ttl: float) -> Session:
         await self._travel()
-        return await self._inner.session(domain, ttl)
+        return await self._current.session(domain, ttl)
 
     async def close(self) -> None:
-        await self._inner.close()
+        await self._current.close()
 
     async def _travel(self) -> None:
         await self._weather.delay()
+        await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        if self._weather.random.random() < self._weather.refused:
+        if self._weather.happens(self._weather.refused):
             raise Unavailable("the metadata store is away")
 
 
@@ -144,16 +154,19 @@ class FaultyObjects:
         inner: ObjectStore,
         store_now: Callable[[str, bytes], None],
         delete_now: Callable[[str], None],
+        runtime: SimulatedRuntime,
         weather: Weather,
     ) -> None:
         self._inner = inner
         self._store_now = store_now
         self._delete_now = delete_now
+        self._runtime = runtime
         self._weather = weather
         self.cut_off = False
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         data = b"".join(parts)
+        await self._weather.upload_delay()
         await self._change(lambda: self._store_now(path, data))
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
@@ -166,7 +179,9 @@ class FaultyObjects:
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
         await self._travel()
-        return await self._inner.get_ranges(path, ranges)
+        found = await self._inner.get_ranges(path, ranges)
+        await self._runtime.awake()
+        return found
 
     async def head(self, path: str) -> ObjectInfo:
         await self._travel()
@@ -175,8 +190,13 @@ class FaultyObjects:
     async def delete(self, path: str) -> None:
         await self._change(lambda: self._delete_now(path))
 
-    def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
-        return self._inner.list(prefix)
+    async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
+        async for info in self._inner.list(prefix):
+            yield info
+            await self._runtime.awake()
+
+    def cut(self) -> None:
+        self.cut_off = True
 
     async def close(self) -> None:
         await self._inner.close()
@@ -184,24 +204,27 @@ class FaultyObjects:
     async def _change(self, act: Callable[[], None]) -> None:
         await self._travel()
         weather, chance = self._weather, self._weather.random.random()
+        why = ""
         if (chance := chance - weather.lost) < 0:
-            await weather.delay()
-            raise ObjectError("the request was lost")
-        if (chance := chance - weather.late) < 0:
+            why = "the request was lost"
+        elif (chance := chance - weather.late) < 0:
             weather.arrive_later(act)
-            await weather.delay()
-            raise ObjectError("the request timed out")
-        act()
-        if (chance := chance - weather.unanswered) < 0:
-            await weather.delay()
-            raise ObjectError("the reply was lost")
-        if chance - weather.twice < 0:
-            weather.arrive_later(act)
+            why = "the request timed out"
+        else:
+            act()
+            if (chance := chance - weather.unanswered) < 0:
+                why = "the reply was lost"
+            elif chance - weather.twice < 0:
+                weather.arrive_later(act)
         await weather.delay()
+        await self._runtime.awake()
+        if why:
+            raise ObjectError(why)
 
     async def _travel(self) -> None:
         await self._weather.delay()
+        await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        if self._weather.random.random() < self._weather.refused:
+        if self._weather.happens(self._weather.refused):
             raise ObjectError("the object store is away")

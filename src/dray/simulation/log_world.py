@@ -1,7 +1,7 @@
-"""A cluster of logs in bad weather: brokers that crash, producers that try again, collectors, retention.
+"""A cluster of logs in bad weather: brokers that crash and stand still, clients that try again, collectors.
 
-Everything goes through the real code of `dray.log`. After every step of consequence the oracle looks at the
-stores; at the end the weather calms, everything late arrives, and nothing may be left over.
+Everything goes through the real code of `dray.log`. The oracle hears of every step at the moment it
+happens; at the end the weather calms, everything late arrives, and nothing may be left over.
 """
 
 from __future__ import annotations
@@ -9,32 +9,27 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
+from hashlib import blake2b
 from random import Random
 
-from dray.log import Collector, Log, LogSettings
-from dray.log.entries import HighWatermark
+from dray.log import Collector, Log
 from dray.log.retention import Retention
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
-from dray.log.types import LogError, LogUnavailable, OffsetOutOfRange, ReadRequest
+from dray.log.types import LogError, LogUnavailable
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Operation, Outcome, Record
-from dray.metadata.memory import MemoryState, MemoryStore
+from dray.metadata.contract import MetadataError, Operation, Outcome
+from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.records import Record as LogRecord
-from dray.records import decode, twin, validate
-from dray.simulation.faults import FaultyObjects, FaultyStore, Weather
-from dray.simulation.log_truth import LogTruth, Violation, identity_of
-from dray.simulation.loop import run
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.faults import FaultyObjects, FaultyStore
+from dray.simulation.log_conditions import LogConditions
+from dray.simulation.log_truth import LogTruth, Violation
+from dray.simulation.runtime import SimulatedRuntime, wall_ms
 
 DOMAINS = 2
-STREAMS = 3
-MANY = 1 << 30
-PLAIN = "plain"
+_QUIET_ROUNDS = 4
 
 
 class Broker:
@@ -42,308 +37,181 @@ class Broker:
 
     def __init__(self, world: LogWorld, seed: int) -> None:
         self.runtime = SimulatedRuntime(seed)
-        inner = MemoryStore(self.runtime, world.state)
-        self.store = FaultyStore(inner, world.apply, world.weather)
+        weather = world.conditions.weather
+        self.store = FaultyStore(world.state, world.apply, self.runtime, weather)
         self.objects = FaultyObjects(
-            MemoryObjects(self.runtime, world.bucket), world.store_object, world.delete_object, world.weather
+            MemoryObjects(self.runtime, world.bucket),
+            world.store_object,
+            world.delete_object,
+            self.runtime,
+            weather,
         )
-        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, world.settings)
+        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, world.conditions.settings)
 
     def crash(self) -> None:
-        self.store.cut_off = self.objects.cut_off = True
+        self.store.cut()
+        self.objects.cut()
         self.runtime.kill()
 
 
-@dataclass
-class LogWorld:
-    seed: int
-    seconds: float = 12.0
-    random: Random = field(init=False)
-    weather: Weather = field(init=False)
-    counts: Counter[str] = field(default_factory=Counter)
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a run covered, and a fingerprint of all that happened in it, in order and to the instant."""
 
-    def __post_init__(self) -> None:
-        self.random = Random(self.seed)
-        self.weather = Weather(Random(self.seed + 1))
-        orphan_seconds = self.random.choice((0.2, 0.6, 2.0))
-        self.settings = LogSettings(
-            retry_seconds=0.01,
-            retry_limit=3,
-            settle_seconds=0.05,
-            snapshot_every_entries=self.random.choice((3, 10)),
-            orphan_seconds=orphan_seconds,
-            grace_seconds=0.0,
-            collect_seconds=0.15,
-            audit_every_rounds=3,
-            tail_cache_bytes=self.random.choice((0, 2_000, 1_000_000)),
-            segment_cache_bytes=self.random.choice((0, 1_000_000)),
-            index_cache_entries=self.random.choice((2, 512)),
-        )
+    counts: Counter[str]
+    fingerprint: str
+
+
+class LogWorld:
+    """The stores that brokers share, the brokers, and the truth about both."""
+
+    def __init__(self, seed: int, conditions: LogConditions | None = None) -> None:
+        self.seed = seed
+        self.random = Random(seed)
+        self.conditions = conditions or LogConditions.choose(seed)
+        self.counts: Counter[str] = Counter()
         self.state = MemoryState()
         self.bucket = MemoryBucket()
         self.truth = LogTruth()
         self.streams: list[int] = []
+        self.closing: set[int] = set()  # streams that somebody has begun to close
         self.brokers: list[Broker] = []
-        self.violation: Violation | None = None
+        self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._fingerprint = blake2b(digest_size=16)
 
     # --- the shared stores, at the moment something happens
 
     def apply(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
-        outcomes = self.state.apply(domain, operations, None, asyncio.get_running_loop().time())
-        self._judged(lambda: self.truth.applied(operations, outcomes))
+        now = asyncio.get_running_loop().time()
+        outcomes = self.state.apply(domain, operations, None, now)
+        self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
+        self._judge(lambda: self.truth.applied(operations, outcomes))
         return outcomes
 
     def store_object(self, path: str, data: bytes) -> None:
-        self._judged(lambda: self.truth.uploaded(path, data))
-        self.bucket.put(path, data, SimulatedRuntime(0).wall_ms())
+        self._happened("put", path, data)
+        self.bucket.put(path, data, wall_ms())
+        self._judge(lambda: self.truth.uploaded(path, data))
 
     def delete_object(self, path: str) -> None:
+        self._happened("delete", path)
         self.bucket.delete(path)
-        self.check()
+        self._judge(lambda: self.truth.deleted(path))
 
-    def _judged(self, act: Callable[[], None]) -> None:
-        """A violation is kept, and ends the run: raised into the code under test, it might be caught."""
+    def _happened(self, *what: object) -> None:
+        self._fingerprint.update(repr((asyncio.get_running_loop().time(), *what)).encode())
+
+    def _judge(self, act: Callable[[], None]) -> None:
+        """A violation ends the run: raised into the code under test, it might be caught."""
         try:
             act()
         except Violation as violation:
-            self.violation = self.violation or violation
+            self.fail(violation)
 
-    # --- the run
+    def fail(self, violation: BaseException) -> None:
+        if not self.violation.done():
+            self.violation.set_exception(violation)
 
-    async def play(self) -> None:
-        for number in range(self.random.choice((1, 2, 3))):
-            self.brokers.append(Broker(self, self.seed * 1000 + number))
+    def report(self) -> Report:
+        return Report(self.counts, self._fingerprint.hexdigest())
+
+    # --- brokers
+
+    def any_broker(self) -> Broker:
+        return self.random.choice(self.brokers)
+
+    async def start(self) -> None:
+        for _ in range(self.conditions.brokers):
+            self.brokers.append(self._new_broker())
         await self._create_streams()
         for broker in self.brokers:
             await broker.log.start()
-        players = [self._play_chaos(), self._play_retention(), self._play_sealer(), self._play_watchman()]
-        for stream in self.streams:
-            players += [self._play_idempotent(stream, producer) for producer in (1, 2)]
-            players += [self._play_plain(stream), self._play_consumer(stream)]
-        tasks = [asyncio.ensure_future(player) for player in players]
-        ended, _ = await asyncio.wait(tasks, timeout=self.seconds, return_when=asyncio.FIRST_EXCEPTION)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        for task in ended:
-            task.result()
-        await self._calm_down()
+
+    async def replace(self, place: int) -> None:
+        """Crash a broker, and start another in its place."""
+        self.counts["crashes"] += 1
+        self.check_tasks()
+        self.brokers[place].crash()
+        self.brokers[place] = self._new_broker()
+        await self.brokers[place].log.start()
+
+    def check_tasks(self) -> None:
+        for broker in self.brokers:
+            for failure in broker.runtime.failures:
+                self.fail(failure)
+
+    def _new_broker(self) -> Broker:
+        return Broker(self, self.random.getrandbits(48))
 
     async def _create_streams(self) -> None:
         """In the same weather: ids whose creation is unclear are never used."""
         while not self.streams:
             try:
-                self.streams = await self.brokers[0].log.create_streams(STREAMS)
+                self.streams = await self.brokers[0].log.create_streams(self.conditions.streams)
             except LogUnavailable:
-                self.counts["streams burnt"] += STREAMS
+                self.counts["streams burnt"] += self.conditions.streams
         self.truth.create(self.streams)
-
-    async def _play_watchman(self) -> None:
-        while self.violation is None:
-            await asyncio.sleep(0.05)
-            self.check()
-            for broker in self.brokers:
-                for failure in broker.runtime.failures:
-                    raise failure
-        raise self.violation
-
-    async def _play_chaos(self) -> None:
-        """Crash a broker now and then, and start another in its place."""
-        while True:
-            await asyncio.sleep(self.random.uniform(0.2, 2.0))
-            place = self.random.randrange(len(self.brokers))
-            self.brokers[place].crash()
-            self.counts["crashes"] += 1
-            self.brokers[place] = Broker(self, self.random.getrandbits(48))
-            await self.brokers[place].log.start()
-
-    async def _play_idempotent(self, stream: int, producer: int) -> None:
-        sequence, batch_number = 0, 0
-        while True:
-            await asyncio.sleep(self.random.uniform(0.0, 0.2))
-            count = self.random.randint(1, 3)
-            values = [b"p%d:%d:%d" % (producer, batch_number, place) for place in range(count)]
-            data = _batch(values, producer=(producer, 0, sequence))
-            while not await self._append(stream, data, values):
-                self.counts["tried again"] += 1
-            sequence += count
-            batch_number += 1
-
-    async def _play_plain(self, stream: int) -> None:
-        number = 0
-        while True:
-            await asyncio.sleep(self.random.uniform(0.0, 0.15))
-            values = [b"%s%d:%d:%d" % (PLAIN.encode(), stream, number, place) for place in range(2)]
-            await self._append(stream, _batch(values), values)
-            number += 1
-
-    async def _append(self, stream: int, data: bytearray, values: Sequence[bytes]) -> bool:
-        broker = self.random.choice(self.brokers)
-        data = bytearray(data)
-        [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
-        try:
-            appended = await asyncio.wait_for(broker.log.append(stream, batch, memoryview(data)), 1.5)
-        except (LogUnavailable, TimeoutError):
-            self.counts["append errors"] += 1
-            return False
-        except LogError as error:
-            raise Violation(f"stream {stream}: a good batch was refused: {error}") from error
-        self.truth.acknowledged(stream, appended, values)
-        self.counts["acknowledged"] += 1
-        return True
-
-    async def _play_consumer(self, stream: int) -> None:
-        """Read the stream from its start, again and again, through whichever broker."""
-        while True:
-            offset = self.truth.starts[stream]
-            while offset < len(self.truth.records[stream]) or self.random.random() < 0.7:
-                await asyncio.sleep(self.random.uniform(0.0, 0.1))
-                broker = self.random.choice(self.brokers)
-                request = ReadRequest(stream, offset, self.random.choice((1, 500, MANY)))
-                try:
-                    [result] = await asyncio.wait_for(
-                        broker.log.fetch([request], min_bytes=1, max_bytes=MANY, max_wait_ms=200), 2.0
-                    )
-                except (TimeoutError, asyncio.CancelledError) as error:
-                    if isinstance(error, asyncio.CancelledError) and not broker.store.cut_off:
-                        raise
-                    continue  # the broker crashed under it
-                if isinstance(result.error, OffsetOutOfRange) and offset < self.truth.starts[stream]:
-                    break
-                if isinstance(result.error, LogError) and not isinstance(result.error, LogUnavailable):
-                    raise Violation(f"stream {stream}: reading at {offset} failed: {result.error}")
-                for buffer in result.buffers:
-                    for record in decode(buffer).records():
-                        self._consumed(stream, offset, record)
-                        offset = max(offset, record.offset + 1)
-
-    def _consumed(self, stream: int, offset: int, record: LogRecord) -> None:
-        if record.offset > offset:
-            raise Violation(f"stream {stream}: a consumer at {offset} was given {record.offset}")
-        if self.truth.records[stream][record.offset] != identity_of(record.value or b""):
-            raise Violation(f"stream {stream}: offset {record.offset} was read as {record.value!r}")
-        self.counts["consumed"] += 1
-
-    async def _play_retention(self) -> None:
-        while True:
-            await asyncio.sleep(self.random.uniform(0.3, 1.5))
-            stream = self.random.choice(self.streams)
-            before = self.random.randint(self.truth.starts[stream], len(self.truth.records[stream]))
-            broker = self.random.choice(self.brokers)
-            try:
-                await asyncio.wait_for(broker.log.delete_records(stream, before), 3.0)
-                self.counts["records deleted"] += 1
-            except (LogError, TimeoutError):
-                self.counts["retention errors"] += 1
-            except asyncio.CancelledError:
-                if not broker.store.cut_off:
-                    raise
-
-    async def _play_sealer(self) -> None:
-        while True:
-            await asyncio.sleep(self.random.uniform(0.1, 0.8))
-            broker = self.random.choice(self.brokers)
-            store = StreamStore(broker.store, DOMAINS, self.settings.producer_expiry_ms)
-            stream = self.random.choice(self.streams)
-            try:
-                found = await store.high_watermark(stream)
-                if found is not None and found.value.head is not None:
-                    await store.write(stream, store.advance(stream, found, found.value.sealed()))
-            except MetadataError:
-                continue
-            except asyncio.CancelledError:
-                if not broker.store.cut_off:
-                    raise
 
     # --- the end
 
-    async def _calm_down(self) -> None:
+    async def calm_down(self) -> None:
         """Brokers die, late writes arrive while a collector works, then all quiesces."""
+        weather, settings = self.conditions.weather, self.conditions.settings
+        self.check_tasks()
         for broker in self.brokers:
             broker.crash()
-        self.weather.calm()
-        last = Broker(self, self.seed)
-        self.brokers = [last]
-        store = StreamStore(last.store, DOMAINS, self.settings.producer_expiry_ms)
-        collector = Collector(store, last.objects, last.runtime, self.settings)
-        retention = Retention(store, last.runtime, self.settings)
+        weather.calm()
+        self.brokers = [self._new_broker()]
+        [last] = self.brokers
+        store = StreamStore(last.store, DOMAINS, settings.producer_expiry_ms)
+        collector = Collector(store, last.objects, last.runtime, settings)
         rounds = 0
-        while self.weather.pending or rounds < 8:
-            rounds = 0 if self.weather.pending else rounds + 1
+        while weather.pending or rounds < _QUIET_ROUNDS:
+            rounds = 0 if weather.pending else rounds + 1
             try:
-                for stream in self.streams:
-                    await retention.raise_start(stream, self.truth.starts[stream])
+                await self._finish_streams(store, last)
                 await collector.run()
             except (MetadataError, ObjectError, LogError) as error:
                 raise Violation(f"calm, but {error}") from error
-            await asyncio.sleep(self.settings.orphan_seconds)
-            self.check()
-            if self.violation is not None:
-                raise self.violation
+            await asyncio.sleep(settings.orphan_seconds + settings.grace_seconds)
         await self._check_leftovers(store)
 
-    async def _check_leftovers(self, store: StreamStore) -> None:
-        live: dict[str, set[int]] = {}
-        paths = set()
+    async def _finish_streams(self, store: StreamStore, last: Broker) -> None:
+        """What is left of jobs is done, and what late writes bring back is removed."""
+        retention = Retention(store, last.runtime, self.conditions.settings)
         for stream in self.streams:
-            high_watermark, index = self._records_of(stream)
-            found = self.truth.live_objects(stream, high_watermark, index)
-            paths |= set(found.values())
-            for wal_id in found:
-                live.setdefault(wal_id.hex, set()).add(stream)
-            heads = 0 if HighWatermark.decode(high_watermark.value).head is None else 1
-            if len(index) != len(found) - heads:
-                raise Violation(f"stream {stream}: {len(index)} entries filed, {len(found)} live")
-            state = await load_stream_state(store, stream)
-            for producer in (1, 2):
-                last = state.producers.get(producer)
-                expected = self.truth.last_sequence(stream, f"p{producer}")
-                if (last is None) != (expected < 0):
-                    raise Violation(f"stream {stream}: the state of producer {producer} is lost")
-        if (left := set(self.bucket.objects) - paths) or (left := paths - set(self.bucket.objects)):
-            raise Violation(f"objects left over or missing: {sorted(left)[:3]}")
-        referenced: dict[str, set[int]] = {}
-        for record in self._scan(keys.REFERENCES):
-            parts = record.key.split("/")
-            referenced.setdefault(parts[5], set()).add(int(parts[6]))
-        if referenced != live:
-            raise Violation("references left over or missing")
-        if self._scan(keys.STAGING):
-            raise Violation("staging marks left over")
-        if {record.key.split("/")[5] for record in self._scan(keys.OBJECTS)} != set(live):
-            raise Violation("object keys left over or missing")
+            if self.truth.streams[stream].closed:
+                await last.log.sweep_streams([stream])
+            else:
+                await retention.raise_start(stream, self.truth.start(stream))
 
-    # --- looking at the stores
+    async def _check_leftovers(self, store: StreamStore) -> None:
+        self.truth.check_leftovers(
+            self.bucket.objects,
+            self._keys(keys.REFERENCES),
+            self._keys(keys.STAGING),
+            self._keys(keys.OBJECTS),
+        )
+        for stream in self.streams:
+            if not self.truth.streams[stream].closed:
+                await self._check_producers(store, stream)
 
-    def check(self) -> None:
-        if self.violation is None:
-            for stream in self.streams:
-                high_watermark, index = self._records_of(stream)
-                objects = set(self.bucket.objects)
-                self._judged(partial(self.truth.check_readable, stream, high_watermark, index, objects))
+    async def _check_producers(self, store: StreamStore, stream: int) -> None:
+        """The state of the producers is what their batches say."""
+        state = await load_stream_state(store, stream)
+        for producer in (1, 2):
+            epoch, batch = self.truth.last_batch(stream, f"p{producer}")
+            found = state.producers.get(producer)
+            if (found is None) != (batch < 0) or (found is not None and found.epoch != epoch):
+                raise Violation(f"stream {stream}: the state of producer {producer} is lost")
+            if found is not None and (newest := found.batches[-1]).base_offset < self.truth.end(stream):
+                record = self.truth.streams[stream].records[newest.base_offset]
+                if record != (f"p{producer}.{epoch}", batch, 0):
+                    raise Violation(f"stream {stream}: the state of producer {producer} is at {record}")
 
-    def _records_of(self, stream: int) -> tuple[Record, list[Record]]:
-        domain = self.state.domain(stream % DOMAINS, asyncio.get_running_loop().time())
-        prefix = keys.offset_index(stream)
-        index = [domain.entries[key].record for key in domain.keys if key.startswith(prefix)]
-        return domain.entries[keys.high_watermark(stream)].record, index
-
-    def _scan(self, prefix: str) -> list[Record]:
-        found = []
+    def _keys(self, prefix: str) -> list[str]:
+        found: list[str] = []
         for number in range(DOMAINS):
             domain = self.state.domain(number, asyncio.get_running_loop().time())
-            found += [domain.entries[key].record for key in domain.keys if key.startswith(prefix)]
+            found += [key for key in domain.keys if key.startswith(prefix)]
         return found
-
-
-def _batch(values: Sequence[bytes], producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
-    producer_id, epoch, sequence = producer
-    records = [LogRecord(place, 1000, None, value) for place, value in enumerate(values)]
-    return twin.encode(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
-
-
-def simulate_log(seed: int, seconds: float = 12.0) -> Counter[str]:
-    """One run; raises what it found, or returns what it covered."""
-    world = LogWorld(seed, seconds)
-    run(world.play())
-    return world.counts

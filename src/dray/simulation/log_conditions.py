@@ -1,0 +1,80 @@
+"""What one run of the log's simulation is like: everything that a seed decides before it starts.
+
+The ranges are wide on purpose. Each rule of the commit protocol matters only under some mixture: the
+recheck when a broker stands still for longer than the orphan time, the version of the staging mark when
+writes arrive twice and late, the order of commits when several objects are in flight.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+from dray.log import LogSettings
+from dray.simulation.weather import Weather
+
+
+@dataclass(frozen=True, slots=True)
+class LogConditions:
+    brokers: int
+    streams: int
+    settings: LogSettings
+    weather: Weather
+    pace: float  # what a producer thinks at most, between sending and sending
+    window: int  # batches that an idempotent producer has in flight, at most
+    patience: float  # what a client waits at most
+    copies: float  # chance that a client sends to two brokers at once
+    epochs: float  # chance that a producer starts anew, with what it sent still under way
+    crash_every: float
+    pause_every: float
+    longest_pause: float
+    retain_every: float
+    closes: bool  # a topic is deleted on the way
+
+    @classmethod
+    def choose(cls, seed: int) -> LogConditions:
+        random = Random(seed)
+        orphan_seconds = random.choice((0.15, 0.4, 1.5))
+        return cls(
+            brokers=random.choice((1, 2, 2, 3)),
+            streams=random.choice((1, 2, 3, 4)),
+            settings=LogSettings(
+                linger_seconds=random.choice((0.0, 0.0, 0.005)),
+                max_object_bytes=random.choice((150, 400, 1 << 20)),
+                uploads_in_flight=random.choice((1, 4, 4)),
+                retry_seconds=0.01,
+                retry_limit=random.choice((1, 3)),
+                settle_seconds=random.choice((0.02, 0.3)),
+                snapshot_every_entries=random.choice((3, 10, 1000)),
+                orphan_seconds=orphan_seconds,
+                grace_seconds=random.choice((0.0, 0.2)),
+                collect_seconds=random.choice((0.05, 0.2)),
+                audit_every_rounds=random.choice((1, 3)),
+                tail_cache_bytes=random.choice((0, 2_000, 1_000_000)),
+                segment_cache_bytes=random.choice((0, 1_000_000)),
+                index_cache_entries=random.choice((2, 512)),
+            ),
+            weather=Weather(
+                Random(random.getrandbits(64)),
+                refused=random.choice((0.0, 0.03)),
+                lost=random.choice((0.0, 0.03)),
+                unanswered=random.choice((0.02, 0.08)),
+                late=random.choice((0.02, 0.10)),
+                twice=random.choice((0.02, 0.10, 0.40)),
+                stale=random.choice((0.0, 0.03)),
+                stalled=random.choice((0.0, 0.01)),
+                slowest_upload=random.choice((0.02, 0.02, 0.5)),
+                latest=random.choice((0.5, 3.0, 6.0)),
+                stalest=random.choice((0.2, 1.5)),
+            ),
+            pace=random.choice((0.1, 0.4, 2.0)),
+            window=random.choice((1, 3, 5)),
+            patience=random.choice((0.3, 1.0, 3.0)),
+            copies=random.choice((0.0, 0.3)),
+            epochs=random.choice((0.0, 0.05)),
+            crash_every=random.choice((1.0, 4.0)),
+            pause_every=random.choice((0.7, 3.0)),
+            longest_pause=random.choice((0.5, 2.0, 5.0)),
+            retain_every=random.choice((0.2, 1.0, 4.0)),
+            closes=random.random() < 0.5,
+        )

@@ -1,0 +1,57 @@
+"""How bad things are between a process and the stores."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+
+@dataclass(slots=True)
+class Weather:
+    """Chances are per call; times are in seconds."""
+
+    random: Random
+    refused: float = 0.02  # nothing happens, and the caller is told
+    lost: float = 0.02  # nothing happens, and the caller is not told
+    unanswered: float = 0.05  # it happens, but the reply is lost
+    late: float = 0.06  # the caller gives up, and it happens afterwards
+    twice: float = 0.08  # it happens, is answered, and happens again afterwards
+    stale: float = 0.0  # a reader is left behind, and reads the past for a while
+    unheard: float = 0.05  # a hint of a change is lost
+    stalled: float = 0.0  # one call takes very long, on the way there or back
+    slowest: float = 0.02  # what a call takes at most
+    slowest_upload: float = 0.02
+    slowest_stall: float = 2.0
+    latest: float = 3.0  # after which a late write has arrived
+    stalest: float = 1.0  # after which a reader left behind catches up by itself
+    pending: int = 0  # writes that are still on their way
+
+    def calm(self) -> None:
+        """From now on everything works; what is on its way still arrives."""
+        self.refused = self.lost = self.unanswered = self.late = self.twice = 0.0
+        self.stale = self.unheard = self.stalled = 0.0
+
+    def happens(self, chance: float) -> bool:
+        return self.random.random() < chance
+
+    async def delay(self) -> None:
+        slowest = self.slowest_stall if self.happens(self.stalled) else self.slowest
+        await asyncio.sleep(self.random.random() * slowest)
+
+    async def upload_delay(self) -> None:
+        await asyncio.sleep(self.random.random() * self.slowest_upload)
+
+    def arrive_later(self, act: Callable[[], object], again: bool = True) -> None:
+        """Let something arrive at some time, and perhaps once more after that."""
+        wait = self.latest * self.random.random() ** 2
+        self.pending += 1
+
+        def arrive() -> None:
+            self.pending -= 1
+            act()
+            if again and self.random.random() < 0.25:
+                self.arrive_later(act, again=False)
+
+        asyncio.get_running_loop().call_later(wait, arrive)

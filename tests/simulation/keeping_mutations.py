@@ -1,0 +1,278 @@
+"""Rules of keeping and letting go, each taken out of the code: collectors, retention, streams, readers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import pytest
+from commit_mutations import WithoutBarrier, plain_puts, yes
+
+from dray.log import collector, lifecycle, retention, wal_keys
+from dray.log.jobs import Job, JobState, put_job
+from dray.log.poll import Poller
+from dray.log.reader import Reader
+from dray.log.stream_store import StreamStore, StreamView, Versioned
+from dray.log.types import Bounds, LogError, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
+from dray.metadata import keys
+from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, Record
+
+# --- the collector
+
+
+def no_fence(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(collector.Collector, "_fence", yes)
+
+
+def fence_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
+    """What the simulation found: a version that was past when it was read has always moved."""
+    kept = collector.Collector._fence
+
+    async def fence(self: collector.Collector, stream: int) -> bool:
+        return await kept(WithoutBarrier(self), stream)  # type: ignore[arg-type]
+
+    patch.setattr(collector.Collector, "_fence", fence)
+
+
+def fence_unseen(patch: pytest.MonkeyPatch) -> None:
+    """Sealed, but never looked whether it moved."""
+
+    async def fence(self: collector.Collector, stream: int) -> bool:
+        found = await self._store.high_watermark(stream)
+        if found is not None:
+            try:
+                sealed = found.value.sealed()
+                await self._store.write(stream, self._store.advance(stream, found, sealed))
+            except MetadataError:
+                return True
+        return True
+
+    patch.setattr(collector.Collector, "_fence", fence)
+
+
+def judge_without_taking_the_mark(patch: pytest.MonkeyPatch) -> None:
+    async def resolve_orphan(self: collector.Collector, domain: int, wal_id: UUID, record: Record) -> bool:
+        try:
+            dropped = []
+            for stream in wal_keys.Staging.decode(record.value).streams:
+                if not await self._fence(stream):
+                    return False
+                if not await self._in_log(stream, wal_id):
+                    dropped.append(stream)
+            settled = wal_keys.settle(wal_id, record.version, dropped)
+            outcomes = await self._store.store.write(domain, settled)
+        except MetadataError:
+            return False
+        return outcomes[-1].applied
+
+    patch.setattr(collector.Collector, "_resolve_orphan", resolve_orphan)
+
+
+def count_dead_entries(patch: pytest.MonkeyPatch) -> None:
+    def holds(self: StreamView, wal_id: UUID) -> bool:
+        head = self.high_watermark.value.head
+        found = [entry.value for entry in self.entries] + ([head] if head is not None else [])
+        return any(entry.wal_id == wal_id for entry in found)
+
+    patch.setattr(StreamView, "holds", holds)
+    patch.setattr(retention.Retention, "_sweep", _no_sweep)
+
+
+def forget_the_object_before_it_is_gone(patch: pytest.MonkeyPatch) -> None:
+    kept = collector.Collector._delete_object
+
+    async def delete_object(self: collector.Collector, path: str) -> bool:
+        await kept(self, path)
+        return True
+
+    patch.setattr(collector.Collector, "_delete_object", delete_object)
+    no_audit(patch)
+
+
+def no_audit(patch: pytest.MonkeyPatch) -> None:
+    async def audit(self: collector.Collector, seen: collector.Collection) -> None:
+        return
+
+    patch.setattr(collector.Collector, "_audit", audit)
+
+
+def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
+    """Read what is referenced first, then list: what was staged in between looks like nobody's."""
+
+    async def audit(self: collector.Collector, seen: collector.Collection) -> None:
+        referenced = set()
+        for domain in range(self._store.domains):
+            end = keys.prefix_end(keys.REFERENCES)
+            for record in await self._store.store.scan(domain, keys.REFERENCES, end):
+                referenced.add(keys.wal_id_of(record.key))
+        async for info in self._objects.list(collector.PREFIX):
+            parsed = collector.parse_object_path(info.path)
+            if parsed is not None and parsed.wal_id not in referenced:
+                await self._delete_object(info.path)
+
+    patch.setattr(collector.Collector, "_audit", audit)
+
+
+# --- retention
+
+
+async def _no_sweep(self: retention.Retention, stream: int, dead: object) -> None:
+    return
+
+
+def no_sweep(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retention.Retention, "_sweep", _no_sweep)
+
+
+def judge_entries_by_an_older_high_watermark(patch: pytest.MonkeyPatch) -> None:
+    """The bug that the first run of the simulation found: the view must be one snapshot."""
+
+    async def view(self: StreamStore, stream: int) -> StreamView | None:
+        high_watermark = await self.high_watermark(stream)
+        if high_watermark is None:
+            return None
+        start = (await self.start(stream)).value
+        return StreamView(high_watermark, start, await self.entries_above(stream, -1))
+
+    patch.setattr(StreamStore, "view", view)
+
+
+def retain_without_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(retention, "advance_snapshot", yes)
+
+
+def snapshot_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
+    kept = StreamStore.put_snapshot
+    patch.setattr(StreamStore, "put_snapshot", staticmethod(lambda *given: plain_puts([kept(*given)])[0]))
+
+
+def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
+    kept = StreamStore.put_start
+    patch.setattr(StreamStore, "put_start", staticmethod(lambda *given: plain_puts([kept(*given)])[0]))
+
+
+def delete_before_the_start_is_seen(patch: pytest.MonkeyPatch) -> None:
+    async def retain(self: retention.Retention, stream: int, job: Versioned[Job]) -> None:
+        if not await retention.advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
+            return
+        start = await self._store.start(stream)
+        try:
+            put = self._store.put_start(stream, job.value.threshold, start.version)
+            await self._store.write(stream, [put])
+        except Ambiguous:
+            pass
+        await self._store.write(stream, [put_job(stream, job.value.moved(JobState.RAISED), job.version)])
+
+    patch.setattr(retention.Retention, "_retain", retain)
+
+
+def done_before_the_deletes_are_confirmed(patch: pytest.MonkeyPatch) -> None:
+    kept = retention.Retention._delete_below
+
+    async def delete_below(self: retention.Retention, stream: int, job: Versioned[Job]) -> None:
+        try:
+            await kept(self, stream, job)
+        except Ambiguous:
+            await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])
+
+    patch.setattr(retention.Retention, "_delete_below", delete_below)
+    patch.setattr(retention.Retention, "_sweep", _no_sweep)
+
+
+def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
+    kept = StreamStore.write
+
+    async def write(self: StreamStore, stream: int, operations: Sequence[Operation]) -> Any:
+        deletes = [operation for operation in operations if isinstance(operation, Delete)]
+        if len(deletes) < len(operations):
+            return await kept(self, stream, operations)
+        entries = [delete for delete in deletes if not delete.key.startswith(keys.REFERENCES)]
+        references = [delete for delete in deletes if delete.key.startswith(keys.REFERENCES)]
+        await kept(self, stream, entries)
+        return await kept(self, stream, references)
+
+    patch.setattr(StreamStore, "write", write)
+
+
+# --- streams
+
+
+def create_streams_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(lifecycle, "ABSENT", ANY)
+
+
+def close_unseen(patch: pytest.MonkeyPatch) -> None:
+    """One try to close, taken for done whatever came back."""
+
+    async def close(self: lifecycle.Lifecycle, stream: int) -> None:
+        try:
+            found = await self._store.high_watermark(stream)
+            if found is not None:
+                closed = found.value.sealed(closed=True)
+                await self._store.write(stream, self._store.advance(stream, found, closed))
+        except MetadataError:
+            return
+
+    patch.setattr(lifecycle.Lifecycle, "_close", close)
+
+
+def sweep_the_high_watermark_too(patch: pytest.MonkeyPatch) -> None:
+    kept = lifecycle.Lifecycle._sweep
+
+    async def sweep(self: lifecycle.Lifecycle, stream: int) -> None:
+        await kept(self, stream)
+        try:
+            await self._store.write(stream, [Delete(keys.high_watermark(stream))])
+        except MetadataError as error:
+            raise LogUnavailable(str(error)) from error
+
+    patch.setattr(lifecycle.Lifecycle, "_sweep", sweep)
+
+
+# --- readers
+
+
+def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
+    kept = Reader.refresh
+
+    async def refresh(self: Reader, stream: int, barrier: bool = False) -> Bounds:
+        return await kept(self, stream)
+
+    patch.setattr(Reader, "refresh", refresh)
+
+
+def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
+    """A poll that says "nothing" because nobody woke it."""
+
+    async def ask(self: Poller, requests: Sequence[ReadRequest]) -> dict[int, Any]:
+        for request in requests:
+            if self._reader.known_bounds(request.stream) is None:
+                try:
+                    await self._reader.refresh(request.stream)
+                except LogError as error:
+                    return {request.stream: error}
+        return {}
+
+    patch.setattr(Poller, "_ask", ask)
+
+
+def out_of_range_by_what_is_known(patch: pytest.MonkeyPatch) -> None:
+    kept = Reader.plan
+
+    async def plan(self: Reader, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Any:
+        bounds = self.known_bounds(request.stream)
+        if bounds is not None and not bounds.start <= request.offset <= bounds.end:
+            raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
+        return await kept(self, request, max_bytes, at_least_one)
+
+    patch.setattr(Reader, "plan", plan)
+
+
+def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
+    """Without looking what became of it, when an object is gone."""
+
+    async def read_elsewhere(self: Reader, request: ReadRequest, gone: Any) -> Any:
+        raise ObjectCorrupt("it is gone")
+
+    patch.setattr(Reader, "_read_elsewhere", read_elsewhere)
