@@ -4,7 +4,7 @@
  *   driver produce  BROKERS TOPIC key=value...    produce `records` records of `size` bytes, wait for every answer
  *   driver fetch    BROKERS TOPIC key=value...    read `records` records from `from`=earliest|latest of all partitions
  *
- * Keys of its own: records, size, partitions, from, timeout (seconds). Every other key=value goes to librdkafka.
+ * Keys of its own: records, size, partitions, clients, from, timeout (seconds). The rest goes to librdkafka.
  *
  * The declarations below are the part of librdkafka's stable C interface that is used here: the driver links against
  * the library inside the confluent-kafka wheel, which comes without headers.
@@ -40,6 +40,7 @@ enum { ERR_NONE = 0, ERR_PARTITION_EOF = -191, ERR_QUEUE_FULL = -184 };
 enum { OFFSET_BEGINNING = -2, PARTITION_UNASSIGNED = -1 };
 
 rd_kafka_conf_t *rd_kafka_conf_new(void);
+rd_kafka_conf_t *rd_kafka_conf_dup(const rd_kafka_conf_t *);
 int rd_kafka_conf_set(rd_kafka_conf_t *, const char *, const char *, char *, size_t);
 void rd_kafka_conf_set_dr_msg_cb(rd_kafka_conf_t *,
                                  void (*)(rd_kafka_t *, const rd_kafka_message_t *, void *));
@@ -56,7 +57,7 @@ void rd_kafka_message_destroy(rd_kafka_message_t *);
 const char *rd_kafka_err2str(int);
 const char *rd_kafka_version_str(void);
 
-enum { BATCH = 1000, MAX_PARTITIONS = 4096 };
+enum { BATCH = 1000, MAX_PARTITIONS = 4096, MAX_CLIENTS = 1024, QUEUE_LIMIT = 500000 };
 
 static int64_t failed_records;
 static int first_error;
@@ -104,8 +105,24 @@ static void report(const char *mode, int64_t records, int64_t bytes, double seco
     fflush(stdout);
 }
 
-static int produce(rd_kafka_t *client, const char *name, int64_t records, int64_t size, double timeout) {
-    rd_kafka_topic_t *topic = rd_kafka_topic_new(client, name, NULL);
+/* Serve the callbacks of all clients, and count what they still have to send. */
+static int64_t pending(rd_kafka_t **clients, int count) {
+    int64_t sum = 0;
+    for (int i = 0; i < count; i++) {
+        rd_kafka_poll(clients[i], 0);
+        sum += rd_kafka_outq_len(clients[i]);
+    }
+    return sum;
+}
+
+static void drain(rd_kafka_t **clients, int count, double give_up) {
+    while (pending(clients, count) > 0 && now() < give_up)
+        rd_kafka_poll(clients[0], 1);
+}
+
+static int produce(rd_kafka_t **clients, int count, const char *name, int64_t records, int64_t size,
+                   double timeout) {
+    static rd_kafka_topic_t *topics[MAX_CLIENTS];
     static rd_kafka_message_t batch[BATCH];
     char *payload = malloc(size);
     uint32_t noise = 12345;
@@ -115,34 +132,39 @@ static int produce(rd_kafka_t *client, const char *name, int64_t records, int64_
     }
 
     /* One record first: metadata, connections and producer ids are then there, and not part of the measurement. */
-    batch[0] = (rd_kafka_message_t){.payload = payload, .len = size, .partition = 0};
-    rd_kafka_produce_batch(topic, PARTITION_UNASSIGNED, 0, batch, 1);
+    for (int i = 0; i < count; i++) {
+        topics[i] = rd_kafka_topic_new(clients[i], name, NULL);
+        batch[0] = (rd_kafka_message_t){.payload = payload, .len = size};
+        rd_kafka_produce_batch(topics[i], PARTITION_UNASSIGNED, 0, batch, 1);
+    }
     double give_up = now() + timeout;
-    while (rd_kafka_outq_len(client) > 0 && now() < give_up)
-        rd_kafka_poll(client, 10);
-    if (rd_kafka_outq_len(client) > 0)
+    drain(clients, count, give_up);
+    if (pending(clients, count) > 0)
         die("produce", "the first record was not answered in time");
 
     double start = now();
     give_up = start + timeout;
     int64_t left = records;
-    while (left > 0) {
-        int count = left < BATCH ? (int)left : BATCH;
-        for (int i = 0; i < count; i++)
-            batch[i] = (rd_kafka_message_t){.payload = payload, .len = size};
-        int taken = rd_kafka_produce_batch(topic, PARTITION_UNASSIGNED, 0, batch, count);
-        left -= taken;
-        for (int i = 0; taken < count && i < count; i++)
-            if (batch[i].err != ERR_NONE && batch[i].err != ERR_QUEUE_FULL)
-                die("produce", rd_kafka_err2str(batch[i].err));
-        rd_kafka_poll(client, taken < count ? 1 : 0);
+    for (int turn = 0; left > 0; turn = (turn + 1) % count) {
         if (now() > give_up)
             die("produce", "not done in time");
+        if (rd_kafka_outq_len(clients[turn]) > QUEUE_LIMIT - BATCH) {
+            rd_kafka_poll(clients[turn], 1); /* full: to try in vain would cost the CPU that the broker needs */
+            continue;
+        }
+        int wanted = left < BATCH ? (int)left : BATCH;
+        for (int i = 0; i < wanted; i++)
+            batch[i] = (rd_kafka_message_t){.payload = payload, .len = size};
+        int taken = rd_kafka_produce_batch(topics[turn], PARTITION_UNASSIGNED, 0, batch, wanted);
+        left -= taken;
+        for (int i = 0; taken < wanted && i < wanted; i++)
+            if (batch[i].err != ERR_NONE && batch[i].err != ERR_QUEUE_FULL)
+                die("produce", rd_kafka_err2str(batch[i].err));
+        rd_kafka_poll(clients[turn], 0);
     }
-    while (rd_kafka_outq_len(client) > 0 && now() < give_up)
-        rd_kafka_poll(client, 1);
+    drain(clients, count, give_up);
     double seconds = now() - start;
-    failed_records += rd_kafka_outq_len(client);
+    failed_records += pending(clients, count);
     int64_t delivered = records - failed_records;
     report("produce", delivered, delivered * size, seconds);
     return failed_records ? 1 : 0;
@@ -171,7 +193,8 @@ static int fetch(rd_kafka_t *client, const char *name, int64_t records, int part
     double give_up = start + timeout;
     int64_t seen = 0, bytes = 0;
     while (seen < records) {
-        ssize_t count = rd_kafka_consume_batch_queue(queue, 100, batch, BATCH);
+        size_t wanted = records - seen < BATCH ? (size_t)(records - seen) : BATCH;
+        ssize_t count = rd_kafka_consume_batch_queue(queue, 100, batch, wanted);
         if (latest && seen == 0 && count > 0)
             start = now(); /* the clock of a tail starts with its first record */
         for (ssize_t i = 0; i < count; i++) {
@@ -201,7 +224,7 @@ int main(int argc, char **argv) {
     if (!producing && strcmp(argv[1], "fetch") != 0)
         die("usage", "the mode is produce or fetch");
     int64_t records = 1000, size = 1024;
-    int partitions = 1, latest = 0;
+    int partitions = 1, clients = 1, latest = 0;
     double timeout = 120;
 
     rd_kafka_conf_t *conf = rd_kafka_conf_new();
@@ -222,6 +245,8 @@ int main(int argc, char **argv) {
             size = atoll(value);
         else if (strcmp(argv[i], "partitions") == 0)
             partitions = atoi(value);
+        else if (strcmp(argv[i], "clients") == 0)
+            clients = atoi(value);
         else if (strcmp(argv[i], "from") == 0)
             latest = strcmp(value, "latest") == 0;
         else if (strcmp(argv[i], "timeout") == 0)
@@ -229,14 +254,19 @@ int main(int argc, char **argv) {
         else
             set(conf, argv[i], value);
     }
-    if (partitions < 1 || partitions > MAX_PARTITIONS || size < 1 || records < 1)
-        die("usage", "records, size or partitions is out of range");
-    char reason[512];
-    rd_kafka_t *client = rd_kafka_new(producing ? PRODUCER : CONSUMER, conf, reason, sizeof(reason));
-    if (client == NULL)
-        die("client", reason);
-    int code = producing ? produce(client, argv[3], records, size, timeout)
-                         : fetch(client, argv[3], records, partitions, latest, timeout);
+    if (partitions < 1 || partitions > MAX_PARTITIONS || clients < 1 || clients > MAX_CLIENTS || size < 1 ||
+        records < 1)
+        die("usage", "records, size, partitions or clients is out of range");
+    static rd_kafka_t *made[MAX_CLIENTS];
+    for (int i = 0; i < clients; i++) {
+        char reason[512];
+        rd_kafka_conf_t *copy = rd_kafka_conf_dup(conf);
+        made[i] = rd_kafka_new(producing ? PRODUCER : CONSUMER, copy, reason, sizeof(reason));
+        if (made[i] == NULL)
+            die("client", reason);
+    }
+    int code = producing ? produce(made, clients, argv[3], records, size, timeout)
+                         : fetch(made[0], argv[3], records, partitions, latest, timeout);
     /* Tearing the client down takes time that belongs to no measurement. */
     _Exit(code);
 }

@@ -10,10 +10,11 @@ import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka.admin import AdminClient
 from tests.services.dray import DrayProcess
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
+from tests.services.topics import create_topic
 
 TARGET = os.environ.get("DRAY_TEST_TARGET", "dray")
 
@@ -55,14 +56,12 @@ def topic_name(request: pytest.FixtureRequest, topic_numbers: Iterator[int]) -> 
 
 
 @pytest.fixture
-def make_topic(admin: AdminClient, topic_name: Callable[[], str]) -> TopicMaker:
+def make_topic(bootstrap: str, topic_name: Callable[[], str]) -> TopicMaker:
     """A fresh topic: make_topic(partitions, **{"config.name": "value"}) gives its name."""
 
     def make(partitions: int = 1, **config: str) -> str:
         name = topic_name()
-        new = NewTopic(name, partitions, 1, config=config)
-        for future in admin.create_topics([new], operation_timeout=10).values():
-            future.result(10)
+        create_topic(bootstrap, name, partitions, config)
         return name
 
     return make

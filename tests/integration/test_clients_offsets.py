@@ -13,7 +13,8 @@ from kafka import TopicPartition as PythonPartition
 from tests.services.clients import CLIENTS, Message
 from tests.services.clients.aiokafka_client import run
 
-BASE_TIME = 1_700_000_000_000
+BASE_TIME = int(time.time()) * 1000 - 3 * 3_600_000
+"""Some hours ago: older than retention allows, and Kafka would delete the records within the test."""
 MINUTE = 60_000
 
 TIMES = [0, 1, 2, 9, 3, 4, 5, 6, 7, 8]

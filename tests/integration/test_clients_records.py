@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+import time
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 from tests.services.clients import CLIENTS, CODECS, Message
+from tests.services.topics import create_topic
 
-BASE_TIME = 1_700_000_000_000
+BASE_TIME = int(time.time()) * 1000 - 3 * 3_600_000
+"""Some hours ago: older than retention allows, and Kafka would delete the records within the test."""
 
 TEXT = (
     Message(b"key", b"value", timestamp=BASE_TIME),
@@ -61,13 +64,10 @@ def test_every_writer_and_codec(name, codec, idempotent, bootstrap, make_topic):
 
 
 @pytest.fixture(scope="module")
-def mixed_topic(bootstrap, admin):
+def mixed_topic(bootstrap):
     """Every codec in one partition, written by librdkafka: idempotent and not, several batches of each."""
-    from confluent_kafka.admin import NewTopic
-
     topic = "mixed-codecs"
-    for future in admin.create_topics([NewTopic(topic, 1, 1)]).values():
-        future.result(10)
+    create_topic(bootstrap, topic)
     written: list[Message] = []
     writer = CLIENTS["confluent"](bootstrap)
     for codec in CODECS:
@@ -141,8 +141,6 @@ def test_many_batches_over_many_partitions(bootstrap, make_topic):
 
 @pytest.mark.parametrize("acks", ["0", "1", "all"])
 def test_every_acks(acks, bootstrap, make_topic):
-    from confluent_kafka import Producer
-
     topic = make_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
     for number in range(100):

@@ -11,7 +11,7 @@ import subprocess
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Self
 
 POLL_SECONDS = 0.02
 
@@ -157,7 +157,7 @@ class ServerProcess:
             log.seek(max(0, log.tell() - 64 * 1024))
             return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
 
-    def __enter__(self) -> ServerProcess:
+    def __enter__(self) -> Self:
         if not self.alive:
             self.start()
         return self

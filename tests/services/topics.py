@@ -1,0 +1,40 @@
+"""Topics that are there: Kafka answers a creation a moment before its partitions are served."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._listoffsets import OffsetSpec
+from confluent_kafka.cimpl import NewTopic
+
+LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+SECONDS = 30.0
+
+
+def client_of(bootstrap: str) -> AdminClient:
+    return AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+
+
+def create_topic(
+    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+) -> None:
+    """Returns when every partition answers."""
+    admin = client_of(bootstrap)
+    new = NewTopic(name, partitions, 1, config=dict(config or {}))
+    for future in admin.create_topics([new], operation_timeout=10).values():
+        future.result(SECONDS)
+    asked = {TopicPartition(name, number): LATEST for number in range(partitions)}
+    deadline = time.monotonic() + SECONDS
+    while True:
+        try:
+            for answer in admin.list_offsets(asked).values():
+                answer.result(10)
+            return
+        except KafkaException:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+            admin = client_of(bootstrap)  # librdkafka remembers for long that there was no leader
