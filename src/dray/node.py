@@ -14,13 +14,16 @@ from typing import Any
 
 import structlog
 
-from dray.api.context import ApiSettings, Services
+from dray.api.context import ApiSettings, Feature, Services
 from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
-from dray.cluster import AUTOMATIC, Broker, ClusterInfo, Membership, open_cluster
+from dray.cluster import AUTOMATIC, Broker, Membership, open_cluster
 from dray.cluster import Listener as AdvertisedListener
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.groups.classic import ClassicGroupSettings
+from dray.groups.consumer import ConsumerGroupSettings
+from dray.groups.coordinator import Groups, GroupsSettings, Holder
 from dray.log import Log, LogObserver, LogSettings
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
@@ -46,6 +49,8 @@ _log = structlog.get_logger(__name__)
 
 LISTENER = "PLAINTEXT"
 LEAST_STOP_SECONDS = 5.0
+GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
+"""Says that groups of KIP-848 are served: clients ask before they use them."""
 PROBE = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
 
 
@@ -62,9 +67,17 @@ class Machine:
     is_running: Callable[[int], bool] = _never_known
 
     def knows_dead(self, broker: Broker) -> bool:
-        if not self.name or broker.machine != self.name:
-            return False
-        return broker.process == self.process or not self.is_running(broker.process)
+        """Of a namesake: two of us cannot be one process."""
+        return self._is_here(broker) and (
+            broker.process == self.process or not self.is_running(broker.process)
+        )
+
+    def knows_gone(self, holder: Holder) -> bool:
+        """Of whoever holds a lease: this process may run several brokers, and they are no namesakes."""
+        return self._is_here(holder) and not self.is_running(holder.process)
+
+    def _is_here(self, other: Broker | Holder) -> bool:
+        return bool(self.name) and other.machine == self.name
 
 
 class CannotListen(Exception):
@@ -111,6 +124,7 @@ class Node:
         self._log: Log | None = None
         self._topics: Topics | None = None
         self._membership: Membership | None = None
+        self._groups: Groups | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -149,7 +163,28 @@ class Node:
             is_dead=self._machine.knows_dead,
         )
         await self._membership.start()
-        self._dispatcher = self._make_dispatcher(cluster, self._log, self._topics, self._membership)
+        self._groups = Groups(
+            self._metadata,
+            self._runtime,
+            self._topics,
+            self._membership,
+            cluster.domains,
+            groups_settings(self._settings),
+            is_dead=self._machine.knows_gone,
+        )
+        await self._groups.start()
+        self._dispatcher = Dispatcher(
+            Services(
+                log=self._log,
+                topics=self._topics,
+                membership=self._membership,
+                cluster=cluster,
+                runtime=self._runtime,
+                settings=api_settings(self._settings),
+                groups=self._groups,
+            ),
+            observer=_MeasuredRequests(self.metrics),
+        )
         self._serving.set()
         _log.info(
             "broker is serving",
@@ -172,15 +207,17 @@ class Node:
             raise CannotListen(address, error) from error
 
     async def stop(self) -> None:
-        """Not ready any more; no new connections; answers for what is in flight; flush and settle of the
-        log; end of the registration; close of the stores. A step that fails or hangs (a store that no
-        longer answers) is logged, and does not keep the later ones from their work; the first failure is
-        raised at the end."""
+        """Not ready any more; no new connections; answers for what is in flight; the groups given up; flush
+        and settle of the log; end of the registration; close of the stores. A step that fails or hangs (a
+        store that no longer answers) is logged, and does not keep the later ones from their work; the first
+        failure is raised at the end."""
         self.health.draining = True
         grace = self._settings.broker.shutdown_grace
         steps: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("server", lambda: self._server.stop(grace)),
         ]
+        if self._groups is not None:
+            steps.append(("groups", self._groups.stop))
         if self._topics is not None:
             steps.append(("topics", self._topics.stop))
         if self._log is not None:
@@ -214,19 +251,6 @@ class Node:
             return await self._dispatcher.dispatch(frame, connection)
         except RefuseConnection as error:
             raise CloseConnection(str(error)) from error
-
-    def _make_dispatcher(
-        self, cluster: ClusterInfo, log: Log, topics: Topics, membership: Membership
-    ) -> Dispatcher:
-        services = Services(
-            log=log,
-            topics=topics,
-            membership=membership,
-            cluster=cluster,
-            runtime=self._runtime,
-            settings=api_settings(self._settings),
-        )
-        return Dispatcher(services, observer=_MeasuredRequests(self.metrics))
 
     def _make_http_server(self) -> HttpServer | None:
         address = self._settings.broker.http
@@ -327,6 +351,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_decompressed_bytes=settings.limits.decompressed_bytes,
         fetch_max_bytes=settings.limits.fetch_bytes,
         broker_configs=broker_configs(settings),
+        features=(GROUP_PROTOCOLS,),
     )
 
 
@@ -367,6 +392,38 @@ def log_settings(settings: Settings) -> LogSettings:
         collect_seconds=log.collect_interval,
         audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
     )
+
+
+def groups_settings(settings: Settings) -> GroupsSettings:
+    groups = settings.groups
+    session, heartbeat = _ms(groups.consumer_session_timeout), _ms(groups.consumer_heartbeat_interval)
+    return GroupsSettings(
+        classic=ClassicGroupSettings(
+            session_timeout_minimum_ms=_ms(groups.min_session_timeout),
+            session_timeout_maximum_ms=_ms(groups.max_session_timeout),
+            initial_rebalance_delay_ms=_ms(groups.initial_rebalance_delay),
+            largest_group=groups.max_size,
+        ),
+        consumer=ConsumerGroupSettings(
+            session_timeout_ms=session,
+            session_timeout_minimum_ms=session,
+            session_timeout_maximum_ms=session,
+            heartbeat_interval_ms=heartbeat,
+            heartbeat_interval_minimum_ms=heartbeat,
+            heartbeat_interval_maximum_ms=heartbeat,
+            largest_group=groups.max_size,
+            assignors=tuple(groups.consumer_assignors.split(",")),
+        ),
+        session_ttl=settings.broker.session_ttl,
+        largest_metadata=groups.offset_metadata_bytes,
+        offset_retention_ms=_ms(groups.offset_retention),
+        sweep_interval=groups.offset_check_interval,
+        memory_groups=groups.memory_groups,
+    )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
 
 
 def topics_options(settings: Settings) -> TopicsOptions:

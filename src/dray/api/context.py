@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from dray.cluster import ClusterInfo, Membership
+from dray.groups.coordinator import Groups
 from dray.log.types import Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
@@ -88,6 +89,7 @@ class Services:
     cluster: ClusterInfo
     runtime: Runtime
     settings: ApiSettings = field(default_factory=ApiSettings)
+    groups: Groups = field(kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,17 +1,20 @@
 """FindCoordinator (10), versions 0 to 6: which broker looks after a group.
 
-Until groups are led by a lease, that is the broker that is asked. Transactions have no coordinator here and
-are refused (`errors` says with which code, and why); other kinds of key are INVALID_REQUEST. From v4 a
-request may hold many keys, each answered by itself.
+That is the holder of the group's lease, if it lives, and else the broker that should take it:
+COORDINATOR_NOT_AVAILABLE where the metadata store cannot be asked. Transactions have no coordinator here and
+are refused (`errors` says with which code, and why); other kinds of key (share groups) are INVALID_REQUEST.
+From v4 a request may hold many keys, each answered by itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED
 from dray.api.handler import handles
+from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
 from dray.protocol.messages.find_coordinator import (
     Coordinator,
@@ -27,9 +30,11 @@ _TRANSACTION: Final = 1
 @handles(FindCoordinatorRequest, 0, 6)
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= _MANY_FROM:
-        found = [_find(context, request.key_type, key) for key in request.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
-    one = _find(context, request.key_type, request.key)
+        found = await asyncio.gather(
+            *(_find(context, request.key_type, key) for key in request.coordinator_keys)
+        )
+        return FindCoordinatorResponse(coordinators=list(found))
+    one = await _find(context, request.key_type, request.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message,
@@ -39,16 +44,19 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
     )
 
 
-def _find(context: Context, key_type: int, key: str) -> Coordinator:
+async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
         return _failed(key, TRANSACTIONS_REFUSED, NO_TRANSACTIONS)
     if key_type != _GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
-    me = context.services.membership.me
-    listener = me.at(context.connection.listener)
+    try:
+        broker = await context.services.groups.find_coordinator(key)
+    except Refused as refusal:
+        return _failed(key, refusal.error, refusal.message)
+    listener = broker.at(context.connection.listener)
     return Coordinator(
-        key=key, node_id=me.broker_id, host=listener.host, port=listener.port, error_message=None
+        key=key, node_id=broker.broker_id, host=listener.host, port=listener.port, error_message=None
     )
 
 

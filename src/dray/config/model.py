@@ -236,6 +236,58 @@ class TopicSettings(Section):
     )
 
 
+class GroupSettings(Section):
+    """Consumer groups, of the classic protocol and of KIP-848."""
+
+    initial_rebalance_delay: Annotated[float, Duration(0.0, HOUR)] = Field(
+        default=3.0,
+        description="How long the first member of an empty classic group waits for others, so that they "
+        "share one rebalance.",
+    )
+    min_session_timeout: Annotated[float, Duration(0.001, DAY)] = Field(
+        default=6.0,
+        description="The least session timeout that a member of a classic group may ask for.",
+    )
+    max_session_timeout: Annotated[float, Duration(0.001, DAY)] = Field(
+        default=30 * MINUTE,
+        description="The greatest session timeout that a member of a classic group may ask for.",
+    )
+    consumer_session_timeout: Annotated[float, Duration(0.001, DAY)] = Field(
+        default=45.0,
+        description="A member of a KIP-848 group that sent no heartbeat for so long is removed.",
+    )
+    consumer_heartbeat_interval: Annotated[float, Duration(0.001, DAY)] = Field(
+        default=5.0,
+        description="How often members of KIP-848 groups are told to send heartbeats.",
+    )
+    consumer_assignors: Annotated[str, Choice("uniform,range", "range,uniform", "uniform", "range")] = Field(
+        default="uniform,range",
+        description="The assignors that members of KIP-848 groups may name; the first is taken where they "
+        "name none.",
+    )
+    max_size: Annotated[int, Whole(1, INT32_MAX)] = Field(
+        default=INT32_MAX,
+        description="The most members that a group may have.",
+    )
+    offset_metadata_bytes: Annotated[int, Size(0, MIB)] = Field(
+        default=4 * KIB,
+        description="The longest metadata that may be committed with an offset.",
+    )
+    offset_retention: Annotated[float, Duration(1.0, 3650 * DAY)] = Field(
+        default=7 * DAY,
+        description="Committed offsets are forgotten when their group has been empty for so long, or when "
+        "they are as old and nobody subscribes to their topic.",
+    )
+    offset_check_interval: Annotated[float, Duration(0.1, 30 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="How often a broker looks for such offsets.",
+    )
+    memory_groups: Annotated[int, Whole(1, 10_000_000)] = Field(
+        default=10_000,
+        description="How many groups without members a broker keeps in memory.",
+    )
+
+
 class LoggingSettings(Section):
     """What the process says about itself, on standard error."""
 
@@ -263,6 +315,7 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     limits: LimitSettings = LimitSettings()
     topics: TopicSettings = TopicSettings()
+    groups: GroupSettings = GroupSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @property

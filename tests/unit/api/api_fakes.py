@@ -12,6 +12,7 @@ from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, Impat
 
 from dray.api import ApiSettings, Dispatcher, Services
 from dray.cluster import Broker, Listener, Membership, open_cluster
+from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log.types import (
     Appended,
     Bounds,
@@ -167,6 +168,7 @@ class Harness:
         self.log = log
         self.runtime = runtime
         self.settings = settings
+        self.group_settings = GroupsSettings(session_ttl=3600)
         self.store = FaultyStore(runtime, state)
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []
@@ -186,7 +188,12 @@ class Harness:
             reread_interval=3600,
         )
         await self.membership.start()
-        self.services = Services(self.log, self.topics, self.membership, cluster, self.runtime, self.settings)
+        self.groups = Groups(
+            self.store, self.runtime, self.topics, self.membership, cluster.domains, self.group_settings
+        )
+        self.services = Services(
+            self.log, self.topics, self.membership, cluster, self.runtime, self.settings, groups=self.groups
+        )
         self.dispatcher = Dispatcher(self.services, observer=self._observe)
 
     def _observe(self, api_key: int, seconds: float, ended_well: bool) -> None:
@@ -194,6 +201,7 @@ class Harness:
         self.observed.append((api_key, ended_well))
 
     async def stop(self) -> None:
+        await self.groups.stop()
         await self.membership.stop()
 
     async def ask(

@@ -1,0 +1,84 @@
+"""ConsumerGroupDescribe (69), versions 0 and 1: KIP-848 groups with their members, as they are now.
+
+A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID. v1 says which protocol a
+member speaks: always the consumer protocol, as groups do not mix.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
+from dray.api.handler import handles
+from dray.groups import consumer
+from dray.groups.coordinator import Refused, describe_consumer
+from dray.protocol import ErrorCode
+from dray.protocol.messages.consumer_group_describe import (
+    Assignment,
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DescribedGroup,
+    Member,
+    TopicPartitions,
+)
+
+_CONSUMER_PROTOCOL: Final = 1
+
+
+@handles(ConsumerGroupDescribeRequest, 0, 1)
+async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
+    described = await asyncio.gather(
+        *(
+            _describe(context, group_id, request.include_authorized_operations)
+            for group_id in request.group_ids
+        )
+    )
+    return ConsumerGroupDescribeResponse(groups=list(described))
+
+
+async def _describe(context: Context, group_id: str, operations: bool) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    try:
+        group = await describe_consumer(context.services.groups, group_id)
+    except Refused as refusal:
+        return DescribedGroup(group_id=group_id, error_code=refusal.error, error_message=refusal.message)
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor_name=group.assignor_name,
+        members=[_member(member) for member in group.members],
+        authorized_operations=GROUP_OPERATIONS if operations else NO_OPERATIONS,
+    )
+
+
+def _member(member: consumer.MemberDescription) -> Member:
+    return Member(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack_id=member.rack_id,
+        member_epoch=member.member_epoch,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        subscribed_topic_names=list(member.topic_names),
+        subscribed_topic_regex=member.topic_regex,
+        assignment=_assignment(member.assignment),
+        target_assignment=_assignment(member.target_assignment),
+        member_type=_CONSUMER_PROTOCOL,
+    )
+
+
+def _assignment(topics: Iterable[consumer.TopicPartitions]) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(
+                topic_id=topic.topic_id, topic_name=topic.topic_name, partitions=list(topic.partitions)
+            )
+            for topic in topics
+        ]
+    )

@@ -1,0 +1,68 @@
+"""ConsumerGroupHeartbeat (68), versions 0 and 1: the whole membership of a KIP-848 group in one request.
+
+A member joins (epoch 0), lives, gives up partitions and leaves (epoch -1, or -2 to come back) by it, and
+hears what it is assigned. Heartbeats that change nothing write nothing. v1 brings patterns, in RE2's syntax;
+clients then also make their own member ids. Refused: malformed requests (INVALID_REQUEST), assignors and
+members that are not known, epochs that are not the member's, a pattern that is none, a classic group with
+members.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.groups import client_host
+from dray.api.handler import handles
+from dray.cluster import uuid_text
+from dray.groups import consumer
+from dray.groups.assignors import Assignment as GroupAssignment
+from dray.groups.coordinator import Refused
+from dray.groups.coordinator.patterns import fault_of
+from dray.protocol.messages.consumer_group_heartbeat import (
+    Assignment,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+
+@handles(ConsumerGroupHeartbeatRequest, 0, 1)
+async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    owned, pattern = request.topic_partitions, request.subscribed_topic_regex
+    beat = consumer.Heartbeat(
+        request.group_id,
+        request.member_id,
+        request.member_epoch,
+        context.version,
+        context.header.client_id or "",
+        client_host(context),
+        fresh_member_id="" if request.member_id else uuid_text(context.services.runtime.uuid()),
+        instance_id=request.instance_id,
+        rack_id=request.rack_id,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        topic_names=request.subscribed_topic_names,
+        topic_regex=pattern,
+        regex_fault=fault_of(pattern) if pattern else None,
+        server_assignor=request.server_assignor,
+        owned=None if owned is None else [(topic.topic_id, topic.partitions) for topic in owned],
+    )
+    try:
+        answer = await context.services.groups.consumer_heartbeat(beat)
+    except Refused as refusal:
+        return ConsumerGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
+    if isinstance(answer, consumer.Refusal):
+        return ConsumerGroupHeartbeatResponse(error_code=answer.error, error_message=answer.message)
+    return ConsumerGroupHeartbeatResponse(
+        member_id=answer.member_id,
+        member_epoch=answer.member_epoch,
+        heartbeat_interval_ms=answer.heartbeat_interval_ms,
+        assignment=None if answer.assignment is None else _assignment(answer.assignment),
+    )
+
+
+def _assignment(assignment: GroupAssignment) -> Assignment:
+    return Assignment(
+        topic_partitions=[
+            TopicPartitions(topic_id=topic_id, partitions=sorted(partitions))
+            for topic_id, partitions in assignment.items()
+        ]
+    )

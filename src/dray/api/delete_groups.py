@@ -1,0 +1,33 @@
+"""DeleteGroups (42), versions 0 to 2: groups go, with their offsets.
+
+Each group is answered by itself: NON_EMPTY_GROUP while it has members, GROUP_ID_NOT_FOUND where there is
+none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.groups import classic
+from dray.groups.coordinator import Refused
+from dray.protocol.messages.delete_groups import (
+    DeletableGroupResult,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+)
+
+
+@handles(DeleteGroupsRequest, 0, 2)
+async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    results = await asyncio.gather(*(_delete(context, group_id) for group_id in request.groups_names))
+    return DeleteGroupsResponse(results=list(results))
+
+
+async def _delete(context: Context, group_id: str) -> DeletableGroupResult:
+    try:
+        verdict: classic.Verdict = await context.services.groups.ask(group_id, classic.Delete)
+    except Refused as refusal:
+        return DeletableGroupResult(group_id=group_id, error_code=refusal.error)
+    return DeletableGroupResult(group_id=group_id, error_code=verdict.error)

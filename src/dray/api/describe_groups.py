@@ -1,0 +1,57 @@
+"""DescribeGroups (15), versions 0 to 6: classic groups with their members, as they are now.
+
+A group that does not exist, or speaks the consumer protocol, is `Dead` without an error; from v6 it is
+GROUP_ID_NOT_FOUND. From v3 a client may ask what it is allowed to do: everything.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from dray.api.context import Context
+from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
+from dray.api.handler import handles
+from dray.groups.coordinator import Refused, describe_classic
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_groups import (
+    DescribedGroup,
+    DescribedGroupMember,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+)
+
+
+@handles(DescribeGroupsRequest, 0, 6)
+async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
+    described = await asyncio.gather(
+        *(_describe(context, group_id, request.include_authorized_operations) for group_id in request.groups)
+    )
+    return DescribeGroupsResponse(groups=list(described))
+
+
+async def _describe(context: Context, group_id: str, operations: bool) -> DescribedGroup:
+    try:
+        group = await describe_classic(context.services.groups, group_id, context.version)
+    except Refused as refusal:
+        return DescribedGroup(group_id=group_id, error_code=refusal.error, error_message=refusal.message)
+    found = group.error is ErrorCode.NONE
+    return DescribedGroup(
+        error_code=group.error,
+        error_message=None if found else f"Group {group_id} not found.",
+        group_id=group_id,
+        group_state=group.state.value,
+        protocol_type=group.protocol_type,
+        protocol_data=group.protocol_name,
+        members=[
+            DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata,
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+        authorized_operations=GROUP_OPERATIONS if operations and found else NO_OPERATIONS,
+    )

@@ -1,0 +1,27 @@
+"""Heartbeat (12), versions 0 to 4: a member of a classic group lives, and hears whether it must join again.
+
+Answered from memory: nothing is written. REBALANCE_IN_PROGRESS tells a member to join the next generation;
+refused are members and generations that are not known.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.groups import classic
+from dray.groups.coordinator import Refused
+from dray.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
+
+
+@handles(HeartbeatRequest, 0, 4)
+async def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    def event_with(token: object) -> classic.Heartbeat:
+        return classic.Heartbeat(
+            token, request.group_id, request.member_id, request.generation_id, request.group_instance_id
+        )
+
+    try:
+        verdict: classic.Verdict = await context.services.groups.ask(request.group_id, event_with)
+    except Refused as refusal:
+        return HeartbeatResponse(error_code=refusal.error)
+    return HeartbeatResponse(error_code=verdict.error)

@@ -1,0 +1,66 @@
+"""JoinGroup (11), versions 0 to 9: become a member of a classic group, or of its next generation.
+
+The request is parked until the round is complete: all members are here, or their time is up. The leader's
+answer lists the members. From v4 a newcomer without an id is sent away with one first (MEMBER_ID_REQUIRED);
+v5 brings static members; from v9 a leader that comes back may be told to skip the assignment. Refused: an
+empty group id, a session timeout out of range, protocols that the others do not know, a group that is full, a
+group whose members speak the consumer protocol (INCONSISTENT_GROUP_PROTOCOL).
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.groups import ask_and_wait, client_host
+from dray.api.handler import handles
+from dray.groups import classic
+from dray.groups.coordinator import Refused
+from dray.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupResponse,
+    JoinGroupResponseMember,
+)
+
+
+@handles(JoinGroupRequest, 0, 9)
+async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
+    client_id = context.header.client_id or ""
+    fresh_member_id = ""
+    if not request.member_id:
+        name = client_id if request.group_instance_id is None else request.group_instance_id
+        fresh_member_id = f"{name}-{context.services.runtime.uuid()}"
+
+    def event_with(token: object) -> classic.Join:
+        return classic.Join(
+            token,
+            request.group_id,
+            request.member_id,
+            context.version,
+            request.session_timeout_ms,
+            request.rebalance_timeout_ms,
+            request.protocol_type,
+            [(protocol.name, protocol.metadata) for protocol in request.protocols],
+            instance_id=request.group_instance_id,
+            client_id=client_id,
+            client_host=client_host(context),
+            fresh_member_id=fresh_member_id,
+        )
+
+    try:
+        answer: classic.JoinAnswer = await ask_and_wait(context, request.group_id, event_with)
+    except Refused as refusal:
+        return JoinGroupResponse(error_code=refusal.error, member_id=request.member_id)
+    return JoinGroupResponse(
+        error_code=answer.error,
+        generation_id=answer.generation,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name or "",
+        leader=answer.leader_id,
+        skip_assignment=answer.skip_assignment,
+        member_id=answer.member_id,
+        members=[
+            JoinGroupResponseMember(
+                member_id=member.member_id, group_instance_id=member.instance_id, metadata=member.metadata
+            )
+            for member in answer.members
+        ],
+    )

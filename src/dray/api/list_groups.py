@@ -1,0 +1,35 @@
+"""ListGroups (16), versions 0 to 5: the groups that this broker tells of.
+
+Clients ask every broker; each group is told of by one of them. From v4 the answer can be held to some states,
+from v5 to some types (`classic`, `consumer`), whatever their case.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.groups.coordinator import Refused, list_groups
+from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
+
+
+@handles(ListGroupsRequest, 0, 5)
+async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
+    states = {state.lower() for state in request.states_filter}
+    types = {group_type.lower() for group_type in request.types_filter}
+    try:
+        listed = await list_groups(context.services.groups)
+    except Refused as refusal:
+        return ListGroupsResponse(error_code=refusal.error)
+    return ListGroupsResponse(
+        groups=[
+            ListedGroup(
+                group_id=group.group_id,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.group_type,
+            )
+            for group in listed
+            if (not states or group.state.lower() in states)
+            and (not types or group.group_type.lower() in types)
+        ]
+    )

@@ -1,0 +1,61 @@
+"""OffsetDelete (47), version 0: forget how far a group has read in some partitions.
+
+Refused as a whole: a group that does not exist, and one that has members of which nobody knows what they read
+(NON_EMPTY_GROUP). Refused partition by partition: topics and partitions that do not exist, topics that the
+group subscribes to (GROUP_SUBSCRIBED_TO_TOPIC). What was never committed counts as deleted.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import find_topic
+from dray.groups.coordinator import Place, Refused, delete_offsets
+from dray.protocol import ErrorCode
+from dray.protocol.messages.offset_delete import (
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetDeleteResponsePartition,
+    OffsetDeleteResponseTopic,
+)
+from dray.topics import TopicsUnavailable
+
+
+@handles(OffsetDeleteRequest, 0, 0)
+async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    if not request.group_id:
+        return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
+    places = [
+        (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
+    ]
+    try:
+        errors = {place: await _fault(context, place) for place in places}
+        known = [place for place, error in errors.items() if error is ErrorCode.NONE]
+        errors |= await delete_offsets(context.services.groups, request.group_id, known)
+    except TopicsUnavailable:
+        return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
+    except Refused as refusal:
+        return OffsetDeleteResponse(error_code=refusal.error)
+    return OffsetDeleteResponse(
+        topics=[
+            OffsetDeleteResponseTopic(
+                name=topic.name,
+                partitions=[
+                    OffsetDeleteResponsePartition(
+                        partition_index=partition.partition_index,
+                        error_code=errors[topic.name, partition.partition_index],
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )
+
+
+async def _fault(context: Context, place: Place) -> ErrorCode:
+    name, partition = place
+    topic = await find_topic(context, name, partition)
+    if topic is None or topic.stream_of(partition) is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return ErrorCode.NONE

@@ -1,0 +1,145 @@
+"""OffsetFetch (9), versions 1 to 10: how far a group has read.
+
+What was never committed is offset -1 without an error, and so is all of a group that does not exist. From v2
+no topics means all of them; from v8 a request may name many groups, each answered by itself; from v9 a member
+of a KIP-848 group says its epoch and is refused when it is not the present one; from v10 topics are named by
+their ids (UNKNOWN_TOPIC_ID where there is none). There are no transactions, so every offset is stable.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.groups.coordinator import Ledger, Refused
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.offset_fetch import (
+    OffsetFetchRequest,
+    OffsetFetchRequestGroup,
+    OffsetFetchRequestTopics,
+    OffsetFetchResponse,
+    OffsetFetchResponseGroup,
+    OffsetFetchResponsePartition,
+    OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
+)
+from dray.topics import TopicsUnavailable
+
+_ERROR_FROM: Final = 2
+_MANY_FROM: Final = 8
+_BY_ID: Final = 10
+_NONE: Final = -1
+
+
+@handles(OffsetFetchRequest, 1, 10)
+async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
+    if context.version >= _MANY_FROM:
+        groups = await asyncio.gather(*(_fetch(context, group) for group in request.groups))
+        return OffsetFetchResponse(groups=list(groups))
+    topics = None
+    if request.topics is not None:
+        topics = [
+            OffsetFetchRequestTopics(ZERO_UUID, topic.name, topic.partition_indexes)
+            for topic in request.topics
+        ]
+    one = await _fetch(context, OffsetFetchRequestGroup(request.group_id, topics=topics))
+    response = OffsetFetchResponse(error_code=one.error_code)
+    if one.error_code and context.version < _ERROR_FROM:
+        # An error has no other place there than beside each partition.
+        one.topics = [
+            OffsetFetchResponseTopics(
+                name=topic.name,
+                partitions=[_nothing(index, one.error_code) for index in topic.partition_indexes],
+            )
+            for topic in topics or ()
+        ]
+    response.topics = [
+        OffsetFetchResponseTopic(
+            topic.name,
+            [
+                OffsetFetchResponsePartition(
+                    partition.partition_index,
+                    partition.committed_offset,
+                    partition.committed_leader_epoch,
+                    partition.metadata,
+                    partition.error_code,
+                )
+                for partition in topic.partitions
+            ],
+        )
+        for topic in one.topics
+    ]
+    return response
+
+
+class _Wanted(NamedTuple):
+    topic_id: UUID
+    name: str | None
+    """None for an id that no topic has."""
+
+    partitions: Sequence[int]
+
+
+async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    response = OffsetFetchResponseGroup(group_id=group.group_id)
+    by_id = context.version >= _BY_ID
+    try:
+        wanted = (
+            None if group.topics is None else [await _want(context, topic, by_id) for topic in group.topics]
+        )
+        ledger = await context.services.groups.offsets(group.group_id, group.member_id, group.member_epoch)
+    except Refused as refusal:
+        response.error_code = refusal.error
+        return response
+    except TopicsUnavailable:
+        response.error_code = ErrorCode.COORDINATOR_NOT_AVAILABLE
+        return response
+    if wanted is None:
+        wanted = [] if ledger is None else _all(context, ledger, by_id)
+    response.topics = [_answer(ledger, topic, by_id) for topic in wanted]
+    return response
+
+
+async def _want(context: Context, topic: OffsetFetchRequestTopics, by_id: bool) -> _Wanted:
+    if not by_id:
+        return _Wanted(ZERO_UUID, topic.name, topic.partition_indexes)
+    found = await context.services.topics.get_by_id(topic.topic_id)
+    return _Wanted(topic.topic_id, None if found is None else found.name, topic.partition_indexes)
+
+
+def _all(context: Context, ledger: Ledger, by_id: bool) -> list[_Wanted]:
+    """Every offset of the group; a topic that is gone has no id to be named by."""
+    if not by_id:
+        return [_Wanted(ZERO_UUID, name, partitions) for name, partitions in ledger.topics().items()]
+    return [
+        _Wanted(topic.topic_id, name, partitions)
+        for name, partitions in ledger.topics().items()
+        if (topic := context.services.topics.cached(name)) is not None
+    ]
+
+
+def _answer(ledger: Ledger | None, wanted: _Wanted, by_id: bool) -> OffsetFetchResponseTopics:
+    if wanted.name is None:
+        unknown = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partitions]
+        return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=unknown)
+    partitions = []
+    for index in wanted.partitions:
+        offset = None if ledger is None else ledger.find(wanted.name, index)
+        if offset is None:
+            partitions.append(_nothing(index))
+        else:
+            partitions.append(
+                OffsetFetchResponsePartitions(index, offset.offset, offset.leader_epoch, offset.metadata)
+            )
+    return OffsetFetchResponseTopics(wanted.topic_id, "" if by_id else wanted.name, partitions)
+
+
+def _nothing(index: int, error: int = ErrorCode.NONE) -> OffsetFetchResponsePartitions:
+    return OffsetFetchResponsePartitions(
+        partition_index=index, committed_offset=_NONE, metadata="", error_code=error
+    )

@@ -1,0 +1,41 @@
+"""SyncGroup (14), versions 0 to 5: the leader of a classic group says who gets what, the others ask for it.
+
+Parked until the leader has spoken; members it said nothing about get nothing. Refused: a member that is not
+known, another generation than the present one, another protocol than was chosen, and REBALANCE_IN_PROGRESS
+when the next round has begun.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.groups import ask_and_wait
+from dray.api.handler import handles
+from dray.groups import classic
+from dray.groups.coordinator import Refused
+from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+
+@handles(SyncGroupRequest, 0, 5)
+async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+    def event_with(token: object) -> classic.Sync:
+        return classic.Sync(
+            token,
+            request.group_id,
+            request.member_id,
+            request.generation_id,
+            instance_id=request.group_instance_id,
+            protocol_type=request.protocol_type,
+            protocol_name=request.protocol_name,
+            assignments=[(one.member_id, one.assignment) for one in request.assignments],
+        )
+
+    try:
+        answer: classic.SyncAnswer = await ask_and_wait(context, request.group_id, event_with)
+    except Refused as refusal:
+        return SyncGroupResponse(error_code=refusal.error)
+    return SyncGroupResponse(
+        error_code=answer.error,
+        protocol_type=answer.protocol_type,
+        protocol_name=answer.protocol_name,
+        assignment=answer.assignment,
+    )

@@ -1,0 +1,26 @@
+"""What runs the groups' state machines: leases, storage, timers, parked requests, committed offsets."""
+
+from dray.groups.coordinator.administration import delete_offsets, describe_classic, describe_consumer
+from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Unreachable
+from dray.groups.coordinator.lease import Holder
+from dray.groups.coordinator.ledger import Ledger, Place
+from dray.groups.coordinator.listing import GroupListing, list_groups
+from dray.groups.coordinator.service import Groups
+from dray.groups.coordinator.settings import GroupsSettings
+
+__all__ = [
+    "GroupListing",
+    "Groups",
+    "GroupsSettings",
+    "Holder",
+    "Ledger",
+    "NotCoordinator",
+    "Place",
+    "Refused",
+    "TooLarge",
+    "Unreachable",
+    "delete_offsets",
+    "describe_classic",
+    "describe_consumer",
+    "list_groups",
+]

@@ -1,0 +1,290 @@
+"""A group in the memory of the broker that holds its lease: events in, one after another, answers out.
+
+An event that changes nothing to be stored is answered at once. One that does waits for its write, and so do
+those that come meanwhile; they then go through the machine together and share the next write. Nothing leaves
+before the write it rests on is confirmed, nor when the lease may have ended. What could not be stored has not
+happened: the state before it still holds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
+
+import structlog
+
+from dray.groups import classic, consumer
+from dray.groups.coordinator.faults import NotCoordinator, Refused
+from dray.groups.coordinator.ledger import Ledger
+from dray.groups.coordinator.machines import Effect, Event, Machines, State, Stepped, encode_state
+from dray.groups.coordinator.record import GroupKind
+from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.timers import GroupTimers, Timer
+from dray.protocol import ErrorCode
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+RETRY_SECONDS: Final = 1.0
+"""After which something that nobody asked for (a timer) is tried again, when it could not be stored."""
+
+ScheduleTimer: TypeAlias = classic.ScheduleTimer | consumer.ScheduleTimer
+
+Resolve: TypeAlias = Callable[[frozenset[str]], Awaitable[tuple[Mapping[str, frozenset[str]], int]]]
+"""Finds the topic names that match patterns: names by pattern, and the version of the topics."""
+
+
+class _Entry(NamedTuple):
+    event: Event
+    future: asyncio.Future[Any] | None
+    key: Hashable = None
+    timer: Timer[ScheduleTimer] | None = None
+
+
+class _Batch(NamedTuple):
+    entries: list[_Entry]
+    state: State
+    replies: list[tuple[Any, Any]]
+    effects: list[tuple[float, Effect]]
+    """Each with the moment, on the monotonic clock, that its times are counted from: see `_apply`."""
+    persist: bool
+
+
+class ActiveGroup:
+    def __init__(
+        self,
+        storage: GroupStorage,
+        ledger: Ledger,
+        machines: Machines,
+        runtime: Runtime,
+        *,
+        state: State,
+        resolve: Resolve,
+        dropped: Callable[[ActiveGroup], None],
+    ) -> None:
+        self.group_id = storage.group_id
+        self.ledger = ledger
+        self.state = state
+        self.last_used = runtime.monotonic()
+        self._storage = storage
+        self._lease = storage.lease
+        self._machines = machines
+        self._runtime = runtime
+        self._resolve = resolve
+        self._dropped = dropped
+        self._timers: GroupTimers[ScheduleTimer] = GroupTimers(runtime, self._on_due)
+        self._queue: deque[_Entry] = deque()
+        self._busy = False
+        self._gone = False
+        ledger.fenced = self.drop
+
+    # --- what the service asks
+
+    @property
+    def storage(self) -> GroupStorage:
+        return self._storage
+
+    def usable(self) -> bool:
+        return not self._gone and self._lease.confirmed()
+
+    def is_idle(self) -> bool:
+        """Whether nothing would be lost if the group left this broker's memory now."""
+        state = self.state
+        nobody = state is None or (
+            not state.members and not (isinstance(state, classic.ClassicGroup) and state.pending)
+        )
+        return nobody and not self._busy and not self._queue and not self.ledger.is_busy()
+
+    def begin(self) -> None:
+        """The first steps after loading."""
+        entry_state = self.state
+        stepped = self._machines.after_load(entry_state, self._runtime.wall_ms())
+        batch = _Batch([], stepped.state, list(stepped.replies), self._timed(stepped), stepped.persist)
+        self._go_on(batch)
+
+    def ask(self, event: Event, future: asyncio.Future[Any]) -> None:
+        """The future gets the answer, or a `Refused`; perhaps before this returns, perhaps much later."""
+        if not self.usable():
+            self.drop()
+            raise NotCoordinator(f"the lease of group '{self.group_id}' may have ended")
+        self.last_used = self._runtime.monotonic()
+        self._submit(_Entry(event, future))
+
+    def drop(self, message: str = "") -> None:
+        """Let go of the group: whoever waits is told to look for its coordinator."""
+        if self._gone:
+            return
+        self._gone = True
+        self._timers.close()
+        error = NotCoordinator(message or f"this broker no longer looks after group '{self.group_id}'")
+        if isinstance(self.state, classic.ClassicGroup):
+            _deliver(classic.abandoned(self.state, ErrorCode.NOT_COORDINATOR))
+        queue, self._queue = self._queue, deque()
+        _refuse(queue, error)
+        self.ledger.drop(error)
+        self._dropped(self)
+
+    # --- events
+
+    def _submit(self, entry: _Entry) -> None:
+        if self._busy or self._queue:
+            self._queue.append(entry)
+        else:
+            self._go_on(self._work([entry]))
+
+    def _go_on(self, batch: _Batch) -> None:
+        if not batch.persist:
+            self._adopt(batch)
+            return
+        self._busy = True
+        self._runtime.spawn(self._drain(batch), f"write group {self.group_id}")
+
+    async def _drain(self, batch: _Batch) -> None:
+        try:
+            while True:
+                await self._finish(batch)
+                if self._gone or not self._queue:
+                    return
+                batch = self._work(self._next_entries())
+        finally:
+            self._busy = False
+
+    async def _finish(self, batch: _Batch) -> None:
+        """Store the batch if it must be, then let it out."""
+        try:
+            if batch.persist:
+                await self._store(batch.state)
+            if not self._lease.confirmed():
+                raise NotCoordinator(f"the lease of group '{self.group_id}' ended meanwhile")
+        except NotCoordinator as error:
+            _refuse(batch.entries, error)
+            self.drop(error.message)
+        except Refused as error:
+            _log.warning("a group was not stored", group=self.group_id, error=error.message)
+            self._undo(batch, error)
+        except BaseException as error:
+            # Cancelled, or a mistake of ours: nobody knows what was stored, so the group is read again.
+            _refuse(batch.entries, NotCoordinator(repr(error)))
+            self.drop()
+            raise
+        else:
+            if self._gone:  # while the write was under way
+                _refuse(batch.entries, NotCoordinator("the group was given up meanwhile"))
+            else:
+                self._adopt(batch)
+
+    async def _store(self, state: State) -> None:
+        if state is not None:
+            await self._storage.put(*encode_state(state))
+            return
+        # First the mark, then what goes with it: whoever takes over in between knows what was meant.
+        await self._storage.put(GroupKind.DELETED, b"")
+        try:
+            await self.ledger.delete_all()
+            await self._storage.delete()
+        except Refused as error:
+            # It is deleted all the same: who loads it next finishes this.
+            _log.info("a deleted group is left to be swept", group=self.group_id, error=error.message)
+            raise NotCoordinator("the group is deleted, and must be loaded again") from error
+
+    def _work(self, entries: list[_Entry]) -> _Batch:
+        """Run the machine. Effects of an earlier event of the batch are not seen by a later one, so a timer
+        is always the first of its batch: what it depends on has been let out."""
+        state, persist = self.state, False
+        replies: list[tuple[Any, Any]] = []
+        effects: list[tuple[float, Effect]] = []
+        now_ms = self._runtime.wall_ms()
+        for entry in entries:
+            if entry.timer is not None and not self._timers.take(entry.key, entry.timer):
+                continue  # scheduled anew or cancelled while it was waiting its turn
+            stepped = self._machines.step(state, entry.event, entry.future, now_ms)
+            state = stepped.state
+            persist = persist or stepped.persist
+            replies += stepped.replies
+            if stepped.effects:
+                effects += self._timed(stepped, now_ms)
+        return _Batch(entries, state, replies, effects, persist)
+
+    def _next_entries(self) -> list[_Entry]:
+        entries = [self._queue.popleft()]
+        if not _stands_alone(entries[0]):
+            while self._queue and not _begins_batch(self._queue[0]):
+                entries.append(self._queue.popleft())
+        return entries
+
+    def _adopt(self, batch: _Batch) -> None:
+        self.state = batch.state
+        for base, effect in batch.effects:
+            self._apply(base, effect)
+        _deliver(batch.replies)
+
+    def _undo(self, batch: _Batch, error: Refused) -> None:
+        """Nothing of it has happened. Requests hear of it; what nobody asked for comes again."""
+        _refuse(batch.entries, error)
+        for entry in batch.entries:
+            if entry.timer is not None:
+                again = self._runtime.monotonic() + RETRY_SECONDS
+                self._timers.schedule(entry.key, again, entry.timer.event)
+            elif isinstance(entry.event, consumer.PatternsResolved):
+                self._runtime.spawn(self._submit_later(entry), f"patterns of group {self.group_id}")
+
+    async def _submit_later(self, entry: _Entry) -> None:
+        await self._runtime.sleep(RETRY_SECONDS)
+        if self.usable():
+            self._submit(entry)
+
+    # --- effects
+
+    def _timed(self, stepped: Stepped, now_ms: int | None = None) -> list[tuple[float, Effect]]:
+        """The machines count milliseconds of the wall clock, which may be set; timers run on the other."""
+        if now_ms is None:
+            now_ms = self._runtime.wall_ms()
+        base = self._runtime.monotonic() - now_ms / 1000
+        return [(base, effect) for effect in stepped.effects]
+
+    def _apply(self, base: float, effect: Effect) -> None:
+        if isinstance(effect, (classic.ScheduleTimer, consumer.ScheduleTimer)):
+            self._timers.schedule((effect.kind, effect.member_id), base + effect.at_ms / 1000, effect)
+        elif isinstance(effect, consumer.ResolvePatterns):
+            self._runtime.spawn(self._resolve_patterns(effect), f"patterns of group {self.group_id}")
+        else:
+            self._timers.cancel((effect.kind, effect.member_id))
+
+    async def _resolve_patterns(self, effect: consumer.ResolvePatterns) -> None:
+        names, version = await self._resolve(effect.patterns)
+        if self.usable():
+            self._submit(_Entry(consumer.PatternsResolved(names, version), None))
+
+    def _on_due(self, key: Hashable, timer: Timer[ScheduleTimer]) -> None:
+        if not self.usable():
+            self.drop()
+            return
+        effect = timer.event
+        event: Event
+        if isinstance(effect, classic.ScheduleTimer):
+            event = classic.TimerFired(effect.kind, effect.member_id)
+        else:
+            event = consumer.TimerFired(effect.kind, effect.member_id, effect.member_epoch)
+        self._submit(_Entry(event, None, key, timer))
+
+
+def _begins_batch(entry: _Entry) -> bool:
+    return entry.timer is not None or _stands_alone(entry)
+
+
+def _stands_alone(entry: _Entry) -> bool:
+    return isinstance(entry.event, classic.Delete)
+
+
+def _deliver(replies: Iterable[tuple[Any, Any]]) -> None:
+    for future, answer in replies:
+        if not future.done():  # its client may have left
+            future.set_result(answer)
+
+
+def _refuse(entries: Iterable[_Entry], error: Refused) -> None:
+    for entry in entries:
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_exception(error)

@@ -1,0 +1,258 @@
+"""The committed offsets of one group: in memory for reading, one key each in the store.
+
+Each key is written at the version that was loaded or last written, so that what a coordinator sends after
+another has taken its place changes nothing that the other wrote. Changes that come while a write is under way
+share the next one. Nothing is answered before its write is confirmed; after an unclear one, what is there is
+read first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
+
+import structlog
+
+from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Unreachable
+from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.offsets import CommittedOffset
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put, Record
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+Place: TypeAlias = tuple[str, int]
+"""A topic's name and a partition."""
+
+OPERATIONS_AT_ONCE: Final = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    offset: CommittedOffset
+    version: int
+
+
+class _Change(NamedTuple):
+    """One request: offsets to commit, or None to delete."""
+
+    offsets: Mapping[Place, CommittedOffset | None]
+    done: asyncio.Future[None]
+
+
+class Ledger:
+    def __init__(self, storage: GroupStorage, runtime: Runtime) -> None:
+        self._storage = storage
+        self._runtime = runtime
+        self._topics: dict[str, dict[int, _Entry]] = {}
+        self._pending: list[_Change] = []
+        self._writing = False
+        self._deleting = False
+        self._gone: Refused | None = None
+        self.fenced: Callable[[str], None] = lambda _: None
+        """Told when it turns out that somebody else writes these offsets."""
+
+    # --- reading
+
+    def find(self, topic: str, partition: int) -> CommittedOffset | None:
+        partitions = self._topics.get(topic)
+        entry = None if partitions is None else partitions.get(partition)
+        return None if entry is None else entry.offset
+
+    def topics(self) -> dict[str, list[int]]:
+        """Every partition with an offset, by topic."""
+        return {topic: sorted(partitions) for topic, partitions in sorted(self._topics.items())}
+
+    def offsets(self) -> dict[Place, CommittedOffset]:
+        return {place: entry.offset for place, entry in self._entries()}
+
+    def is_empty(self) -> bool:
+        return not self._topics
+
+    def is_busy(self) -> bool:
+        return self._writing or bool(self._pending)
+
+    # --- changing
+
+    async def load(self) -> None:
+        """Everything that is stored; to be called before anything else, and after an unclear write."""
+        records = await self._storage.scan_offsets()
+        self._topics = {}
+        for record in records:
+            place = _place_of(self._storage.group_id, record)
+            try:
+                offset = CommittedOffset.decode(record.value)
+            except UnreadableValue as error:
+                raise Unreachable(f"{record.key}: {error}") from error
+            self._adopt(place, _Entry(offset, record.version))
+
+    async def change(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
+        """Commit, or delete where the offset is None. Done when this returns; raises `Refused`."""
+        if self._deleting:
+            raise Unreachable(f"group '{self._storage.group_id}' is being deleted")
+        await self._change_in_parts(offsets)
+
+    async def delete_all(self) -> None:
+        """Nothing is left when this returns; what would be committed meanwhile is refused."""
+        self._deleting = True
+        try:
+            await self._submit({})  # what was asked for before this is written now
+            await self._change_in_parts(dict.fromkeys(place for place, _ in self._entries()))
+        finally:
+            self._deleting = False
+
+    def drop(self, error: Refused) -> None:
+        """The group is another's by now, or may be."""
+        self._gone = error
+        pending, self._pending = self._pending, []
+        _fail(pending, error)
+
+    async def _change_in_parts(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
+        if len(offsets) <= OPERATIONS_AT_ONCE:
+            await self._submit(offsets)
+            return
+        places = list(offsets)
+        for start in range(0, len(places), OPERATIONS_AT_ONCE):
+            await self._submit(
+                {place: offsets[place] for place in places[start : start + OPERATIONS_AT_ONCE]}
+            )
+
+    async def _submit(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
+        if self._gone is not None:
+            raise self._gone
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append(_Change(offsets, done))
+        if not self._writing:
+            self._writing = True
+            self._runtime.spawn(self._write_pending(), f"offsets of group {self._storage.group_id}")
+        await done
+
+    async def _write_pending(self) -> None:
+        try:
+            while self._pending and self._gone is None:
+                changes = self._take_changes()
+                try:
+                    await self._write(changes)
+                except Refused as error:
+                    _fail(changes, error)
+                    if isinstance(error, NotCoordinator):
+                        self.fenced(error.message)
+                except BaseException as error:
+                    # Cancelled, or a mistake of ours: what is stored must be read again before it is used.
+                    _fail(changes, NotCoordinator(repr(error)))
+                    self.fenced(repr(error))
+                    raise
+        finally:
+            self._writing = False
+
+    def _take_changes(self) -> list[_Change]:
+        """As many as one write may hold."""
+        limits = self._storage.limits
+        most = min(OPERATIONS_AT_ONCE, limits.operations)
+        taken, count = 0, 0
+        for change in self._pending:
+            count += len(change.offsets)
+            if taken and count > most:
+                break
+            taken += 1
+        changes, self._pending = self._pending[:taken], self._pending[taken:]
+        return changes
+
+    async def _write(self, changes: Sequence[_Change]) -> None:
+        wanted: dict[Place, CommittedOffset | None] = {}
+        for change in changes:
+            wanted.update(change.offsets)  # the later request wins, as if it had come alone
+        places, operations = self._operations(wanted)
+        if operations:
+            try:
+                outcomes = await self._storage.write_offsets(operations)
+            except Ambiguous as error:
+                await self._settle(changes, str(error))
+                return
+            except MetadataError as error:
+                raise Unreachable(str(error)) from error
+            except ValueError as error:  # more bytes than one write may hold
+                raise TooLarge(str(error)) from error
+            if not all(outcome.applied for outcome in outcomes):
+                raise NotCoordinator(f"somebody else commits offsets of group '{self._storage.group_id}'")
+            for place, outcome in zip(places, outcomes, strict=True):
+                offset = wanted[place]
+                self._adopt(place, None if offset is None else _Entry(offset, outcome.version))
+        self._storage.check_lease()
+        for change in changes:
+            _succeed(change)
+
+    def _operations(
+        self, wanted: Mapping[Place, CommittedOffset | None]
+    ) -> tuple[list[Place], list[Operation]]:
+        places: list[Place] = []
+        operations: list[Operation] = []
+        group_id = self._storage.group_id
+        for place, offset in wanted.items():
+            topic, partition = place
+            partitions = self._topics.get(topic)
+            known = None if partitions is None else partitions.get(partition)
+            key = keys.group_offset(group_id, topic, partition)
+            if offset is not None:
+                operations.append(Put(key, offset.encode(), ABSENT if known is None else known.version))
+            elif known is not None:
+                operations.append(Delete(key, known.version))
+            else:
+                continue
+            places.append(place)
+        return places, operations
+
+    async def _settle(self, changes: Sequence[_Change], why: str) -> None:
+        """Read what became of a write. A part of it that is not there may still arrive: then the next write
+        of that key is refused by its version, and the group is loaded again."""
+        before = dict(self._entries())
+        await self.load()
+        for change in changes:
+            if all(self._is_there(place, offset, before) for place, offset in change.offsets.items()):
+                _succeed(change)
+            else:
+                _fail([change], Unreachable(why))
+
+    def _is_there(self, place: Place, offset: CommittedOffset | None, before: Mapping[Place, _Entry]) -> bool:
+        now, earlier = self._topics.get(place[0], {}).get(place[1]), before.get(place)
+        if offset is None:
+            return now is None
+        return (
+            now is not None and now.offset == offset and (earlier is None or now.version != earlier.version)
+        )
+
+    def _adopt(self, place: Place, entry: _Entry | None) -> None:
+        topic, partition = place
+        if entry is not None:
+            self._topics.setdefault(topic, {})[partition] = entry
+            return
+        partitions = self._topics.get(topic)
+        if partitions is not None:
+            partitions.pop(partition, None)
+            if not partitions:
+                del self._topics[topic]
+
+    def _entries(self) -> Iterator[tuple[Place, _Entry]]:
+        for topic, partitions in self._topics.items():
+            for partition, entry in partitions.items():
+                yield (topic, partition), entry
+
+
+def _place_of(group_id: str, record: Record) -> Place:
+    topic, _, partition = record.key.removeprefix(keys.group_offsets(group_id)).rpartition("/")
+    return keys.parse_name(topic), int(partition)
+
+
+def _succeed(change: _Change) -> None:
+    if not change.done.done():  # its client may have left
+        change.done.set_result(None)
+
+
+def _fail(changes: Iterable[_Change], error: Refused) -> None:
+    for change in changes:
+        if not change.done.done():
+            change.done.set_exception(error)

@@ -1,0 +1,133 @@
+"""The two coordinators under one roof: which an event is for, and what it means to a group of the other.
+
+A group speaks one protocol at a time. Without members it has nothing but offsets, which know no protocol, and
+so becomes what its next member speaks; with members it refuses those who speak the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeAlias
+
+from dray.groups import classic, consumer
+from dray.groups.classic import ClassicGroup, ClassicGroupSettings
+from dray.groups.consumer import ConsumerGroup, ConsumerGroupSettings, TopicsView
+from dray.groups.coordinator.record import GroupKind, GroupRecord
+from dray.protocol import ErrorCode
+
+State: TypeAlias = ClassicGroup | ConsumerGroup | None
+Event: TypeAlias = classic.Event | consumer.Event
+Effect: TypeAlias = classic.Effect | consumer.Effect
+
+_UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
+_NOTHING: tuple[Any, ...] = ()
+
+
+class Stepped(NamedTuple):
+    state: State
+    replies: Sequence[tuple[Any, Any]] = ()
+    """(token, answer) of each request that is answered by this."""
+
+    persist: bool = False
+    effects: Sequence[Effect] = ()
+
+
+class Machines:
+    def __init__(
+        self,
+        classic_settings: ClassicGroupSettings,
+        consumer_settings: ConsumerGroupSettings,
+        view: TopicsView,
+    ) -> None:
+        self.classic_settings = classic_settings
+        self.consumer_settings = consumer_settings
+        self.view = view
+
+    def step(self, state: State, event: Event, token: object | None, now_ms: int) -> Stepped:
+        """`token` is the request's own; what is answered comes back with the token of whoever asked."""
+        if isinstance(
+            event,
+            (consumer.Heartbeat, consumer.RemoveMembers, consumer.TimerFired, consumer.PatternsResolved),
+        ):
+            return self._consumer(state, event, token, now_ms)
+        if isinstance(state, ConsumerGroup):
+            return self._classic_to_consumer(state, event, token, now_ms)
+        return Stepped(*classic.handle(state, event, now_ms, self.classic_settings))
+
+    def after_load(self, state: State, now_ms: int) -> Stepped:
+        """What a coordinator does first with a group that it did not make."""
+        if isinstance(state, ClassicGroup):
+            return Stepped(*classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings))
+        if isinstance(state, ConsumerGroup):
+            timers = consumer.timers_after_load(state, now_ms, self.consumer_settings)
+            return Stepped(state, effects=timers)
+        return Stepped(None)
+
+    def _consumer(self, state: State, event: consumer.Event, token: object | None, now_ms: int) -> Stepped:
+        if isinstance(state, ClassicGroup):
+            if not isinstance(event, consumer.Heartbeat):
+                return Stepped(state)  # from before the group changed its protocol
+            fault = consumer.heartbeat_to_classic_fault(
+                event.group_id, event.member_epoch, is_empty=is_empty(state)
+            )
+            if fault is not None:
+                return Stepped(state, ((token, fault),))
+            converted = self._consumer(None, event, token, now_ms)
+            return converted if converted.persist else converted._replace(state=state)
+        result = consumer.handle(state, event, now_ms, self.view, self.consumer_settings)
+        replies = _NOTHING if token is None else ((token, result.answer),)
+        return Stepped(result.group, replies, result.persist, result.effects)
+
+    def _classic_to_consumer(
+        self, group: ConsumerGroup, event: classic.Event, token: object | None, now_ms: int
+    ) -> Stepped:
+        """Joins may convert the group. The rest is what administrators do to it, or meant for no one here."""
+        answer: classic.Answer
+        if isinstance(event, classic.Join):
+            fault = consumer.classic_join_fault(group)
+            if fault is None:
+                converted = Stepped(*classic.handle(None, event, now_ms, self.classic_settings))
+                return converted if converted.persist else converted._replace(state=group)
+            answer = classic.JoinAnswer(fault.error, event.member_id)
+        elif isinstance(event, classic.Sync):
+            answer = classic.SyncAnswer(_UNKNOWN_MEMBER)
+        elif isinstance(event, classic.Heartbeat):
+            answer = classic.Verdict(_UNKNOWN_MEMBER)
+        elif isinstance(event, classic.Leave):
+            removal = consumer.RemoveMembers(event.members)
+            stepped = self._consumer(group, removal, token, now_ms)
+            [(_, removed)] = stepped.replies
+            members = tuple(
+                (*member, error) for member, error in zip(event.members, removed.errors, strict=True)
+            )
+            return stepped._replace(replies=((token, classic.LeaveAnswer(ErrorCode.NONE, members)),))
+        elif isinstance(event, classic.Commit):
+            refusal = consumer.commit_fault(group, event.member_id, event.generation, event.version)
+            answer = classic.Verdict(ErrorCode.NONE if refusal is None else refusal.error)
+        elif isinstance(event, classic.Delete):
+            refusal = consumer.deletion_fault(group)
+            if refusal is None:
+                return Stepped(None, ((token, classic.Verdict(ErrorCode.NONE)),), persist=True)
+            answer = classic.Verdict(refusal.error)
+        else:
+            return Stepped(group)  # a timer from before the group changed its protocol
+        return Stepped(group, ((token, answer),))
+
+
+def is_empty(state: State) -> bool:
+    """Whether the group could go without anybody missing it: it has no members."""
+    return state is None or not state.members
+
+
+def encode_state(state: ClassicGroup | ConsumerGroup) -> tuple[GroupKind, bytes]:
+    if isinstance(state, ClassicGroup):
+        return GroupKind.CLASSIC, classic.encode_group(state)
+    return GroupKind.CONSUMER, consumer.encode_group(state)
+
+
+def decode_state(group_id: str, record: GroupRecord | None) -> State:
+    if record is None or record.kind is GroupKind.DELETED:
+        return None
+    if record.kind is GroupKind.CLASSIC:
+        return classic.decode_group(group_id, record.body)
+    return consumer.decode_group(group_id, record.body)

@@ -1,0 +1,323 @@
+"""Groups of any kind, as the API handlers ask for them: who coordinates one, and if it is this broker, do it.
+
+A group is loaded when it is first asked for and nobody else holds its lease. A group that does not exist
+costs no lease: what can be answered about nothing is answered so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Any
+from zlib import crc32
+
+import structlog
+
+from dray.cluster import Broker, Membership
+from dray.groups import classic, consumer
+from dray.groups.coordinator import patterns
+from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.faults import NotCoordinator, Refused, Unreachable
+from dray.groups.coordinator.lease import Holder, Lease, Leases
+from dray.groups.coordinator.ledger import Ledger, Place
+from dray.groups.coordinator.machines import Event, Machines, State, decode_state
+from dray.groups.coordinator.record import GroupKind
+from dray.groups.coordinator.settings import GroupsSettings
+from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.topic_view import TopicView
+from dray.groups.offsets import CommittedOffset
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.protocol import ErrorCode
+from dray.runtime import Runtime
+from dray.topics import Topics, TopicsUnavailable
+
+_log = structlog.get_logger(__name__)
+
+
+class Groups:
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        topics: Topics,
+        membership: Membership,
+        domains: int,
+        settings: GroupsSettings | None = None,
+        *,
+        is_dead: Callable[[Holder], bool] = lambda _: False,
+    ) -> None:
+        """`is_dead` says of a lease's holder that its process is certainly gone."""
+        self.settings = settings or GroupsSettings()
+        self.domains = domains
+        self.store = store
+        self.runtime = runtime
+        self.view = TopicView(runtime, topics.all_cached, self.settings.topic_interval)
+        self.machines = Machines(self.settings.classic, self.settings.consumer, self.view)
+        self._topics = topics
+        self._membership = membership
+        me = membership.me
+        self.leases = Leases(
+            store,
+            runtime,
+            Holder(me.broker_id, me.machine, me.process),
+            domains=domains,
+            ttl=self.settings.session_ttl,
+            lost=self._on_session_lost,
+            is_dead=is_dead,
+        )
+        self._active: dict[str, ActiveGroup] = {}
+        self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
+        self._following: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self.view.look()
+        self._following = self.runtime.spawn(self.view.follow(), "topics of groups")
+
+    async def stop(self) -> None:
+        """Give every group up, so that another broker can take it at once."""
+        if self._following is not None:
+            self._following.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._following
+        self.give_up()
+        await self.leases.stop()
+
+    def give_up(self) -> None:
+        """Answer all that is parked: whoever waits had better ask another broker."""
+        for group in list(self._active.values()):
+            group.drop("this broker is stopping")
+
+    # --- who coordinates
+
+    async def find_coordinator(self, group_id: str) -> Broker:
+        """The holder of the lease, if it lives; else who should take it. Raises `Unreachable`."""
+        active = self._active.get(group_id)
+        if active is not None and active.usable():
+            return self._membership.me
+        try:
+            holder = await self.leases.holder(group_id)
+        except MetadataError as error:
+            raise Unreachable(str(error)) from error
+        if holder is not None and not self.leases.is_dead(holder):
+            broker = self._membership.find(holder.broker_id)
+            if broker is not None:
+                return broker
+        return self.candidate(group_id)
+
+    def candidate(self, group_id: str) -> Broker:
+        """The broker that should look after a group that nobody does: the same on every broker, and mostly
+        the same when others come and go."""
+        return max(
+            self._membership.brokers(),
+            key=lambda broker: (crc32(f"{group_id}/{broker.broker_id}".encode()), broker.broker_id),
+        )
+
+    def is_candidate(self, group_id: str) -> bool:
+        return self.candidate(group_id).broker_id == self._membership.me.broker_id
+
+    def tells_of(self, group_id: str, holder: Holder | None) -> bool:
+        """Whether this broker is the one that lists a group with this holder of its lease."""
+        if holder is None or self.leases.is_dead(holder):
+            return self.is_candidate(group_id)
+        if self.leases.is_me(holder):
+            return True
+        return self._membership.find(holder.broker_id) is None and self.is_candidate(group_id)
+
+    # --- asking a group
+
+    async def ask(self, group_id: str, event_with: Callable[[object], Event]) -> Any:
+        """What the machine answers to an event, made with the token that it gets. Raises `Refused`."""
+        return (await self._ask(group_id, event_with))[1]
+
+    async def _ask(
+        self, group_id: str, event_with: Callable[[object], Event]
+    ) -> tuple[ActiveGroup | None, Any]:
+        loop = asyncio.get_running_loop()
+        group = self._in_memory(group_id)
+        if group is None:
+            if await self._is_vacant(group_id):
+                alone: asyncio.Future[Any] = loop.create_future()
+                stepped = self.machines.step(None, event_with(alone), alone, self.runtime.wall_ms())
+                if not stepped.persist:
+                    [(_, answer)] = stepped.replies
+                    return None, answer
+            group = await self._load(group_id)
+        future: asyncio.Future[Any] = loop.create_future()
+        group.ask(event_with(future), future)
+        if future.done():
+            return group, future.result()
+        answer = await future
+        group.storage.check_lease()
+        return group, answer
+
+    async def state(self, group_id: str) -> State:
+        """The group as it is now; None where there is none. Raises `Refused`."""
+        group = await self.existing(group_id)
+        return None if group is None else group.state
+
+    async def existing(self, group_id: str) -> ActiveGroup | None:
+        group = self._in_memory(group_id)
+        if group is None:
+            if await self._is_vacant(group_id):
+                return None
+            group = await self._load(group_id)
+            if not group.usable():
+                raise NotCoordinator(f"the lease of group '{group_id}' may have ended")
+        return None if group.state is None else group
+
+    # --- heartbeats of KIP-848
+
+    async def consumer_heartbeat(
+        self, beat: consumer.Heartbeat
+    ) -> consumer.HeartbeatAnswer | consumer.Refusal:
+        if beat.member_epoch == 0:
+            beat = await self._prepared(beat)
+        answer: consumer.HeartbeatAnswer | consumer.Refusal = await self.ask(beat.group_id, lambda _: beat)
+        return answer
+
+    async def _prepared(self, beat: consumer.Heartbeat) -> consumer.Heartbeat:
+        """A member that joins should find the topics it was told of a moment ago by another broker."""
+        for name in beat.topic_names or ():
+            if self.view.shape(name) is None:
+                with suppress(TopicsUnavailable):
+                    if await self._topics.get(name) is not None:
+                        self.view.look()
+        return beat
+
+    async def _resolve(self, wanted: frozenset[str]) -> tuple[Mapping[str, frozenset[str]], int]:
+        self.view.look()
+        version, names = self.view.version, self.view.names()
+        return await self.runtime.in_thread(patterns.resolve, wanted, names), version
+
+    # --- offsets
+
+    async def commit(
+        self,
+        group_id: str,
+        commit_with: Callable[[object], classic.Commit],
+        offsets: Mapping[Place, CommittedOffset],
+    ) -> ErrorCode:
+        """Stored when this returns NONE. Raises `Refused`."""
+        group, verdict = await self._ask(group_id, commit_with)
+        if verdict.error is ErrorCode.NONE:
+            assert group is not None, "a group that does not exist took a commit"
+            await group.ledger.change(offsets)
+        error: ErrorCode = verdict.error
+        return error
+
+    async def offsets(self, group_id: str, member_id: str | None, member_epoch: int) -> Ledger | None:
+        """The offsets of a group, to be read at once; None where there is no group. Raises `Refused`."""
+        group = await self.existing(group_id)
+        if group is None:
+            return None
+        if isinstance(group.state, consumer.ConsumerGroup):
+            refusal = consumer.fetch_fault(group.state, member_id, member_epoch)
+            if refusal is not None:
+                raise Refused(refusal.error, refusal.message)
+        return group.ledger
+
+    # --- memory
+
+    def active(self) -> list[ActiveGroup]:
+        return [group for group in self._active.values() if group.usable()]
+
+    def _in_memory(self, group_id: str) -> ActiveGroup | None:
+        group = self._active.get(group_id)
+        if group is not None and not group.usable():
+            group.drop()
+            return None
+        return group
+
+    async def _is_vacant(self, group_id: str) -> bool:
+        """Whether there is no such group: no record of it, and nobody who might be making one."""
+        if group_id in self._loading:
+            return False
+        domain = keys.domain_of_group(group_id, self.domains)
+        try:
+            await self.store.barrier(domain)
+            holder = await self.leases.holder(group_id)
+            if holder is not None:
+                return False
+            return await self.store.get(domain, keys.group(group_id)) is None
+        except MetadataError as error:
+            raise Unreachable(str(error)) from error
+
+    async def _load(self, group_id: str) -> ActiveGroup:
+        """Callers at the same time share one loading, which goes on when one of them leaves."""
+        task = self._loading.get(group_id)
+        if task is None:
+            if (group := self._in_memory(group_id)) is not None:
+                return group
+            task = self.runtime.spawn(self._take_and_load(group_id), f"load group {group_id}")
+            self._loading[group_id] = task
+            task.add_done_callback(lambda _: self._loading.pop(group_id, None))
+        loaded = await asyncio.shield(task)
+        if isinstance(loaded, Refused):
+            raise loaded
+        return loaded
+
+    async def _take_and_load(self, group_id: str) -> ActiveGroup | Refused:
+        """A refusal is an answer for all who wait, and no failure of the task they share."""
+        try:
+            lease = await self.leases.take(group_id)
+            group = await self._open(group_id, lease)
+        except Refused as error:
+            return error
+        self._active[group_id] = group
+        group.begin()
+        self._make_room()
+        return group
+
+    async def _open(self, group_id: str, lease: Lease) -> ActiveGroup:
+        domain = keys.domain_of_group(group_id, self.domains)
+        storage = GroupStorage(self.store, self.runtime, group_id, domain, lease)
+        await storage.open()
+        ledger = Ledger(storage, self.runtime)
+        await ledger.load()
+        record = storage.record
+        if record is None or record.kind is GroupKind.DELETED:
+            # Deleted half, or put by a coordinator that did not hear that it was none any more.
+            await ledger.delete_all()
+            await storage.delete()
+        try:
+            state = decode_state(group_id, record)
+        except MetadataError as error:
+            raise Unreachable(str(error)) from error
+        return ActiveGroup(
+            storage,
+            ledger,
+            self.machines,
+            self.runtime,
+            state=state,
+            resolve=self._resolve,
+            dropped=self._on_dropped,
+        )
+
+    def _on_dropped(self, group: ActiveGroup) -> None:
+        if self._active.get(group.group_id) is group:
+            del self._active[group.group_id]
+
+    def _on_session_lost(self, domain: int) -> None:
+        for group in list(self._active.values()):
+            if keys.domain_of_group(group.group_id, self.domains) == domain:
+                group.drop("the session of its lease has ended")
+
+    def _make_room(self) -> None:
+        """Groups without members stay in memory until there are too many; then the longest unused tenth
+        goes, so that the search for them is not repeated at every turn."""
+        if len(self._active) <= self.settings.memory_groups:
+            return
+        idle = sorted(
+            (group for group in self._active.values() if group.is_idle()), key=lambda group: group.last_used
+        )
+        for group in idle[: max(1, len(self._active) // 10)]:
+            self.forget(group)
+
+    def forget(self, group: ActiveGroup) -> None:
+        """Let an idle group leave this broker's memory, and its lease be anybody's."""
+        if group.is_idle():
+            group.drop()
+            lease = group.storage.lease
+            self.runtime.spawn(self.leases.release(lease), f"release group {group.group_id}")

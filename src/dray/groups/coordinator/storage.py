@@ -1,0 +1,210 @@
+"""A group's record in the store, as the one coordinator that holds the lease writes it.
+
+Every write expects the version that was last seen. One that is skipped means that somebody else has written:
+`NotCoordinator`, and whoever holds the group in memory lets go of it. One that is unclear is settled before
+anything is answered: if it is not there, the record is put again as it was, at the next coordinator epoch, so
+that it cannot arrive later either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from dray.groups.coordinator.faults import NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.lease import Lease
+from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
+from dray.metadata import keys
+from dray.metadata.contract import (
+    ABSENT,
+    Ambiguous,
+    Delete,
+    Expectation,
+    MetadataError,
+    MetadataStore,
+    Operation,
+    Outcome,
+    Put,
+    Record,
+    Unavailable,
+)
+from dray.runtime import Runtime
+
+_PAUSE: Final = 0.05
+
+
+class _Current(NamedTuple):
+    record: GroupRecord
+    value: bytes
+    version: int
+
+
+class GroupStorage:
+    """`open` first. Calls about the record come one after another."""
+
+    def __init__(
+        self, store: MetadataStore, runtime: Runtime, group_id: str, domain: int, lease: Lease
+    ) -> None:
+        self.group_id = group_id
+        self.lease = lease
+        self.limits = store.limits
+        self._store = store
+        self._runtime = runtime
+        self._domain = domain
+        self._key = keys.group(group_id)
+        self._current: _Current | None = None
+
+    @property
+    def record(self) -> GroupRecord | None:
+        return None if self._current is None else self._current.record
+
+    def check_lease(self) -> None:
+        if not self.lease.confirmed():
+            raise NotCoordinator(f"the lease of group '{self.group_id}' may have ended")
+
+    # --- the record
+
+    async def open(self) -> None:
+        """Read the record and raise its coordinator epoch: from then on nobody else's write arrives."""
+
+        async def take_over() -> bool:
+            found = await self._read()
+            if found is None:
+                self._current = None
+                return True
+            record = decode_record(self.group_id, found.value)
+            raised = record._replace(coordinator_epoch=record.coordinator_epoch + 1)
+            return await self._put(raised, encode_record(raised), found.version)
+
+        await self._until_clear(take_over)
+
+    async def put(self, kind: GroupKind, body: bytes) -> None:
+        """Store the state. Raises `Unreachable` when it is certain that it never will be, `NotCoordinator`
+        when somebody else has the group, `TooLarge`."""
+        before = self._current
+        epoch = 1 if before is None else before.record.coordinator_epoch
+        record = GroupRecord(kind, epoch, body)
+        value = encode_record(record)
+        if len(value) > self.limits.value_bytes:
+            raise TooLarge(f"group '{self.group_id}' needs {len(value)} bytes, which no write may hold")
+        self.check_lease()
+        try:
+            if not await self._put(record, value, ABSENT if before is None else before.version):
+                raise self._fenced()
+        except Unavailable as error:
+            raise Unreachable(str(error)) from error
+        except Ambiguous as error:
+            await self._settle_put(before, record, value)
+            if self._current is before or self._current is None or self._current.value != value:
+                raise Unreachable(str(error)) from error
+        self.check_lease()
+
+    async def delete(self) -> None:
+        """Remove the record; there must be nothing beside it any more."""
+        before = self._current
+        if before is None:
+            return
+        self.check_lease()
+        try:
+            [outcome] = await self._store.write(self._domain, [Delete(self._key, before.version)])
+        except Unavailable as error:
+            raise Unreachable(str(error)) from error
+        except Ambiguous as error:
+            found = await self._read_until_clear()
+            if found is not None:
+                if found.version != before.version:
+                    raise self._fenced() from error
+                raise Unreachable(str(error)) from error
+        else:
+            if not outcome.applied:
+                raise self._fenced()
+        self._current = None
+        self.check_lease()
+
+    async def _settle_put(self, before: _Current | None, record: GroupRecord, value: bytes) -> None:
+        """Whether the new value is there. If it is not, see to it that it never will be: only where there
+        was nothing before can it still arrive, and then the next write meets it."""
+        again = None
+        if before is not None:
+            again = before.record._replace(coordinator_epoch=before.record.coordinator_epoch + 1)
+
+        async def settle() -> bool:
+            found = await self._read()
+            if found is not None and found.value == value:
+                self._current = _Current(record, value, found.version)
+                return True
+            if before is None or again is None:
+                if found is not None:
+                    raise self._fenced()
+                return True
+            if found is None:
+                raise self._fenced()
+            old = encode_record(again)
+            if found.value == old:
+                self._current = _Current(again, old, found.version)
+                return True
+            if found.version != before.version:
+                raise self._fenced()
+            return await self._put(again, old, before.version)
+
+        await self._until_clear(settle)
+
+    async def _put(self, record: GroupRecord, value: bytes, expect: Expectation) -> bool:
+        [outcome] = await self._store.write(self._domain, [Put(self._key, value, expect)])
+        if outcome.applied:
+            self._current = _Current(record, value, outcome.version)
+        return outcome.applied
+
+    async def _read(self) -> Record | None:
+        await self._store.barrier(self._domain)
+        return await self._store.get(self._domain, self._key)
+
+    async def _read_until_clear(self) -> Record | None:
+        found: Record | None = None
+
+        async def read() -> bool:
+            nonlocal found
+            found = await self._read()
+            return True
+
+        await self._until_clear(read)
+        return found
+
+    async def _until_clear(self, step: Callable[[], Awaitable[bool]]) -> None:
+        """Repeat a step that reads before it writes until it succeeds, or the lease may have ended."""
+        pause = 0.0
+        while True:
+            self.check_lease()
+            try:
+                if await step():
+                    self.check_lease()
+                    return
+            except (Unavailable, Ambiguous):
+                pause = min(pause + _PAUSE, 1.0)
+            except MetadataError as error:  # a value that this build cannot read
+                raise Unreachable(str(error)) from error
+            await self._runtime.sleep(pause)
+
+    # --- the offsets beside it
+
+    async def scan_offsets(self) -> list[Record]:
+        """Every offset of the group, as all acknowledged writes left them."""
+        found: list[Record] = []
+        prefix = keys.group_offsets(self.group_id)
+
+        async def scan() -> bool:
+            nonlocal found
+            await self._store.barrier(self._domain)
+            found = await self._store.scan(self._domain, prefix, keys.prefix_end(prefix))
+            return True
+
+        await self._until_clear(scan)
+        return found
+
+    async def write_offsets(self, operations: list[Operation]) -> list[Outcome]:
+        """One write. Raises the store's errors: only the caller knows what it meant."""
+        self.check_lease()
+        return await self._store.write(self._domain, operations)
+
+    def _fenced(self) -> NotCoordinator:
+        return NotCoordinator(f"somebody else has written group '{self.group_id}'")

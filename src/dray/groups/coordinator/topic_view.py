@@ -1,0 +1,56 @@
+"""The topics as KIP-848 groups see them: a table that is replaced whenever a topic comes, goes or grows.
+
+The broker's cache of topics keeps itself up to date; this looks at it every so often and numbers what it
+sees. A heartbeat compares the number alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from uuid import UUID
+
+from dray.groups.consumer import TopicShape
+from dray.runtime import Runtime
+from dray.topics import Topic
+
+
+class TopicView:
+    """Both sides of one table: names to shapes, ids to names."""
+
+    def __init__(self, runtime: Runtime, read: Callable[[], Sequence[Topic]], interval: float) -> None:
+        self._runtime = runtime
+        self._read = read
+        self._interval = interval
+        self._seen: Sequence[Topic] = ()
+        self._shapes: dict[str, TopicShape] = {}
+        self._names: dict[UUID, str] = {}
+        self.version = 0
+
+    def shape(self, name: str) -> TopicShape | None:
+        return self._shapes.get(name)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        return self._names.get(topic_id)
+
+    def names(self) -> Sequence[str]:
+        return tuple(self._shapes)
+
+    def look(self) -> None:
+        """Take in what the cache knows by now."""
+        topics = self._read()
+        if len(topics) == len(self._seen) and all(
+            new is old for new, old in zip(topics, self._seen, strict=True)
+        ):
+            return
+        self._seen = topics
+        shapes = {topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in topics}
+        if shapes == self._shapes:  # a config changed, which no group looks at
+            return
+        self._shapes = shapes
+        self._names = {shape.topic_id: name for name, shape in shapes.items()}
+        self.version += 1
+
+    async def follow(self) -> None:
+        while True:
+            self.look()
+            await self._runtime.sleep(self._interval)
