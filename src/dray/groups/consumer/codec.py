@@ -16,6 +16,7 @@ members ask for the same topics, and most targets are what is assigned already: 
 from __future__ import annotations
 
 import struct
+from operator import attrgetter
 from struct import Struct
 from typing import Final
 
@@ -119,10 +120,11 @@ def _write_strings(out: bytearray, strings: frozenset[str]) -> None:
 
 def _write_assignment(out: bytearray, assignment: Assignment) -> None:
     write_compact_count(out, len(assignment))
-    for topic_id, partitions in assignment.items():
+    for topic_id in sorted(assignment, key=attrgetter("int")):
+        partitions = sorted(assignment[topic_id])
         out += topic_id.bytes
         write_compact_count(out, len(partitions))
-        write_numbers(out, "i", sorted(partitions))
+        write_numbers(out, "i", partitions)
 
 
 class _Reader:

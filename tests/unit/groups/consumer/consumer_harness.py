@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 from uuid import UUID
 
 from dray.groups.consumer import (
@@ -96,21 +97,15 @@ class Coordinator:
                 self.asked = effect
         return result
 
-    def send(self, member_id: str, epoch: int, **fields: object) -> Result:
-        return self.handle(
-            Heartbeat(
-                group_id="group",
-                member_id=member_id,
-                member_epoch=epoch,
-                **{"version": 1, "client_id": "client", "client_host": "/127.0.0.1", **fields},  # type: ignore[arg-type]
-            )
-        )
+    def send(self, member_id: str, epoch: int, **fields: Any) -> Result:
+        defaults = {"group_id": "group", "version": 1, "client_id": "client", "client_host": "/127.0.0.1"}
+        return self.handle(Heartbeat(member_id=member_id, member_epoch=epoch, **{**defaults, **fields}))
 
-    def join(self, member_id: str, *names: str, **fields: object) -> HeartbeatAnswer:
+    def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatAnswer:
         """Epoch 0 with all that a first request must carry."""
         return self.accepted(self.try_join(member_id, *names, **fields))
 
-    def try_join(self, member_id: str, *names: str, **fields: object) -> Result:
+    def try_join(self, member_id: str, *names: str, **fields: Any) -> Result:
         supplied = {
             "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
             "topic_names": list(names) or (None if "topic_regex" in fields else ["a"]),
@@ -119,7 +114,7 @@ class Coordinator:
         }
         return self.send(member_id, 0, **supplied)
 
-    def beat(self, member_id: str, epoch: int, **fields: object) -> HeartbeatAnswer:
+    def beat(self, member_id: str, epoch: int, **fields: Any) -> HeartbeatAnswer:
         return self.accepted(self.send(member_id, epoch, **fields))
 
     def refused(self, result: Result) -> ErrorCode:
