@@ -308,6 +308,9 @@ class _MeasuredLog(LogObserver):
     def polling(self, count: int) -> None:
         self._metrics.open_long_polls.value = count
 
+    def fetched(self, seconds: float) -> None:
+        self._metrics.fetch_seconds.observe(seconds)
+
     def collected(self, orphans: int, pending: int, deleted: int) -> None:  # noqa: ARG002 - the log's signature
         self._metrics.collection_orphans.value = orphans
         self._metrics.collection_pending.value = pending

@@ -24,7 +24,9 @@ ROOMS: dict[str, frozenset[str]] = {
     # --- the Kafka side
     "server": frozenset({"records", "runtime", "telemetry"}),  # of records, only its buffers
     "client": frozenset({"protocol"}),
-    "api": frozenset({"cluster", "groups", "log", "metadata", "protocol", "records", "runtime", "topics"}),
+    "api": frozenset(
+        {"cluster", "groups", "log", "metadata", "protocol", "records", "runtime", "telemetry", "topics"}
+    ),
     "groups": frozenset({"cluster", "metadata", "protocol", "runtime", "topics"}),  # of protocol, its codes
     "topics": frozenset({"cluster", "log", "metadata", "runtime"}),
     "cluster": frozenset({"metadata", "runtime"}),

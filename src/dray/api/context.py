@@ -19,7 +19,7 @@ from dray.topics import Topics
 
 T = TypeVar("T")
 
-_log = structlog.get_logger(__name__)
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
 
 class LogService(Protocol):
@@ -122,18 +122,10 @@ class Context:
     def version(self) -> int:
         return self.header.api_version
 
-    def logger(self) -> structlog.stdlib.BoundLogger:
-        """A logger that names the request. Made when there is something to say: most have nothing."""
-        header = self.header
-        logger: structlog.stdlib.BoundLogger = _log.bind(
-            api=ApiKey(header.api_key).name,
-            version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            peer=self.connection.peer,
-            trace_id=self.services.runtime.uuid().hex,
-        )
-        return logger
+    @staticmethod
+    def logger() -> structlog.stdlib.BoundLogger:
+        """Its lines name the request: the dispatcher bound it."""
+        return _log
 
     async def within(self, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
         """What the work gives, or `TimeoutError` when the client's patience ends. The work goes on: what an

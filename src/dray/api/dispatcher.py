@@ -27,6 +27,7 @@ from dray.protocol import (
     parse_request_header,
     response_class,
 )
+from dray.telemetry import bind_request
 
 Observer = Callable[[int, float, bool], None]
 """Told of every request that reached a handler: its API key, the seconds it took, whether it ended well."""
@@ -66,6 +67,7 @@ class Dispatcher:
             request, _ = handler.request.decode(frame, position, version)
         except DecodeError as error:
             raise RefuseConnection(f"{error} ({_describe(header)})") from None
+        bind_request(header.correlation_id, None, handler.name, header.client_id, connection.peer)
         started = self._monotonic()
         ended_well = False
         try:

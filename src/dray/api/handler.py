@@ -21,6 +21,7 @@ class Handler:
     last: int
     advertised_from: int
     function: Callable[[Context, Any], Awaitable[Response | None]]
+    name: str = ""
 
     @property
     def api_key(self) -> int:
@@ -36,6 +37,7 @@ def handles(
         raise ValueError(f"{request.__name__} has versions {schema.first_version} to {schema.last_version}")
 
     def register(function: Function[RequestType]) -> Handler:
-        return Handler(request, first, last, first if advertised_from is None else advertised_from, function)
+        advertised = first if advertised_from is None else advertised_from
+        return Handler(request, first, last, advertised, function, schema.name)
 
     return register

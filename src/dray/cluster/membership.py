@@ -124,8 +124,15 @@ class Membership:
         return session
 
     async def _take_lowest(self, session: Session) -> None:
+        """A dead one's id is free: a broker that was killed comes back under the id it had."""
         while True:
-            taken = {_broker_id(record) for record in await self._scan()}
+            taken = set()
+            for record in await self._scan():
+                broker_id = _broker_id(record)
+                if self._is_dead(decode_broker(broker_id, record.value)):
+                    await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
+                else:
+                    taken.add(broker_id)
             broker_id = next(number for number in range(len(taken) + 1) if number not in taken)
             if await self._put(dataclasses.replace(self._me, broker_id=broker_id), session):
                 return

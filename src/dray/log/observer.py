@@ -16,5 +16,8 @@ class LogObserver:
     def polling(self, count: int) -> None:
         """How many fetches wait for records."""
 
+    def fetched(self, seconds: float) -> None:
+        """A fetch was answered; the time that it waited for records is not counted."""
+
     def collected(self, orphans: int, pending: int, deleted: int) -> None:
         """A round of collection: marks nobody works on, objects waiting out their grace, objects gone."""

@@ -35,7 +35,9 @@ class Poller:
     async def fetch(
         self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
     ) -> list[ReadResult]:
-        deadline = self._runtime.monotonic() + max_wait_ms / 1000
+        began = self._runtime.monotonic()
+        deadline = began + max_wait_ms / 1000
+        slept = 0.0
         asked = await self._ask_doubtful(requests)
         unheard: dict[int, LogError] = {}
         while True:
@@ -51,16 +53,21 @@ class Poller:
                 continue
             if self._moved(plans):
                 continue
-            await self._wait([request.stream for request in requests], remaining)
+            slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
-        return list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
+        results = list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
+        self._observer.fetched(self._runtime.monotonic() - began - slept)
+        return results
 
-    async def _wait(self, streams: list[int], seconds: float) -> None:
+    async def _wait(self, streams: list[int], seconds: float) -> float:
+        """How long it took."""
+        began = self._runtime.monotonic()
         self._observer.polling(self._wakeups.count + 1)
         try:
             await self._wakeups.wait(streams, seconds)
         finally:
             self._observer.polling(self._wakeups.count)
+        return self._runtime.monotonic() - began
 
     # --- planning
 

@@ -10,11 +10,7 @@ from random import Random, SystemRandom
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
-import structlog
-
 T = TypeVar("T")
-
-_log = structlog.get_logger(__name__)
 
 
 class SystemRuntime:
@@ -38,7 +34,8 @@ class SystemRuntime:
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        # A failure that nobody awaits is reported by asyncio itself, once nobody can any more.
+        task.add_done_callback(self._tasks.discard)
         return task
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
@@ -46,8 +43,3 @@ class SystemRuntime:
 
     def close(self) -> None:
         self._executor.shutdown(wait=True)
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("task failed", task=task.get_name(), exc_info=error)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 from uuid import UUID
 
@@ -156,7 +157,9 @@ async def test_a_refusal_is_the_clients_business_and_not_in_the_log(broker: Harn
     assert lines == []
 
 
-async def test_a_failure_after_the_client_left_is_in_the_log(broker: Harness) -> None:
+async def test_a_failure_after_the_client_left_is_in_the_log(
+    broker: Harness, caplog: pytest.LogCaptureFixture
+) -> None:
     release = asyncio.Event()
 
     async def failing(count: int) -> list[int]:
@@ -167,11 +170,11 @@ async def test_a_failure_after_the_client_left_is_in_the_log(broker: Harness) ->
     request = creation(new("orders"))
     request.timeout_ms = 1
     await broker.ask(request, 5)
-    with capture_logs() as lines:
-        release.set()
-        for _ in range(20):
-            await asyncio.sleep(0)
-    assert [line["event"] for line in lines] == ["task failed"]
+    release.set()
+    for _ in range(20):
+        await asyncio.sleep(0)
+    gc.collect()  # asyncio tells of it once nobody can await it any more
+    assert "no more streams" in caplog.text
 
 
 async def test_no_timeout_waits(broker: Harness) -> None:

@@ -140,6 +140,17 @@ async def test_a_namesake_known_to_be_dead_is_replaced_at_once(cluster: Cluster)
     assert b"9092" in record.value
 
 
+async def test_a_killed_broker_comes_back_under_the_id_it_was_given(cluster: Cluster) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    await cluster.member(broker(AUTOMATIC, machine="m", process=1234), store=store).start()
+    store.abandon()
+    restarted = cluster.member(
+        broker(AUTOMATIC), is_dead=lambda other: (other.machine, other.process) == ("m", 1234)
+    )
+    await restarted.start()
+    assert [listed.broker_id for listed in restarted.brokers()] == [0]
+
+
 @pytest.mark.parametrize("broker_id", [4, AUTOMATIC])
 async def test_an_unclear_registration_is_settled_by_reading(cluster: Cluster, broker_id: int) -> None:
     store = FaultyStore(cluster.runtime, cluster.state)
