@@ -129,7 +129,7 @@ def _returning(holder: Member, beat: Heartbeat) -> Member | Refusal:
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"member '{holder.member_id}' has the instance id '{holder.instance_id}', and has not left",
         )
-    return replace(holder, member_id=beat.member_id or beat.fresh_member_id, epoch=0, previous_epoch=0)
+    return replace(holder, member_id=beat.member_id or beat.fresh_member_id, epoch=0)
 
 
 class _Entry(NamedTuple):
@@ -146,7 +146,7 @@ def _taken_in(group: ConsumerGroup, found: Member, beat: Heartbeat) -> _Entry | 
     if member is known:
         return _Entry(group, False, False, ())
     change = pattern_change(group, found, member)
-    if change is PatternChange.UNRESOLVED and beat.regex_fault is not None:
+    if beat.regex_fault is not None:
         return Refusal(
             ErrorCode.INVALID_REGULAR_EXPRESSION, f"'{beat.topic_regex}' is no pattern: {beat.regex_fault}"
         )

@@ -31,6 +31,11 @@ def test_a_joining_member_waits_for_partitions_that_others_hold(coordinator: Coo
     assert coordinator.beat("m2", 2).assignment is None
 
 
+def test_waiting_is_not_stored_again_and_again(coordinator: Coordinator) -> None:
+    coordinator.beat("m2", 2)
+    assert not coordinator.send("m2", 2).persist
+
+
 def test_a_member_is_first_told_what_it_keeps_at_its_old_epoch(coordinator: Coordinator) -> None:
     answer = coordinator.beat("m1", 1, owned=listed(ALL))
     assert (answer.member_epoch, answer.assignment) == (1, KEPT)

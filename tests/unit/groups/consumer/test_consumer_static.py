@@ -12,6 +12,7 @@ from dray.groups.consumer import (
     RemovalAnswer,
     RemoveMembers,
     TimerKind,
+    timers_after_load,
 )
 from dray.protocol import ErrorCode
 
@@ -102,6 +103,14 @@ def test_its_session_goes_on_and_ends_it(coordinator: Coordinator) -> None:
     assert coordinator.beat("m2", 2).assignment == ALL
 
 
+def test_it_has_nothing_left_to_give_up_for_the_next_coordinator_either(coordinator: Coordinator) -> None:
+    coordinator.join("m2")
+    coordinator.beat("m1", 1, instance_id="i1")
+    go_away(coordinator)
+    timers = timers_after_load(coordinator.state, 0, coordinator.settings)
+    assert [timer[0] for timer in timers] == [TimerKind.SESSION, TimerKind.SESSION]
+
+
 @pytest.mark.parametrize("member_id", ["m1", "m2"])
 def test_nobody_takes_the_place_of_one_that_is_there(coordinator: Coordinator, member_id: str) -> None:
     refused = coordinator.try_join(member_id, instance_id="i1")
@@ -152,8 +161,8 @@ def test_a_full_group_has_no_room_for_one_that_comes_back_under_another_id() -> 
 def test_a_member_that_takes_anothers_place_under_its_own_id_leaves_nothing_to_nobody(
     coordinator: Coordinator,
 ) -> None:
-    """No client does this. It must not leave partitions that no target has."""
-    coordinator.join("m2")
+    """No client does this. It must not leave partitions that no target has, or a pattern that nobody uses."""
+    coordinator.join("m2", "a", topic_regex="[z]")
     coordinator.beat("m1", 1, instance_id="i1")
     coordinator.beat("m1", 1, instance_id="i1", owned=listed(parts(a=[0, 1])))
     coordinator.beat("m2", 2)
@@ -161,6 +170,7 @@ def test_a_member_that_takes_anothers_place_under_its_own_id_leaves_nothing_to_n
     answer = coordinator.join("m2", instance_id="i1")
     assert answer.assignment == ALL
     assert list(coordinator.state.members) == ["m2"]
+    assert coordinator.state.patterns == {}
     assert coordinator.state.state is GroupState.STABLE
 
 
