@@ -13,7 +13,7 @@ from typing import Final
 from dray.log.types import LogUnavailable
 from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataStore, Put, Unavailable
 from dray.metadata.keys import CLUSTER_DOMAIN
-from dray.metadata.values import unseal
+from dray.metadata.values import ValueCorrupt, unseal
 
 FORMAT: Final = 1
 
@@ -47,11 +47,10 @@ class Counter:
                 record = await self._store.get(CLUSTER_DOMAIN, self._key)
                 current = 0
                 if record is not None:
-                    unseal("a counter", record.value, FORMAT)
-                    current = _VALUE.unpack(record.value)[1]
+                    current = decode(record.value)
                 expect: Expectation = ABSENT if record is None else record.version
-                value = _VALUE.pack(FORMAT, current + block)
-                [outcome] = await self._store.write(CLUSTER_DOMAIN, [Put(self._key, value, expect)])
+                put = Put(self._key, encode(current + block), expect)
+                [outcome] = await self._store.write(CLUSTER_DOMAIN, [put])
             except Ambiguous:
                 continue  # this block may be ours or not: it is nobody's
             except Unavailable as error:
@@ -59,3 +58,15 @@ class Counter:
             if outcome.applied:
                 return current, current + block
         raise LogUnavailable(f"no numbers to be had from {self._key}: too many others ask")
+
+
+def encode(current: int) -> bytes:
+    return _VALUE.pack(FORMAT, current)
+
+
+def decode(value: bytes) -> int:
+    unseal("a counter", value, FORMAT)
+    if len(value) != _VALUE.size:
+        raise ValueCorrupt("a counter", f"{len(value)} bytes")
+    current: int = _VALUE.unpack(value)[1]
+    return current

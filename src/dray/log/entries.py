@@ -104,6 +104,8 @@ class IndexEntry:
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
         unseal("an offset index entry", value, FORMAT)
+        if len(value) < _ENTRY.size:
+            raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
             _,
             kind,
@@ -122,6 +124,10 @@ class IndexEntry:
         table_at = _ENTRY.size + path_size
         if kind != _WAL or len(value) != table_at + count * _BATCH.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes, kind {kind}")
+        try:
+            path = value[_ENTRY.size : table_at].decode()
+        except UnicodeDecodeError as error:
+            raise ValueCorrupt("an offset index entry", str(error)) from error
         return cls(
             start,
             end,
@@ -132,7 +138,7 @@ class IndexEntry:
             running,
             running_offset,
             UUID(bytes=wal_id),
-            value[_ENTRY.size : table_at].decode(),
+            path,
             value[table_at:],
         )
 
@@ -185,6 +191,10 @@ class HighWatermark:
     @classmethod
     def decode(cls, value: bytes) -> HighWatermark:
         unseal("a high watermark", value, FORMAT)
+        if len(value) < _HIGH_WATERMARK.size:
+            raise ValueCorrupt("a high watermark", f"{len(value)} bytes")
         _, closed, has_head, end, cumulative, maximum, maximum_offset = _HIGH_WATERMARK.unpack_from(value)
+        if not has_head and len(value) != _HIGH_WATERMARK.size:
+            raise ValueCorrupt("a high watermark", f"{len(value)} bytes, and no head")
         head = IndexEntry.decode(value[_HIGH_WATERMARK.size :]) if has_head else None
         return cls(end, cumulative, maximum, maximum_offset, head, bool(closed))

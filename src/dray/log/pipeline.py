@@ -210,9 +210,11 @@ class DomainPipeline:
         return None, None
 
     async def _write_stage(self, wal_id: UUID, staging: wal_keys.Staging) -> int | None:
-        riding, self._settling = self._settling, []
+        operations = wal_keys.stage(wal_id, staging)
+        room = self._store.limits.operations - len(operations)
+        riding, self._settling = self._settling[:room], self._settling[room:]
         try:
-            outcomes = await self._store.write(self._domain, wal_keys.stage(wal_id, staging) + riding)
+            outcomes = await self._store.write(self._domain, operations + riding)
         except (Ambiguous, Unavailable) as error:
             _log.warning("WAL staging failed", path=staging.path, error=str(error))
             self._settling += riding  # deleting twice does no harm

@@ -156,14 +156,10 @@ class Poller:
         self._runtime.spawn(self._refresh_and_wake(stream), "poll-hint")
 
     async def _refresh_and_wake(self, stream: int) -> None:
-        before = self._reader.known_bounds(stream)
         try:
-            after = await self._reader.refresh(stream)
+            await self._reader.refresh(stream)  # which wakes, if it grew
         except LogError:
             self._wakeups.wake(stream)  # the poll will meet the error itself
-            return
-        if before is None or after.end != before.end:
-            self._wakeups.wake(stream)
 
     # --- reading
 

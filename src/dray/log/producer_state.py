@@ -174,4 +174,6 @@ class ProducerSnapshot:
                 states._own[producer_id] = Producer(epoch, last_ms, tuple(remembered))
         except error as damage:
             raise ValueCorrupt("a producer snapshot", f"{len(value)} bytes") from damage
+        if position != len(value):
+            raise ValueCorrupt("a producer snapshot", f"{len(value) - position} bytes too many")
         return cls(upto, states)

@@ -7,6 +7,7 @@ is out of range, it asks the store again, behind a barrier.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -51,9 +52,15 @@ class Plan:
 
 class Reader:
     def __init__(
-        self, store: StreamStore, index: IndexCache, tail: TailCache, segments: SegmentReader
+        self,
+        store: StreamStore,
+        index: IndexCache,
+        tail: TailCache,
+        segments: SegmentReader,
+        on_growth: Callable[[int], None],
     ) -> None:
         self._store = store
+        self._on_growth = on_growth
         self._index = index
         self._tail = tail
         self._segments = segments
@@ -81,9 +88,12 @@ class Reader:
         if high_watermark is None or high_watermark.value.closed:
             self.forget(stream)
             raise StreamClosed(f"stream {stream} is closed")
+        before = self._index.high_watermark(stream)
         self._index.observe(stream, high_watermark, start.value)
         bounds = self.known_bounds(stream)
         assert bounds is not None
+        if before is None or before.end != bounds.end:
+            self._on_growth(stream)  # whoever asked: a poll that waits would be told of it only once
         return bounds
 
     def forget(self, stream: int) -> None:

@@ -23,7 +23,8 @@ SEGMENT_BYTES: Final = 1 << 20
 LEADER_EPOCH: Final = 0
 
 _LAYOUTS: Final = 512
-_LENGTH_AND_CRC = Struct(">i5xI")  # from byte 8: length, then leader epoch and magic, then the CRC
+_LENGTH_MAGIC_CRC = Struct(">i4xbI")  # from byte 8: length, then leader epoch, magic and the CRC
+_MAGIC: Final = 2  # not covered by the CRC, as are the base offset and the epoch, which are patched anyway
 _CRC_FROM: Final = 21
 _PREFIX: Final = 12
 
@@ -165,8 +166,8 @@ class SegmentReader:
 
     @staticmethod
     def _check(entry: IndexEntry, batch: memoryview, reference: BatchReference) -> None:
-        length, crc = _LENGTH_AND_CRC.unpack_from(batch, 8)
-        if length != reference.length - _PREFIX or crc32c(batch[_CRC_FROM:]) != crc:
+        length, magic, crc = _LENGTH_MAGIC_CRC.unpack_from(batch, 8)
+        if length != reference.length - _PREFIX or magic != _MAGIC or crc32c(batch[_CRC_FROM:]) != crc:
             raise ObjectCorrupt(
                 f"{entry.path}: the batch at byte {reference.position} is not what was stored"
             )

@@ -61,7 +61,7 @@ class Log:
         self._tail = TailCache(settings.tail_cache_bytes)
         self._wakeups = Wakeups()
         segments = SegmentReader(objects, runtime, settings.segment_cache_bytes)
-        self._reader = Reader(self._streams, self._index, self._tail, segments)
+        self._reader = Reader(self._streams, self._index, self._tail, segments, self._wakeups.wake)
         self._poller = Poller(store, self._reader, runtime, self._wakeups, self._observer)
         self._times = TimeLookup(self._reader)
         self._retention = Retention(self._streams, runtime, settings)

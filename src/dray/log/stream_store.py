@@ -16,7 +16,7 @@ from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, MetadataStore, Operation, Outcome, Put
-from dray.metadata.values import unseal
+from dray.metadata.values import ValueCorrupt, unseal
 
 FORMAT: Final = 1
 
@@ -155,5 +155,7 @@ class StreamView:
 
 def _decode_start(value: bytes) -> int:
     unseal("a stream's start", value, FORMAT)
+    if len(value) != _START.size:
+        raise ValueCorrupt("a stream's start", f"{len(value)} bytes")
     start: int = _START.unpack(value)[1]
     return start

@@ -7,9 +7,11 @@ stream's start can spoil that, and then the search goes forward from the start.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from dray.log.entries import IndexEntry
 from dray.log.reader import Reader
-from dray.log.types import Bounds, LogUnavailable, TimestampedOffset
+from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.objects.contract import ObjectMissing
 from dray.records import decode, find_timestamp
 
@@ -37,14 +39,33 @@ class TimeLookup:
         last = await self._reader.find(stream, bounds.end - 1)
         if last.running_max_offset >= bounds.start:
             return TimestampedOffset(last.running_max_offset, last.running_max_timestamp)
-        # The greatest of all is below the start: look through what is left.
-        best = -1
+        return await self._greatest_left(stream, bounds)
+
+    async def _greatest_left(self, stream: int, bounds: Bounds) -> TimestampedOffset | None:
+        """The greatest of all is below the start: look through what is left. The index says enough, but
+        for the batch that the start cuts through: that one must be opened to see what of it counts."""
+        best: TimestampedOffset | None = None
+        best_batch: tuple[IndexEntry, int, int] | None = None
         offset = bounds.start
         while offset < bounds.end:
             entry = await self._reader.find(stream, offset)
-            best = max(best, entry.max_timestamp)
+            for place, (base_offset, batch) in enumerate(entry.batches()):
+                if base_offset + batch.record_count <= bounds.start:
+                    continue
+                if base_offset < bounds.start:
+                    view = await self._open(stream, entry, place)
+                    best = max(_records_from(view, bounds.start), key=lambda record: record.timestamp)
+                elif best is None or batch.max_timestamp > best.timestamp:
+                    best = TimestampedOffset(base_offset, batch.max_timestamp)
+                    best_batch = entry, place, base_offset
             offset = entry.end
-        return await self.first_at_or_after(stream, best)
+        if best is None or best_batch is None:
+            return best
+        entry, place, base_offset = best_batch
+        at = find_timestamp(await self._open(stream, entry, place), best.timestamp)
+        if at is None:
+            raise ObjectCorrupt(f"{entry.path}: no record has the time that the index says")
+        return TimestampedOffset(base_offset + at[0], at[1])
 
     async def _search(self, stream: int, bounds: Bounds, timestamp: int) -> int:
         """The start of the first entry whose running maximum reaches `timestamp`, or the end."""
@@ -63,12 +84,9 @@ class TimeLookup:
         for place, (base_offset, batch) in enumerate(entry.batches()):
             if base_offset + batch.record_count <= start or batch.max_timestamp < timestamp:
                 continue
-            try:
-                view = await self._reader.read_batch(stream, entry, place)
-            except ObjectMissing as error:
-                raise LogUnavailable(f"{entry.path} was just compacted: try again") from error
+            view = await self._open(stream, entry, place)
             if base_offset < start:
-                found = _first_from(view, start, timestamp)
+                found = next((at for at in _records_from(view, start) if at.timestamp >= timestamp), None)
             elif (at := find_timestamp(view, timestamp)) is not None:
                 found = TimestampedOffset(base_offset + at[0], at[1])
             else:
@@ -77,13 +95,18 @@ class TimeLookup:
                 return found
         return None
 
+    async def _open(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
+        try:
+            return await self._reader.read_batch(stream, entry, place)
+        except ObjectMissing as error:
+            raise LogUnavailable(f"{entry.path} was just compacted: try again") from error
 
-def _first_from(batch: memoryview, start: int, timestamp: int) -> TimestampedOffset | None:
+
+def _records_from(batch: memoryview, start: int) -> Iterator[TimestampedOffset]:
     """For the one batch that the stream's start cuts through: records below the start do not count."""
     columns = decode(batch)
     offsets = memoryview(columns.offsets).cast("B").cast("q")
     timestamps = memoryview(columns.timestamps).cast("B").cast("q")
     for offset, time in zip(offsets, timestamps, strict=True):
-        if offset >= start and time >= timestamp:
-            return TimestampedOffset(offset, time)
-    return None
+        if offset >= start:
+            yield TimestampedOffset(offset, time)

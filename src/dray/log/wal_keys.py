@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
+from struct import Struct, error
 from typing import Final
 from uuid import UUID
 
@@ -40,13 +40,16 @@ class Staging:
     @classmethod
     def decode(cls, value: bytes) -> Staging:
         unseal("a WAL staging mark", value, FORMAT)
-        _, path_size = _STAGED.unpack_from(value)
-        streams_at = _STAGED.size + path_size
-        (count,) = _STREAMS.unpack_from(value, streams_at)
+        try:
+            _, path_size = _STAGED.unpack_from(value)
+            streams_at = _STAGED.size + path_size
+            (count,) = _STREAMS.unpack_from(value, streams_at)
+        except error as damage:
+            raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes") from damage
         table = value[streams_at + _STREAMS.size :]
         if len(table) != count * _STREAM.size:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes")
-        path = value[_STAGED.size : streams_at].decode()
+        path = _decode_path("a WAL staging mark", value[_STAGED.size : streams_at])
         return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)))
 
 
@@ -56,7 +59,14 @@ def encode_object(path: str) -> bytes:
 
 def decode_object(value: bytes) -> str:
     unseal("a WAL object key", value, FORMAT)
-    return value[1:].decode()
+    return _decode_path("a WAL object key", value[1:])
+
+
+def _decode_path(what: str, path: bytes) -> str:
+    try:
+        return path.decode()
+    except UnicodeDecodeError as damage:
+        raise ValueCorrupt(what, str(damage)) from damage
 
 
 def stage(wal_id: UUID, staging: Staging) -> list[Operation]:

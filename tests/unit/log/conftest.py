@@ -1,18 +1,25 @@
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
 from log_harness import World
 
 from dray.log import Log
+from dray.simulation.loop import SimulationLoop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Every test of this room runs on virtual time: it waits for nothing, and says so when it is stuck."""
+    return {"virtual time": SimulationLoop}
 
 
 @pytest.fixture
-async def world() -> AsyncIterator[World]:
-    made = World()
-    yield made
-    made.runtime.close()
+async def world() -> World:
+    return World()
 
 
 @pytest.fixture

@@ -1,20 +1,24 @@
-"""A log on memory stores, and batches to append to it."""
+"""A log on stores that do as they are told, and batches to append to it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
-from dray.log import Log, LogSettings
+from dray.log import Log, LogObserver, LogSettings
 from dray.log.types import Appended, ReadRequest, ReadResult
-from dray.metadata.memory import MemoryState, MemoryStore
-from dray.objects.memory import MemoryBucket, MemoryObjects
+from dray.metadata.contract import Limits
+from dray.metadata.memory import MemoryState
+from dray.objects.memory import MemoryBucket
 from dray.records import twin, validate
-from dray.runtime import SystemRuntime
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.scripted import ScriptedObjects, ScriptedStore
 
 DOMAINS = 2
 EVERYTHING = 1 << 30
-IMPATIENT = LogSettings(retry_seconds=0.001, settle_seconds=0.01)
+QUICK = LogSettings(retry_seconds=0.001, settle_seconds=0.01)
 
 
 def batch_bytes(
@@ -37,6 +41,8 @@ def batch_bytes(
 
 def values_in(result: ReadResult) -> list[tuple[int, bytes]]:
     """Every record of a read, with its offset."""
+    if result.error is not None:
+        raise result.error
     found = []
     for buffer in result.buffers:
         for _, records in twin.decode(buffer):
@@ -46,23 +52,45 @@ def values_in(result: ReadResult) -> list[tuple[int, bytes]]:
 
 @dataclass
 class World:
-    """What outlives a broker."""
+    """What outlives a broker. `store` and `objects` are the clients of the broker made last."""
 
-    runtime: SystemRuntime = field(default_factory=SystemRuntime)
+    settings: LogSettings = QUICK
+    limits: Limits | None = None
+    runtime: SimulatedRuntime = field(default_factory=lambda: SimulatedRuntime(1))
     state: MemoryState = field(default_factory=MemoryState)
     bucket: MemoryBucket = field(default_factory=MemoryBucket)
-    settings: LogSettings = field(
-        default_factory=lambda: LogSettings(retry_seconds=0.001, settle_seconds=0.01)
-    )
+    store: ScriptedStore = field(init=False)
+    objects: ScriptedObjects = field(init=False)
 
-    def log(self) -> Log:
-        store = MemoryStore(self.runtime, self.state)
-        return Log(store, MemoryObjects(self.runtime, self.bucket), self.runtime, DOMAINS, self.settings)
+    def log(self, observer: LogObserver | None = None, **settings: Any) -> Log:
+        self.store = ScriptedStore(self.runtime, self.state, self.limits)
+        self.objects = ScriptedObjects(self.runtime, self.bucket)
+        changed = replace(self.settings, **settings)
+        return Log(self.store, self.objects, self.runtime, DOMAINS, changed, observer)
+
+    def keys(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        for domain in range(DOMAINS):
+            found += self.state.domain(domain, self.runtime.monotonic()).keys
+        return [key for key in found if key.startswith(prefix)]
+
+    def corrupt(self, path: str, position: int) -> None:
+        """Flip one bit of an object that is there."""
+        data = bytearray(self.bucket.objects[path].data)
+        data[position] ^= 0x10
+        self.bucket.put(path, bytes(data), 0)
+
+
+def start_append(
+    log: Log, stream: int, data: bytearray, append_time_ms: int = -1
+) -> asyncio.Future[Appended]:
+    own = bytearray(data)
+    [batch] = validate(own, max_batch_bytes=EVERYTHING, max_decompressed_bytes=EVERYTHING)
+    return log.append(stream, batch, memoryview(own), append_time_ms)
 
 
 async def append(log: Log, stream: int, data: bytearray, append_time_ms: int = -1) -> Appended:
-    [batch] = validate(data, max_batch_bytes=EVERYTHING, max_decompressed_bytes=EVERYTHING)
-    return await log.append(stream, batch, memoryview(data), append_time_ms)
+    return await start_append(log, stream, data, append_time_ms)
 
 
 async def read(log: Log, stream: int, offset: int, max_bytes: int = EVERYTHING) -> ReadResult:
@@ -70,3 +98,10 @@ async def read(log: Log, stream: int, offset: int, max_bytes: int = EVERYTHING) 
         [ReadRequest(stream, offset, max_bytes)], min_bytes=0, max_bytes=EVERYTHING, max_wait_ms=0
     )
     return result
+
+
+async def soon(coroutine: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    """Start something, and let it run until it waits for something that does not come by itself."""
+    task = asyncio.ensure_future(coroutine)
+    await asyncio.wait([task], timeout=0.001)
+    return task

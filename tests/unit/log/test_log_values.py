@@ -1,0 +1,216 @@
+"""The values that the log stores: round trips, format 1 kept as fixtures, newer and damaged ones refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.log import counters, wal_keys
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.jobs import Job, JobState
+from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
+from dray.log.stream_store import StreamStore, _decode_start
+from dray.metadata.values import FormatTooNew, UnreadableValue
+
+FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
+DAY_MS = 24 * 3_600_000
+WAL_ID = UUID("0f8fad5b-d9cb-469f-a165-70867728950e")
+PATH = f"wal/v1/zone=local/domain=1/date=2026/11/15/{WAL_ID}.wo"
+
+ENTRY = IndexEntry(
+    start=1000,
+    end=1007,
+    cumulative_size=123_456,
+    created_ms=1_790_000_000_000,
+    min_timestamp=1_789_999_999_000,
+    max_timestamp=1_790_000_000_500,
+    running_max_timestamp=1_790_000_000_900,
+    running_max_offset=42,
+    wal_id=WAL_ID,
+    path=PATH,
+    table=pack_batches(
+        [
+            BatchReference(97, 210, 5, 0x02, 1_789_999_999_000, 1_790_000_000_500, 7, 3, 2**31 - 2),
+            BatchReference(311, 80, 2, 0x08, 1_790_000_000_100, 1_790_000_000_100, -1, -1, -1),
+        ]
+    ),
+)
+
+
+def _snapshot() -> ProducerSnapshot:
+    states = ProducerStates(DAY_MS)
+    states._own[7] = Producer(
+        3, 1_790_000_000_000, (Remembered(0, 4, 990, -1), Remembered(5, 9, 995, 1_790_000_000_000))
+    )
+    states._own[2**40] = Producer(0, 1_789_000_000_000, (Remembered(2**31 - 1, 1, 3, -1),))
+    return ProducerSnapshot(1000, states)
+
+
+def _snapshot_fields(snapshot: ProducerSnapshot) -> Any:
+    return snapshot.upto, dict(snapshot.states.items())
+
+
+def _same(value: Any) -> Any:
+    return value
+
+
+# name, the value, how it is stored, how it is read, and what of it is compared
+STORED: list[tuple[str, Any, Callable[[Any], bytes], Callable[[bytes], Any], Callable[[Any], Any]]] = [
+    ("log-index-entry", ENTRY, IndexEntry.encode, IndexEntry.decode, _same),
+    ("log-high-watermark", HighWatermark.at(ENTRY), HighWatermark.encode, HighWatermark.decode, _same),
+    (
+        "log-high-watermark-closed",
+        HighWatermark.at(ENTRY).sealed(closed=True),
+        HighWatermark.encode,
+        HighWatermark.decode,
+        _same,
+    ),
+    (
+        "log-producer-snapshot",
+        _snapshot(),
+        ProducerSnapshot.encode,
+        lambda value: ProducerSnapshot.decode(value, DAY_MS),
+        _snapshot_fields,
+    ),
+    (
+        "log-staging-mark",
+        wal_keys.Staging(PATH, (1, 2**40, 3)),
+        wal_keys.Staging.encode,
+        wal_keys.Staging.decode,
+        _same,
+    ),
+    ("log-object-key", PATH, wal_keys.encode_object, wal_keys.decode_object, _same),
+    ("log-start", 1000, lambda start: StreamStore.put_start(1, start, 5).value, _decode_start, _same),
+    ("log-counter", 65_000, counters.encode, counters.decode, _same),
+    ("log-job", Job(12, JobState.RAISED, 1000, 993), Job.encode, Job.decode, _same),
+]
+NAMES = [stored[0] for stored in STORED]
+
+
+@pytest.mark.parametrize(("name", "value", "encode", "decode", "compared"), STORED, ids=NAMES)
+def test_format_1_is_still_read(
+    name: str,
+    value: Any,
+    encode: Callable[[Any], bytes],
+    decode: Callable[[bytes], Any],
+    compared: Callable[[Any], Any],
+) -> None:
+    kept = (FIXTURES / f"{name}.v1.bin").read_bytes()
+    assert kept[0] == 1
+    assert compared(decode(kept)) == compared(value)
+
+
+@pytest.mark.parametrize(("name", "value", "encode", "decode", "compared"), STORED, ids=NAMES)
+def test_what_is_written_is_what_is_kept_as_format_1(
+    name: str, value: Any, encode: Callable[[Any], bytes], decode: Any, compared: Any
+) -> None:
+    """A change of what is written needs a new format number, and a fixture of its own."""
+    assert encode(value) == (FIXTURES / f"{name}.v1.bin").read_bytes()
+
+
+@pytest.mark.parametrize(("name", "value", "encode", "decode", "compared"), STORED, ids=NAMES)
+def test_a_newer_format_is_refused_with_a_clear_line(
+    name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
+) -> None:
+    with pytest.raises(
+        FormatTooNew, match="is stored in format 2, and this build reads formats up to 1: upgrade"
+    ):
+        decode(b"\2" + encode(value)[1:])
+
+
+@pytest.mark.parametrize(("name", "value", "encode", "decode", "compared"), STORED, ids=NAMES)
+def test_a_value_cut_short_is_refused(
+    name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
+) -> None:
+    whole = encode(value)
+    if name == "log-object-key":  # a path of any length is a path
+        lengths = range(1)
+    else:
+        lengths = range(len(whole))
+    for length in lengths:
+        with pytest.raises(UnreadableValue):
+            decode(whole[:length])
+
+
+def test_a_reference_has_a_format_too() -> None:
+    [_, _, reference] = wal_keys.stage(WAL_ID, wal_keys.Staging(PATH, (1,)))
+    assert reference.value == (FIXTURES / "log-reference.v1.bin").read_bytes()  # type: ignore[union-attr]
+
+
+# --- round trips
+
+int64 = st.integers(-(2**63), 2**63 - 1)
+offsets = st.integers(0, 2**62)
+references = st.builds(
+    BatchReference,
+    position=st.integers(0, 2**32 - 1),
+    length=st.integers(0, 2**32 - 1),
+    record_count=st.integers(0, 2**32 - 1),
+    attributes=st.integers(-(2**15), 2**15 - 1),
+    min_timestamp=int64,
+    max_timestamp=int64,
+    producer_id=int64,
+    producer_epoch=st.integers(-(2**15), 2**15 - 1),
+    base_sequence=st.integers(-(2**31), 2**31 - 1),
+)
+entries = st.builds(
+    IndexEntry,
+    start=offsets,
+    end=offsets,
+    cumulative_size=offsets,
+    created_ms=int64,
+    min_timestamp=int64,
+    max_timestamp=int64,
+    running_max_timestamp=int64,
+    running_max_offset=int64,
+    wal_id=st.uuids(),
+    path=st.text(max_size=40),
+    table=st.lists(references, max_size=4).map(pack_batches),
+)
+
+
+@given(entries)
+def test_index_entries_round_trip(entry: IndexEntry) -> None:
+    assert IndexEntry.decode(entry.encode()) == entry
+
+
+@given(st.builds(HighWatermark, offsets, offsets, int64, int64, st.none() | entries, st.booleans()))
+def test_high_watermarks_round_trip(high_watermark: HighWatermark) -> None:
+    assert HighWatermark.decode(high_watermark.encode()) == high_watermark
+
+
+@given(st.lists(references, max_size=6), offsets)
+def test_an_entry_gives_its_batches_their_offsets(batches: list[BatchReference], start: int) -> None:
+    entry = IndexEntry(start, start, 0, 0, 0, 0, 0, 0, WAL_ID, PATH, pack_batches(batches))
+    expected = []
+    for batch in batches:
+        expected.append((start, batch))
+        start += batch.record_count
+    assert list(entry.batches()) == expected
+    assert entry.batch_count == len(batches)
+
+
+@given(st.binary(max_size=200), st.sampled_from(STORED))
+def test_garbage_is_unreadable_and_nothing_worse(garbage: bytes, stored: Any) -> None:
+    _, _, _, decode, _ = stored
+    try:
+        decode(b"\1" + garbage)
+    except UnreadableValue:
+        return
+
+
+def test_a_sealed_high_watermark_keeps_what_counts() -> None:
+    sealed = HighWatermark.at(ENTRY).sealed()
+    assert sealed == HighWatermark(1007, 123_456, 1_790_000_000_900, 42, None, False)
+    assert sealed.sealed(closed=True).sealed().closed  # once closed, always
+
+
+def test_only_a_stamped_batch_has_an_append_time() -> None:
+    [(_, created), (_, stamped)] = ENTRY.batches()
+    assert (created.append_time_ms, stamped.append_time_ms) == (-1, 1_790_000_000_100)
