@@ -4,50 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from confluent_kafka import Producer
-
-from dray.cli.main import main
-
-
-class Admin:
-    def __init__(self, capsys: pytest.CaptureFixture[str], bootstrap: str) -> None:
-        self._capsys = capsys
-        self._bootstrap = bootstrap
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        code = 0
-        try:
-            main([*arguments, "--bootstrap", self._bootstrap])
-        except SystemExit as ended:
-            code = ended.code if isinstance(ended.code, int) else 1
-        captured = self._capsys.readouterr()
-        return code, captured.out, captured.err
-
-    def __call__(self, *arguments: str) -> str:
-        code, out, error = self.run("admin", *arguments)
-        assert (code, error) == (0, "")
-        return out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
-
-    def fails(self, *arguments: str) -> str:
-        code, _, error = self.run("admin", *arguments)
-        assert code == 1
-        assert error.count("\n") == 1
-        return error
+from tests.services.shell import Shell
 
 
 @pytest.fixture
-def drayd(capsys: pytest.CaptureFixture[str], bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Admin:
+def drayd(capsys: pytest.CaptureFixture[str], bootstrap: str, monkeypatch: pytest.MonkeyPatch) -> Shell:
     monkeypatch.setenv("COLUMNS", "200")
-    return Admin(capsys, bootstrap)
+    return Shell(capsys, bootstrap)
 
 
-def test_the_life_of_a_topic(drayd: Admin, bootstrap: str, topic_name: Callable[[], str]) -> None:
+def test_the_life_of_a_topic(drayd: Shell, bootstrap: str, topic_name: Callable[[], str]) -> None:
     name = topic_name()
     out = drayd("topics", "create", name, "--partitions", "3", "--config", "retention.ms=86400000")
     assert out == f"topic {name} created\n"
@@ -80,7 +49,7 @@ def test_the_life_of_a_topic(drayd: Admin, bootstrap: str, topic_name: Callable[
     assert drayd("topics", "delete", name, "--if-exists") == f"there is no topic {name}\n"
 
 
-def test_refusals_are_one_line_with_kafkas_name_for_them(drayd: Admin, topic_name: Callable[[], str]) -> None:
+def test_refusals_are_one_line_with_kafkas_name_for_them(drayd: Shell, topic_name: Callable[[], str]) -> None:
     name = topic_name()
     assert drayd.fails("topics", "delete", name).startswith(
         f"drayd: cannot delete topic {name}: UNKNOWN_TOPIC_OR_PARTITION"
@@ -97,13 +66,13 @@ def test_refusals_are_one_line_with_kafkas_name_for_them(drayd: Admin, topic_nam
     assert "INVALID_PARTITIONS" in drayd.fails("topics", "alter", name, "--partitions", "1")
 
 
-def test_validate_only_creates_nothing(drayd: Admin, topic_name: Callable[[], str]) -> None:
+def test_validate_only_creates_nothing(drayd: Shell, topic_name: Callable[[], str]) -> None:
     name = topic_name()
     assert drayd("topics", "create", name, "--validate-only") == f"topic {name} could be created\n"
     assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
 
 
-def test_the_cluster_lists_the_broker_that_was_asked(drayd: Admin, bootstrap: str) -> None:
+def test_the_cluster_lists_the_broker_that_was_asked(drayd: Shell, bootstrap: str) -> None:
     cluster = drayd.json("cluster")
     assert bootstrap in [f"{broker['host']}:{broker['port']}" for broker in cluster["brokers"]]
     out = drayd("cluster")
@@ -112,7 +81,7 @@ def test_the_cluster_lists_the_broker_that_was_asked(drayd: Admin, bootstrap: st
 
 
 def test_bench_counts_every_record_once_each_way_and_cleans_up(
-    drayd: Admin, topic_name: Callable[[], str]
+    drayd: Shell, topic_name: Callable[[], str]
 ) -> None:
     name = topic_name()
     arguments = ["bench", "--records", "2503", "--size", "100", "--partitions", "3", "--topic", name]
@@ -124,7 +93,7 @@ def test_bench_counts_every_record_once_each_way_and_cleans_up(
     assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
 
 
-def test_bench_does_not_touch_a_topic_that_is_there(drayd: Admin, topic_name: Callable[[], str]) -> None:
+def test_bench_does_not_touch_a_topic_that_is_there(drayd: Shell, topic_name: Callable[[], str]) -> None:
     name = topic_name()
     drayd("topics", "create", name)
     code, _, error = drayd.run("bench", "--records", "10", "--topic", name)

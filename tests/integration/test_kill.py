@@ -117,6 +117,15 @@ class Sender:
             assert self._thread.is_alive()
             time.sleep(0.005)
 
+    def __enter__(self) -> Sender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Whatever became of the test: no thread outlives it."""
+        self._stop.set()
+        self._producer.purge()
+        self._thread.join(100)
+
     def finish(self) -> None:
         self._stop.set()
         self._thread.join(100)
@@ -133,18 +142,16 @@ def number_of(value: bytes) -> tuple[str, int]:
     return name.decode(), int(number)
 
 
-def kill_and_restart(server: Server, senders: list[Sender], rounds: int, seed: int) -> None:
+def kill_and_restart(server: Server, sender: Sender, rounds: int, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(rounds):
-        for sender in senders:
-            sender.wait_for_acknowledgements(chance.randint(1, 400))
+        sender.wait_for_acknowledgements(chance.randint(1, 400))
         # Right after an acknowledgement is no random moment: let the broker get into the middle of something.
         time.sleep(chance.uniform(0, 0.1))
         server.kill()
         server.start()
-    for sender in senders:
-        sender.wait_for_acknowledgements(100)
-        sender.finish()
+    sender.wait_for_acknowledgements(100)
+    sender.finish()
 
 
 def check_idempotent(server: Server, sender: Sender) -> None:
@@ -172,15 +179,15 @@ def check_plain(server: Server, sender: Sender) -> None:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_idempotent_producers_lose_and_repeat_nothing(seed, server):
-    sender = Sender(server.bootstrap, "idempotent", idempotent=True)
-    kill_and_restart(server, [sender], rounds=6, seed=seed)
+    with Sender(server.bootstrap, "idempotent", idempotent=True) as sender:
+        kill_and_restart(server, sender, rounds=6, seed=seed)
     check_idempotent(server, sender)
 
 
 @pytest.mark.parametrize("seed", [3, 4])
 def test_acknowledged_records_are_there_once(seed, server):
-    sender = Sender(server.bootstrap, "plain", idempotent=False)
-    kill_and_restart(server, [sender], rounds=6, seed=seed)
+    with Sender(server.bootstrap, "plain", idempotent=False) as sender:
+        kill_and_restart(server, sender, rounds=6, seed=seed)
     check_plain(server, sender)
 
 
@@ -189,36 +196,36 @@ def test_acknowledged_records_are_there_once(seed, server):
 @pytest.mark.parametrize("idempotent", [True, False])
 @pytest.mark.parametrize("seed", range(10, 14))
 def test_many_kills(seed, idempotent, server):
-    sender = Sender(server.bootstrap, "soak", idempotent=idempotent)
-    kill_and_restart(server, [sender], rounds=100, seed=seed)
+    with Sender(server.bootstrap, "soak", idempotent=idempotent) as sender:
+        kill_and_restart(server, sender, rounds=100, seed=seed)
     (check_idempotent if idempotent else check_plain)(server, sender)
 
 
 def test_a_kill_while_starting_harms_nothing(server):
     """Start-up reads, recovers and registers: none of it may be half done for ever."""
-    sender = Sender(server.bootstrap, "idempotent", idempotent=True)
     chance = random.Random(5)
-    sender.wait_for_acknowledgements(300)
-    for _ in range(8):
+    with Sender(server.bootstrap, "idempotent", idempotent=True) as sender:
+        sender.wait_for_acknowledgements(300)
+        for _ in range(8):
+            server.kill()
+            server.spawn()
+            time.sleep(chance.uniform(0.05, 0.8))
         server.kill()
-        server.spawn()
-        time.sleep(chance.uniform(0.05, 0.8))
-    server.kill()
-    server.start()
-    sender.wait_for_acknowledgements(300)
-    sender.finish()
+        server.start()
+        sender.wait_for_acknowledgements(300)
+        sender.finish()
     check_idempotent(server, sender)
 
 
 def test_a_graceful_stop_answers_what_is_in_flight(server):
     """SIGTERM: whatever a broker stored it also answered, so nobody is left in doubt."""
-    sender = Sender(server.bootstrap, "plain", idempotent=False)
-    sender.wait_for_acknowledgements(300)
-    code = server.terminate()
-    assert ON_KAFKA or code == 0
-    server.start()
-    sender.wait_for_acknowledgements(100)
-    sender.finish()
+    with Sender(server.bootstrap, "plain", idempotent=False) as sender:
+        sender.wait_for_acknowledgements(300)
+        code = server.terminate()
+        assert ON_KAFKA or code == 0
+        server.start()
+        sender.wait_for_acknowledgements(100)
+        sender.finish()
     check_plain(server, sender)
     for partition in range(PARTITIONS):
         numbers = {number_of(value)[1] for value in read_partition(server.bootstrap, TOPIC, partition)}
@@ -255,6 +262,8 @@ class Writer:
                 self.unclear.add(number)
                 response = await asyncio.wait_for(connection.request(request, 9), 20)
                 answer = response.responses[0].partition_responses[0]
+                if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
+                    continue  # the other broker was faster too often: try again, in doubt about this one
                 assert answer.error_code == ErrorCode.NONE, answer
                 self.unclear.discard(number)
                 self.acknowledged[number] = answer.base_offset
