@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 class SystemRuntime:
     def __init__(self, threads: int = 48) -> None:
-        # Uploads alone may hold as many threads as all domains may have in flight; reads must not wait for them.
+        # More than the uploads that all domains may have in flight: reads must not wait for them.
         self.random: Random = SystemRandom()
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="dray")
         self._tasks: set[asyncio.Task[Any]] = set()
