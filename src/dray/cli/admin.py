@@ -1,38 +1,31 @@
-"""`drayd admin`: topics, the cluster and garbage collection, from the shell."""
+"""`drayd admin`: topics, groups, the cluster and garbage collection, from the shell."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dray.cli import admin_groups
+from dray.cli.asking import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
 from dray.cli.configuration import ConfigOption, DataDirOption, load_config
 from dray.cli.failures import USAGE, Failure
 
 if TYPE_CHECKING:
     from dray.cli.admin_calls import Caller, TopicDescription
 
-T = TypeVar("T")
-
 app = typer.Typer(
-    help="Manage topics and look at the cluster. Speaks the Kafka protocol, so it works on Apache Kafka too.",
+    help="Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on "
+    "Apache Kafka too.",
     no_args_is_help=True,
 )
 topics_app = typer.Typer(help="Create, list, describe, delete and alter topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
+app.add_typer(admin_groups.app, name="groups")
 
-BootstrapOption = Annotated[
-    str,
-    typer.Option("--bootstrap", "-b", envvar="DRAY_BOOTSTRAP", metavar="HOST:PORT", help="A broker to ask."),
-]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
-
-DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
-TIMEOUT_SECONDS = 60
 
 
 @topics_app.command("create")
@@ -63,7 +56,7 @@ def create(
     from dray.cli.admin_calls import create_topic
 
     configs = _pairs("--config", config)
-    created = _ask(
+    created = ask(
         bootstrap,
         lambda caller: create_topic(
             caller,
@@ -89,7 +82,7 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = Fal
     from dray.cli.admin_calls import list_topics
     from dray.cli.output import print_json, print_table
 
-    found = _ask(bootstrap, list_topics)
+    found = ask(bootstrap, list_topics)
     if json:
         print_json(
             [
@@ -114,7 +107,7 @@ def describe(
     from dray.cli.admin_calls import as_plain, describe_topics
     from dray.cli.output import print_json
 
-    found = _ask(bootstrap, lambda caller: describe_topics(caller, topics, _connect))
+    found = ask(bootstrap, lambda caller: describe_topics(caller, topics, connect))
     if json:
         print_json([as_plain(description) for description in found])
         return
@@ -138,7 +131,7 @@ def delete(
             deleted = await delete_topic(caller, name, if_exists)
             print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
 
-    _ask(bootstrap, delete_each)
+    ask(bootstrap, delete_each)
 
 
 @topics_app.command("alter")
@@ -172,7 +165,7 @@ def alter(
         if partitions is not None:
             await add_partitions(caller, topic, partitions)
 
-    _ask(bootstrap, change)
+    ask(bootstrap, change)
     print(f"topic {topic} altered")
 
 
@@ -182,7 +175,7 @@ def cluster(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = F
     from dray.cli.admin_calls import describe_cluster
     from dray.cli.output import print_json, print_table
 
-    found = _ask(bootstrap, describe_cluster)
+    found = ask(bootstrap, describe_cluster)
     brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
     if json:
         print_json(
@@ -238,58 +231,6 @@ def gc(
         print_json(done)
     else:
         print_table(["what", "count"], list(done.items()))
-
-
-def _ask(bootstrap: str, work: Callable[[Caller], Awaitable[T]]) -> T:
-    """Connect, do it, disconnect; whatever goes wrong on the way is one line."""
-    import asyncio
-
-    from dray.client import ClientError
-
-    host, port = parse_bootstrap(bootstrap)
-
-    async def run() -> T:
-        async with _connect(host, port) as caller:
-            return await work(caller)
-
-    try:
-        return asyncio.run(asyncio.wait_for(run(), TIMEOUT_SECONDS))
-    except ClientError as error:
-        raise unreachable(error) from error
-    except TimeoutError as error:
-        raise Failure(f"{host}:{port} gave no answer within {TIMEOUT_SECONDS} s") from error
-
-
-@asynccontextmanager
-async def _connect(host: str, port: int) -> AsyncIterator[Caller]:
-    from dray.client import KafkaConnection
-
-    async with await KafkaConnection.connect(host, port, client_id="drayd-admin") as connection:
-        await connection.negotiate()
-        yield connection
-
-
-def unreachable(error: Exception) -> Failure:
-    """A client's failure, in the words of the system instead of its numbers, and with what to try."""
-    import os
-
-    cause = error.__cause__
-    if isinstance(cause, ConnectionRefusedError) and cause.errno is not None:
-        where = str(error).partition(": ")[0]
-        return Failure(f"{where}: {os.strerror(cause.errno)}; is a broker running there? (drayd up)")
-    return Failure(str(error))
-
-
-def parse_bootstrap(bootstrap: str) -> tuple[str, int]:
-    """The first of what may be Kafka's comma-separated list."""
-    from dray.config.kinds import HostPort
-
-    first = bootstrap.partition(",")[0].strip()
-    try:
-        address = HostPort().parse(first)
-    except ValueError as error:
-        raise Failure(f"--bootstrap = {first!r}: must be {HostPort().allowed()}", USAGE) from error
-    return address.host, address.port
 
 
 def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:

@@ -162,8 +162,8 @@ async def describe_topics(caller: Caller, names: Sequence[str], dial: Dial) -> l
     for name in names:
         check(f"cannot describe topic {name}", by_name[name].error_code)
     configs = await _topic_configs(caller, names)
-    starts = await _offsets(metadata, dial, EARLIEST)
-    ends = await _offsets(metadata, dial, LATEST)
+    starts = await offsets_at(metadata, dial, EARLIEST)
+    ends = await offsets_at(metadata, dial, LATEST)
     return [
         TopicDescription(
             name=name,
@@ -231,8 +231,9 @@ async def _topic_configs(
     return {result.resource_name: result.configs for result in response.results}
 
 
-async def _offsets(metadata: MetadataResponse, dial: Dial, timestamp: int) -> dict[tuple[str, int], int]:
-    """Offsets of every partition, each asked of its leader; one that has none is left out."""
+async def offsets_at(metadata: MetadataResponse, dial: Dial, timestamp: int) -> dict[tuple[str, int], int]:
+    """The offset of a time (or EARLIEST, LATEST) in every partition, each asked of its leader. A partition
+    without a leader is left out; -1 where no record is as late."""
     addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
     by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
     for topic in metadata.topics:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dray.cli.admin import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, parse_bootstrap, unreachable
+from dray.cli.asking import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, parse_bootstrap, unreachable
 from dray.cli.failures import USAGE, Failure
 
 if TYPE_CHECKING:
