@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -45,6 +46,13 @@ def answers_api_versions(host: str, port: int, timeout: float = 2.0) -> bool:
         return False
     _, correlation, error = struct.unpack_from(">iih", answer)
     return bool(correlation == 1 and error == 0)
+
+
+@atexit.register
+def kill_what_is_left() -> None:
+    """A script that ends in an error must not leave a broker behind."""
+    for server in list(ServerProcess.running):
+        server.kill()
 
 
 class ServerProcess:
