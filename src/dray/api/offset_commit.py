@@ -38,18 +38,17 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
     for topic in request.topics:
-        answers = []
-        for partition in topic.partitions:
-            answer = OffsetCommitResponsePartition(partition_index=partition.partition_index)
-            found = await _find(context, topic, partition)
-            if isinstance(found, ErrorCode):
-                answer.error_code = found
-            else:
-                place = (found.name, partition.partition_index)
-                offsets[place] = _offset(context, request, partition)
-                accepted.append(answer)
-            answers.append(answer)
+        answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, answers))
+        found = await _find(context, topic)
+        for partition in topic.partitions:
+            answer = OffsetCommitResponsePartition(
+                partition.partition_index, _fault(context, found, partition)
+            )
+            answers.append(answer)
+            if isinstance(found, Topic) and not answer.error_code:
+                offsets[found.name, partition.partition_index] = _offset(context, request, partition)
+                accepted.append(answer)
     if offsets:
         error = await _commit(context, request, offsets)
         for answer in accepted:
@@ -57,22 +56,25 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
     return response
 
 
-async def _find(
-    context: Context, topic: OffsetCommitRequestTopic, partition: OffsetCommitRequestPartition
-) -> Topic | ErrorCode:
-    """The topic of a partition that may be committed to, or why it may not."""
+async def _find(context: Context, topic: OffsetCommitRequestTopic) -> Topic | ErrorCode:
     by_id = context.version >= _BY_ID
-    index = partition.partition_index
+    last = max((partition.partition_index for partition in topic.partitions), default=-1)
     try:
-        found = await find_topic(context, topic.name, index, topic.topic_id if by_id else None)
+        found = await find_topic(context, topic.name, last, topic.topic_id if by_id else None)
     except TopicsUnavailable:
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
-    if found is None and by_id:
-        return ErrorCode.UNKNOWN_TOPIC_ID
-    if found is None or found.stream_of(index) is None:
+    if found is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    return found
+
+
+def _fault(context: Context, found: Topic | ErrorCode, partition: OffsetCommitRequestPartition) -> ErrorCode:
+    """Why this partition cannot be committed to, if it cannot."""
+    if not isinstance(found, Topic):
+        return found
+    if found.stream_of(partition.partition_index) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    fault = metadata_fault(partition.committed_metadata, context.services.groups.settings.largest_metadata)
-    return found if fault is ErrorCode.NONE else fault
+    return metadata_fault(partition.committed_metadata, context.services.groups.settings.largest_metadata)
 
 
 def _offset(

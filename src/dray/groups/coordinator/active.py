@@ -22,10 +22,12 @@ from dray.groups.coordinator.machines import Effect, Event, Machines, State, Ste
 from dray.groups.coordinator.record import GroupKind
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.coordinator.timers import GroupTimers, Timer
-from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
+
+BATCH_SECONDS: Final = 0.01
+"""How long the events that share a write may keep the processor: other groups wait meanwhile."""
 
 RETRY_SECONDS: Final = 1.0
 """After which something that nobody asked for (a timer) is tried again, when it could not be stored."""
@@ -78,6 +80,7 @@ class ActiveGroup:
         self._queue: deque[_Entry] = deque()
         self._busy = False
         self._gone = False
+        self._half_deleted = False
         ledger.fenced = self.drop
 
     # --- what the service asks
@@ -120,7 +123,8 @@ class ActiveGroup:
         self._timers.close()
         error = NotCoordinator(message or f"this broker no longer looks after group '{self.group_id}'")
         if isinstance(self.state, classic.ClassicGroup):
-            _deliver(classic.abandoned(self.state, ErrorCode.NOT_COORDINATOR))
+            for parked, _ in classic.abandoned(self.state, error.error):
+                _fail(parked, error)
         queue, self._queue = self._queue, deque()
         _refuse(queue, error)
         self.ledger.drop(error)
@@ -129,10 +133,9 @@ class ActiveGroup:
     # --- events
 
     def _submit(self, entry: _Entry) -> None:
-        if self._busy or self._queue:
-            self._queue.append(entry)
-        else:
-            self._go_on(self._work([entry]))
+        self._queue.append(entry)
+        if not self._busy:
+            self._go_on(self._work())
 
     def _go_on(self, batch: _Batch) -> None:
         if not batch.persist:
@@ -147,7 +150,8 @@ class ActiveGroup:
                 await self._finish(batch)
                 if self._gone or not self._queue:
                     return
-                batch = self._work(self._next_entries())
+                await self._runtime.sleep(0)  # others have waited too
+                batch = self._work()
         finally:
             self._busy = False
 
@@ -174,6 +178,8 @@ class ActiveGroup:
                 _refuse(batch.entries, NotCoordinator("the group was given up meanwhile"))
             else:
                 self._adopt(batch)
+                if self._half_deleted:
+                    self.drop()
 
     async def _store(self, state: State) -> None:
         if state is not None:
@@ -187,32 +193,39 @@ class ActiveGroup:
         except Refused as error:
             # It is deleted all the same: who loads it next finishes this.
             _log.info("a deleted group is left to be swept", group=self.group_id, error=error.message)
-            raise NotCoordinator("the group is deleted, and must be loaded again") from error
+            self._half_deleted = True
 
-    def _work(self, entries: list[_Entry]) -> _Batch:
-        """Run the machine. Effects of an earlier event of the batch are not seen by a later one, so a timer
-        is always the first of its batch: what it depends on has been let out."""
+    def _work(self) -> _Batch:
+        """Run the machine on what has come. Effects of an earlier event of the batch are not seen by a later
+        one, so a timer is always the first of its batch: what it depends on has been let out."""
+        queue = self._queue
+        entries: list[_Entry] = []
         state, persist = self.state, False
         replies: list[tuple[Any, Any]] = []
         effects: list[tuple[float, Effect]] = []
         now_ms = self._runtime.wall_ms()
-        for entry in entries:
+        until = self._runtime.monotonic() + BATCH_SECONDS
+        while queue and not (entries and _begins_batch(queue[0])):
+            entry = queue.popleft()
+            entries.append(entry)
             if entry.timer is not None and not self._timers.take(entry.key, entry.timer):
                 continue  # scheduled anew or cancelled while it was waiting its turn
-            stepped = self._machines.step(state, entry.event, entry.future, now_ms)
+            try:
+                stepped = self._machines.step(state, entry.event, entry.future, now_ms)
+            except (
+                BaseException
+            ) as error:  # a mistake of ours: leave nobody waiting, and read the group again
+                _refuse(entries, NotCoordinator(repr(error)))
+                self.drop()
+                raise
             state = stepped.state
             persist = persist or stepped.persist
             replies += stepped.replies
             if stepped.effects:
                 effects += self._timed(stepped, now_ms)
+            if _stands_alone(entry) or self._runtime.monotonic() > until:
+                break
         return _Batch(entries, state, replies, effects, persist)
-
-    def _next_entries(self) -> list[_Entry]:
-        entries = [self._queue.popleft()]
-        if not _stands_alone(entries[0]):
-            while self._queue and not _begins_batch(self._queue[0]):
-                entries.append(self._queue.popleft())
-        return entries
 
     def _adopt(self, batch: _Batch) -> None:
         self.state = batch.state
@@ -286,5 +299,9 @@ def _deliver(replies: Iterable[tuple[Any, Any]]) -> None:
 
 def _refuse(entries: Iterable[_Entry], error: Refused) -> None:
     for entry in entries:
-        if entry.future is not None and not entry.future.done():
-            entry.future.set_exception(error)
+        _fail(entry.future, error)
+
+
+def _fail(future: Any, error: Refused) -> None:
+    if future is not None and not future.done():
+        future.set_exception(error)

@@ -151,7 +151,7 @@ class Leases:
                     await self._runtime.sleep(_PAUSE * attempt)
                 try:
                     lease = await self._try_take(group_id)
-                except (Ambiguous, SessionEnded):
+                except Ambiguous:
                     continue  # the next attempt reads what became of it
                 if lease is not None:
                     return lease
@@ -181,7 +181,11 @@ class Leases:
                 return None
             expect = record.version
         put = Put(key, encode_holder(own.holder), expect, own.session)
-        [outcome] = await self._store.write(domain, [put])
+        try:
+            [outcome] = await self._store.write(domain, [put])
+        except SessionEnded:
+            self._end(domain, own)  # before our side noticed
+            return None
         if not outcome.applied:
             return None
         return Lease(group_id, own.session, outcome.version, self._runtime)
@@ -207,10 +211,9 @@ class Leases:
 
     async def _open_session(self, domain: int) -> _OwnSession | MetadataError:
         """A failure is an answer for all who wait, and no failure of the task they share."""
-        earlier = self._sessions.pop(domain, None)
+        earlier = self._sessions.get(domain)
         if earlier is not None:
-            earlier.watching.cancel()
-            self._lost(domain)
+            self._end(domain, earlier)
         try:
             session = await self._store.session(domain, self._ttl)
         except Ambiguous as error:
@@ -228,5 +231,11 @@ class Leases:
         await session.wait_ended()
         own = self._sessions.get(domain)
         if own is not None and own.session is session:
+            self._end(domain, own)
+
+    def _end(self, domain: int, own: _OwnSession) -> None:
+        """All leases of this session are worth nothing from now on."""
+        if self._sessions.get(domain) is own:
             del self._sessions[domain]
+            own.watching.cancel()
             self._lost(domain)

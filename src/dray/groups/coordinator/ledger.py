@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import structlog
@@ -31,16 +30,26 @@ Place: TypeAlias = tuple[str, int]
 OPERATIONS_AT_ONCE: Final = 5_000
 
 
-@dataclass(frozen=True, slots=True)
-class _Entry:
+class _Entry(NamedTuple):
     offset: CommittedOffset
     version: int
+    key: str
+
+
+class Forget(NamedTuple):
+    """Delete an offset if it is still this one: what was committed since was not judged."""
+
+    offset: CommittedOffset
+
+
+Wanted: TypeAlias = CommittedOffset | Forget | None
+"""What is to become of an offset: committed, deleted if it is still the same, or deleted."""
 
 
 class _Change(NamedTuple):
-    """One request: offsets to commit, or None to delete."""
+    """One request."""
 
-    offsets: Mapping[Place, CommittedOffset | None]
+    offsets: Mapping[Place, Wanted]
     done: asyncio.Future[None]
 
 
@@ -88,10 +97,10 @@ class Ledger:
                 offset = CommittedOffset.decode(record.value)
             except UnreadableValue as error:
                 raise Unreachable(f"{record.key}: {error}") from error
-            self._adopt(place, _Entry(offset, record.version))
+            self._adopt(place, _Entry(offset, record.version, record.key))
 
-    async def change(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
-        """Commit, or delete where the offset is None. Done when this returns; raises `Refused`."""
+    async def change(self, offsets: Mapping[Place, Wanted]) -> None:
+        """Commit or delete. Done when this returns; raises `Refused`."""
         if self._deleting:
             raise Unreachable(f"group '{self._storage.group_id}' is being deleted")
         await self._change_in_parts(offsets)
@@ -111,7 +120,7 @@ class Ledger:
         pending, self._pending = self._pending, []
         _fail(pending, error)
 
-    async def _change_in_parts(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
+    async def _change_in_parts(self, offsets: Mapping[Place, Wanted]) -> None:
         if len(offsets) <= OPERATIONS_AT_ONCE:
             await self._submit(offsets)
             return
@@ -121,7 +130,7 @@ class Ledger:
                 {place: offsets[place] for place in places[start : start + OPERATIONS_AT_ONCE]}
             )
 
-    async def _submit(self, offsets: Mapping[Place, CommittedOffset | None]) -> None:
+    async def _submit(self, offsets: Mapping[Place, Wanted]) -> None:
         if self._gone is not None:
             raise self._gone
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -163,9 +172,12 @@ class Ledger:
         return changes
 
     async def _write(self, changes: Sequence[_Change]) -> None:
-        wanted: dict[Place, CommittedOffset | None] = {}
+        wanted: dict[Place, Wanted] = {}
         for change in changes:
-            wanted.update(change.offsets)  # the later request wins, as if it had come alone
+            for place, offset in change.offsets.items():
+                # The later request wins, as if each had come alone.
+                if not (isinstance(offset, Forget) and place in wanted):
+                    wanted[place] = offset
         places, operations = self._operations(wanted)
         if operations:
             try:
@@ -179,16 +191,17 @@ class Ledger:
                 raise TooLarge(str(error)) from error
             if not all(outcome.applied for outcome in outcomes):
                 raise NotCoordinator(f"somebody else commits offsets of group '{self._storage.group_id}'")
-            for place, outcome in zip(places, outcomes, strict=True):
+            for place, operation, outcome in zip(places, operations, outcomes, strict=True):
                 offset = wanted[place]
-                self._adopt(place, None if offset is None else _Entry(offset, outcome.version))
+                if isinstance(operation, Put) and isinstance(offset, CommittedOffset):
+                    self._adopt(place, _Entry(offset, outcome.version, operation.key))
+                else:
+                    self._adopt(place, None)
         self._storage.check_lease()
         for change in changes:
             _succeed(change)
 
-    def _operations(
-        self, wanted: Mapping[Place, CommittedOffset | None]
-    ) -> tuple[list[Place], list[Operation]]:
+    def _operations(self, wanted: Mapping[Place, Wanted]) -> tuple[list[Place], list[Operation]]:
         places: list[Place] = []
         operations: list[Operation] = []
         group_id = self._storage.group_id
@@ -196,11 +209,14 @@ class Ledger:
             topic, partition = place
             partitions = self._topics.get(topic)
             known = None if partitions is None else partitions.get(partition)
-            key = keys.group_offset(group_id, topic, partition)
-            if offset is not None:
-                operations.append(Put(key, offset.encode(), ABSENT if known is None else known.version))
-            elif known is not None:
-                operations.append(Delete(key, known.version))
+            if isinstance(offset, CommittedOffset):
+                if known is None:
+                    key = keys.group_offset(group_id, topic, partition)
+                    operations.append(Put(key, offset.encode(), ABSENT))
+                else:
+                    operations.append(Put(known.key, offset.encode(), known.version))
+            elif known is not None and (offset is None or offset.offset == known.offset):
+                operations.append(Delete(known.key, known.version))
             else:
                 continue
             places.append(place)
@@ -217,10 +233,12 @@ class Ledger:
             else:
                 _fail([change], Unreachable(why))
 
-    def _is_there(self, place: Place, offset: CommittedOffset | None, before: Mapping[Place, _Entry]) -> bool:
+    def _is_there(self, place: Place, offset: Wanted, before: Mapping[Place, _Entry]) -> bool:
         now, earlier = self._topics.get(place[0], {}).get(place[1]), before.get(place)
         if offset is None:
             return now is None
+        if isinstance(offset, Forget):
+            return now is None or now.offset != offset.offset
         return (
             now is not None and now.offset == offset and (earlier is None or now.version != earlier.version)
         )

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from hashlib import blake2b
 from typing import Any
-from zlib import crc32
 
 import structlog
 
@@ -25,6 +25,7 @@ from dray.groups.coordinator.machines import Event, Machines, State, decode_stat
 from dray.groups.coordinator.record import GroupKind
 from dray.groups.coordinator.settings import GroupsSettings
 from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.sweep import forget_topics, sweep_forever
 from dray.groups.coordinator.topic_view import TopicView
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
@@ -53,9 +54,9 @@ class Groups:
         self.domains = domains
         self.store = store
         self.runtime = runtime
-        self.view = TopicView(runtime, topics.all_cached, self.settings.topic_interval)
+        self.view = TopicView(runtime, topics.all_cached, self.settings.topic_interval, self._on_topics_gone)
         self.machines = Machines(self.settings.classic, self.settings.consumer, self.view)
-        self._topics = topics
+        self.topics = topics
         self._membership = membership
         me = membership.me
         self.leases = Leases(
@@ -69,18 +70,22 @@ class Groups:
         )
         self._active: dict[str, ActiveGroup] = {}
         self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
-        self._following: asyncio.Task[None] | None = None
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         self.view.look()
-        self._following = self.runtime.spawn(self.view.follow(), "topics of groups")
+        self._tasks = [
+            self.runtime.spawn(self.view.follow(), "topics of groups"),
+            self.runtime.spawn(sweep_forever(self), "sweep groups"),
+        ]
 
     async def stop(self) -> None:
         """Give every group up, so that another broker can take it at once."""
-        if self._following is not None:
-            self._following.cancel()
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
             with suppress(asyncio.CancelledError):
-                await self._following
+                await task
         self.give_up()
         await self.leases.stop()
 
@@ -109,10 +114,7 @@ class Groups:
     def candidate(self, group_id: str) -> Broker:
         """The broker that should look after a group that nobody does: the same on every broker, and mostly
         the same when others come and go."""
-        return max(
-            self._membership.brokers(),
-            key=lambda broker: (crc32(f"{group_id}/{broker.broker_id}".encode()), broker.broker_id),
-        )
+        return max(self._membership.brokers(), key=lambda broker: _weight(group_id, broker.broker_id))
 
     def is_candidate(self, group_id: str) -> bool:
         return self.candidate(group_id).broker_id == self._membership.me.broker_id
@@ -182,7 +184,7 @@ class Groups:
         for name in beat.topic_names or ():
             if self.view.shape(name) is None:
                 with suppress(TopicsUnavailable):
-                    if await self._topics.get(name) is not None:
+                    if await self.topics.get(name) is not None:
                         self.view.look()
         return beat
 
@@ -304,6 +306,10 @@ class Groups:
             if keys.domain_of_group(group.group_id, self.domains) == domain:
                 group.drop("the session of its lease has ended")
 
+    def _on_topics_gone(self, names: frozenset[str]) -> None:
+        if self._active:
+            self.runtime.spawn(forget_topics(self, names), "offsets of deleted topics")
+
     def _make_room(self) -> None:
         """Groups without members stay in memory until there are too many; then the longest unused tenth
         goes, so that the search for them is not repeated at every turn."""
@@ -321,3 +327,8 @@ class Groups:
             group.drop()
             lease = group.storage.lease
             self.runtime.spawn(self.leases.release(lease), f"release group {group.group_id}")
+
+
+def _weight(group_id: str, broker_id: int) -> bytes:
+    """A hash in which every bit of both counts: a checksum would favour the same brokers for all groups."""
+    return blake2b(f"{broker_id}/{group_id}".encode(), digest_size=8).digest()

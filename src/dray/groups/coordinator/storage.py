@@ -31,6 +31,8 @@ from dray.metadata.contract import (
 from dray.runtime import Runtime
 
 _PAUSE: Final = 0.05
+_LOADING_ATTEMPTS: Final = 5
+"""After which a client is better told to try again than kept waiting."""
 
 
 class _Current(NamedTuple):
@@ -76,7 +78,7 @@ class GroupStorage:
             raised = record._replace(coordinator_epoch=record.coordinator_epoch + 1)
             return await self._put(raised, encode_record(raised), found.version)
 
-        await self._until_clear(take_over)
+        await self._until_clear(take_over, _LOADING_ATTEMPTS)
 
     async def put(self, kind: GroupKind, body: bytes) -> None:
         """Store the state. Raises `Unreachable` when it is certain that it never will be, `NotCoordinator`
@@ -170,20 +172,23 @@ class GroupStorage:
         await self._until_clear(read)
         return found
 
-    async def _until_clear(self, step: Callable[[], Awaitable[bool]]) -> None:
-        """Repeat a step that reads before it writes until it succeeds, or the lease may have ended."""
-        pause = 0.0
+    async def _until_clear(self, step: Callable[[], Awaitable[bool]], attempts: int | None = None) -> None:
+        """Repeat a step that reads before it writes until it succeeds, or the lease may have ended. With a
+        number of attempts, `Unreachable` after as many failures."""
+        failures = 0
         while True:
             self.check_lease()
             try:
                 if await step():
                     self.check_lease()
                     return
-            except (Unavailable, Ambiguous):
-                pause = min(pause + _PAUSE, 1.0)
+            except (Unavailable, Ambiguous) as error:
+                failures += 1
+                if failures == attempts:
+                    raise Unreachable(str(error)) from error
             except MetadataError as error:  # a value that this build cannot read
                 raise Unreachable(str(error)) from error
-            await self._runtime.sleep(pause)
+            await self._runtime.sleep(min(_PAUSE * failures, 1.0))
 
     # --- the offsets beside it
 
@@ -198,7 +203,7 @@ class GroupStorage:
             found = await self._store.scan(self._domain, prefix, keys.prefix_end(prefix))
             return True
 
-        await self._until_clear(scan)
+        await self._until_clear(scan, _LOADING_ATTEMPTS)
         return found
 
     async def write_offsets(self, operations: list[Operation]) -> list[Outcome]:

@@ -17,7 +17,15 @@ from dray.topics import Topic
 class TopicView:
     """Both sides of one table: names to shapes, ids to names."""
 
-    def __init__(self, runtime: Runtime, read: Callable[[], Sequence[Topic]], interval: float) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        read: Callable[[], Sequence[Topic]],
+        interval: float,
+        gone: Callable[[frozenset[str]], None] = lambda _: None,
+    ) -> None:
+        """`gone` hears of names whose topic is no more, even if there is another of that name by now."""
+        self._gone = gone
         self._runtime = runtime
         self._read = read
         self._interval = interval
@@ -46,9 +54,16 @@ class TopicView:
         shapes = {topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in topics}
         if shapes == self._shapes:  # a config changed, which no group looks at
             return
-        self._shapes = shapes
+        before, self._shapes = self._shapes, shapes
         self._names = {shape.topic_id: name for name, shape in shapes.items()}
         self.version += 1
+        gone = [
+            name
+            for name, shape in before.items()
+            if (now := shapes.get(name)) is None or now.topic_id != shape.topic_id
+        ]
+        if gone:
+            self._gone(frozenset(gone))
 
     async def follow(self) -> None:
         while True:

@@ -1,0 +1,128 @@
+"""What nobody needs any more: offsets that have expired or whose topic is gone, then groups without any.
+
+Best effort, on the broker that looks after a group, and for a group that nobody looks after, on the one that
+would. An offset is only deleted if it is still the one that was judged, and a group only in a moment when
+nothing is under way in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import structlog
+
+from dray.groups import classic, consumer
+from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.faults import Refused
+from dray.groups.coordinator.ledger import Forget, Place
+from dray.groups.coordinator.machines import State
+from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError
+from dray.topics import TopicsUnavailable
+
+if TYPE_CHECKING:
+    from dray.groups.coordinator.service import Groups
+
+_log = structlog.get_logger(__name__)
+
+
+async def sweep_forever(groups: Groups) -> None:
+    while True:
+        await groups.runtime.sleep(groups.settings.sweep_interval)
+        try:
+            await sweep(groups)
+        except (MetadataError, TopicsUnavailable, Refused) as error:
+            _log.warning("groups are swept later", error=str(error))
+
+
+async def sweep(groups: Groups) -> None:
+    """One round over all groups that are this broker's to sweep."""
+    held = {group.group_id: group for group in groups.active()}
+    for group in held.values():
+        await sweep_group(groups, group)
+    for group_id in await _unled(groups):
+        if group_id in held:
+            continue
+        try:
+            found = await groups.existing(group_id)
+        except Refused:
+            continue  # somebody has taken it meanwhile
+        if found is not None:
+            await sweep_group(groups, found)
+            groups.forget(found)
+
+
+async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
+    offsets = group.ledger.offsets()
+    rule = _rule(group.state)
+    judged: set[Place] = set()
+    if rule is not None:
+        now_ms, retention_ms = groups.runtime.wall_ms(), groups.settings.offset_retention_ms
+        judged.update(expired_offsets(offsets, rule, now_ms, retention_ms))
+    unknown = {topic for topic, _ in offsets if groups.view.shape(topic) is None}
+    judged.update(await _orphaned(groups, offsets, unknown))
+    if judged:
+        await group.ledger.change({place: Forget(offsets[place]) for place in judged})
+    await _delete_if_useless(group)
+
+
+async def forget_topics(groups: Groups, names: frozenset[str]) -> None:
+    """Topics are gone: the offsets of the groups that are here go at once, as in Kafka."""
+    for group in groups.active():
+        offsets = group.ledger.offsets()
+        try:
+            judged = await _orphaned(groups, offsets, names & {topic for topic, _ in offsets})
+            if judged:
+                await group.ledger.change({place: Forget(offsets[place]) for place in judged})
+        except (TopicsUnavailable, Refused) as error:
+            _log.info("offsets of deleted topics are left to the sweep", error=str(error))
+
+
+def _rule(state: State) -> ExpiryRule | None:
+    if isinstance(state, classic.ClassicGroup):
+        return classic.expiry_rule(state)
+    if isinstance(state, consumer.ConsumerGroup):
+        group = state
+        return ExpiryRule(None, lambda topic: consumer.is_subscribed(group, topic))
+    return None
+
+
+async def _orphaned(
+    groups: Groups, offsets: dict[Place, CommittedOffset], names: Iterable[str]
+) -> list[Place]:
+    """Offsets of topics that the store no longer has, or that were committed before the present topic of that
+    name was made. What this broker remembers of topics may be old, so the store is asked."""
+    orphaned = []
+    for name in sorted(names):
+        topic = await groups.topics.refresh(name)
+        orphaned += [
+            place
+            for place, offset in offsets.items()
+            if place[0] == name and (topic is None or offset.commit_ms < topic.created_ms)
+        ]
+    return orphaned
+
+
+async def _delete_if_useless(group: ActiveGroup) -> None:
+    state = group.state
+    if state is None or not group.ledger.is_empty() or not (group.usable() and group.is_idle()):
+        return
+    # Nothing is under way, so this begins at once: a commit that comes now finds no group, and makes one.
+    future: asyncio.Future[classic.Verdict] = asyncio.get_running_loop().create_future()
+    group.ask(classic.Delete(future), future)
+    await future
+
+
+async def _unled(groups: Groups) -> list[str]:
+    """Groups that nobody looks after and this broker would be asked to."""
+    found = []
+    for domain in range(groups.domains):
+        records = await groups.store.scan(domain, keys.GROUPS, keys.prefix_end(keys.GROUPS))
+        leases = await groups.store.scan(domain, keys.GROUP_LEASES, keys.prefix_end(keys.GROUP_LEASES))
+        led = {keys.parse_name(lease.key.removeprefix(keys.GROUP_LEASES)) for lease in leases}
+        ids = (keys.parse_name(record.key.removeprefix(keys.GROUPS)) for record in records)
+        found += [group_id for group_id in ids if group_id not in led and groups.is_candidate(group_id)]
+    return found

@@ -1,0 +1,370 @@
+"""Brokers that share one store in virtual time, with a store whose every write can be made to go wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from dray.cluster import Broker, Listener
+from dray.groups import classic, consumer
+from dray.groups.classic import ClassicGroupSettings
+from dray.groups.consumer import ConsumerGroupSettings
+from dray.groups.coordinator import Groups, GroupsSettings, Holder, Refused
+from dray.groups.offsets import CommittedOffset
+from dray.metadata import keys
+from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, Record, Unavailable
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.metadata.sessions import session_identity
+from dray.protocol import ErrorCode
+from dray.simulation.loop import run
+from dray.simulation.runtime import SimulatedRuntime
+from dray.topics import Topic
+from dray.topics.settings import TopicSettings
+
+DOMAINS = 2
+TTL = 10.0
+GROUP = "some/group"
+SETTINGS = GroupsSettings(
+    classic=ClassicGroupSettings(session_timeout_minimum_ms=1, initial_rebalance_delay_ms=0),
+    consumer=ConsumerGroupSettings(session_timeout_ms=45_000, heartbeat_interval_ms=5_000),
+    session_ttl=TTL,
+)
+
+
+def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """A test in virtual time: whatever it waits for takes none."""
+
+    @functools.wraps(test)
+    def in_virtual_time() -> None:
+        run(test())  # type: ignore[arg-type]
+
+    del in_virtual_time.__wrapped__  # type: ignore[attr-defined]
+    return in_virtual_time
+
+
+class ScriptedStore(MemoryStore):
+    """`plan` says what becomes of coming writes: pairs of a key's beginning and a fault, each used once.
+
+    "unavailable": it is refused. "lost": nobody can tell, and nothing happens. "applied": it happens, and
+    the reply is lost. "late": nobody can tell, and it happens at `arrive`. "held": it happens, and the reply
+    waits for `release`. While `down`, nothing gets through, keep-alives included.
+    """
+
+    def __init__(self, runtime: SimulatedRuntime, state: MemoryState) -> None:
+        super().__init__(runtime, state)
+        self.runtime = runtime
+        self.plan: list[tuple[str, str]] = []
+        self.writes: list[Sequence[Operation]] = []
+        self.down = False
+        self._late: list[tuple[int, Sequence[Operation], int | None]] = []
+        self._held: list[asyncio.Event] = []
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        fault = self._fault(operations)
+        self.writes.append(operations)
+        if fault == "unavailable":
+            raise Unavailable("in this test")
+        if fault == "lost":
+            raise Ambiguous("in this test")
+        if fault == "late":
+            self._late.append((domain, operations, _identity(domain, operations)))
+            raise Ambiguous("in this test")
+        outcomes = await super().write(domain, operations)
+        if fault == "applied":
+            raise Ambiguous("in this test")
+        if fault == "held":
+            event = asyncio.Event()
+            self._held.append(event)
+            await event.wait()
+        return outcomes
+
+    def arrive(self) -> None:
+        """Everything that is late arrives."""
+        late, self._late = self._late, []
+        for domain, operations, identity in late:
+            self._state.apply(domain, operations, identity, self.runtime.monotonic())
+
+    def release(self) -> None:
+        held, self._held = self._held, []
+        for event in held:
+            event.set()
+
+    def _fault(self, operations: Sequence[Operation]) -> str | None:
+        key = getattr(operations[0], "key", "")
+        for position, (beginning, fault) in enumerate(self.plan):
+            if key.startswith(beginning):
+                del self.plan[position]
+                return fault
+        return None
+
+    async def _turn(self) -> None:
+        if self.down:
+            raise Unavailable("down in this test")
+        await super()._turn()
+
+
+def _identity(domain: int, operations: Sequence[Operation]) -> int | None:
+    sessions = [operation.session for operation in operations if isinstance(operation, Put)]
+    return session_identity(domain, sessions[0]) if sessions and sessions[0] is not None else None
+
+
+class FakeTopics:
+    """`by_name` is the store's truth and what every broker knows."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Topic] = {}
+
+    def make(self, name: str, partitions: int, created_ms: int = 0) -> Topic:
+        topic = Topic(
+            name,
+            UUID(int=len(self.by_name) + 1 + created_ms),
+            tuple(range(partitions)),
+            {},
+            created_ms,
+            TopicSettings.of({}, {}),
+        )
+        self.by_name[name] = topic
+        return topic
+
+    def all_cached(self) -> list[Topic]:
+        return sorted(self.by_name.values(), key=lambda topic: topic.name)
+
+    async def get(self, name: str) -> Topic | None:
+        return self.by_name.get(name)
+
+    async def refresh(self, name: str) -> Topic | None:
+        return self.by_name.get(name)
+
+
+class FakeMembership:
+    def __init__(self, me: Broker, cluster: dict[int, Broker]) -> None:
+        self.me = me
+        self._cluster = cluster
+
+    def brokers(self) -> Sequence[Broker]:
+        return [self._cluster[broker_id] for broker_id in sorted(self._cluster)]
+
+    def find(self, broker_id: int) -> Broker | None:
+        return self._cluster.get(broker_id)
+
+
+@dataclass
+class World:
+    """`dead` are the processes that everybody knows to be gone."""
+
+    settings: GroupsSettings = SETTINGS
+    state: MemoryState = field(default_factory=MemoryState)
+    topics: FakeTopics = field(default_factory=FakeTopics)
+    cluster: dict[int, Broker] = field(default_factory=dict)
+    dead: set[int] = field(default_factory=set)
+
+    async def broker(self, broker_id: int, settings: GroupsSettings | None = None) -> BrokerUnderTest:
+        listeners = (Listener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),)
+        me = Broker(broker_id, listeners, machine="here", process=1000 + broker_id)
+        self.cluster[broker_id] = me
+        runtime = SimulatedRuntime(broker_id)
+        store = ScriptedStore(runtime, self.state)
+        groups = Groups(
+            store,
+            runtime,
+            self.topics,  # type: ignore[arg-type]
+            FakeMembership(me, self.cluster),  # type: ignore[arg-type]
+            DOMAINS,
+            settings or self.settings,
+            is_dead=self._is_dead,
+        )
+        await groups.start()
+        return BrokerUnderTest(self, groups, store, runtime)
+
+    def _is_dead(self, holder: Holder) -> bool:
+        return holder.process in self.dead
+
+    def records(self, prefix: str = keys.ROOT) -> list[Record]:
+        """What is stored, of all domains."""
+        now = asyncio.get_running_loop().time()
+        found = []
+        for domain in range(DOMAINS):
+            content = self.state.domain(domain, now)
+            found += [content.entries[key].record for key in content.keys if key.startswith(prefix)]
+        return found
+
+    def group_record(self, group_id: str = GROUP) -> Record | None:
+        found = [record for record in self.records(keys.GROUPS) if record.key == keys.group(group_id)]
+        return found[0] if found else None
+
+
+@dataclass
+class BrokerUnderTest:
+    world: World
+    groups: Groups
+    store: ScriptedStore
+    runtime: SimulatedRuntime
+
+    async def stop(self) -> None:
+        await self.groups.stop()
+        assert self.runtime.failures == []
+
+    def vanish(self) -> None:
+        """As a process that is killed: nobody hears of it."""
+        self.runtime.kill()
+        self.store.abandon()
+        for group in self.groups.active():
+            group._timers.close()
+
+    # --- what clients ask
+
+    async def beat(
+        self,
+        member_id: str = "m1",
+        epoch: int = 0,
+        *,
+        group_id: str = GROUP,
+        topics: Sequence[str] | None = None,
+        regex: str | None = None,
+        owned: Sequence[tuple[UUID, Sequence[int]]] | None = None,
+        instance_id: str | None = None,
+    ) -> consumer.HeartbeatAnswer | consumer.Refusal:
+        joins = epoch == 0
+        if joins and topics is None and regex is None:
+            topics = ["a"]
+        return await self.groups.consumer_heartbeat(
+            consumer.Heartbeat(
+                group_id,
+                member_id,
+                epoch,
+                1,
+                "client",
+                "/127.0.0.1",
+                instance_id=instance_id,
+                rebalance_timeout_ms=60_000 if joins else -1,
+                topic_names=topics,
+                topic_regex=regex,
+                owned=[] if joins else owned,
+            )
+        )
+
+    async def join(
+        self,
+        member_id: str = "",
+        *,
+        group_id: str = GROUP,
+        version: int = 3,
+        session_ms: int = 30_000,
+        instance_id: str | None = None,
+        fresh: str = "fresh",
+    ) -> classic.JoinAnswer:
+        answer: classic.JoinAnswer = await self.groups.ask(
+            group_id,
+            lambda token: classic.Join(
+                token,
+                group_id,
+                member_id,
+                version,
+                session_ms,
+                60_000,
+                "consumer",
+                [("range", b"\0\0\0\0\0\1\0\1a\0\0\0\0")],
+                instance_id=instance_id,
+                client_id="client",
+                client_host="/127.0.0.1",
+                fresh_member_id=fresh,
+            ),
+        )
+        return answer
+
+    async def sync(
+        self,
+        member_id: str,
+        generation: int,
+        assignments: Sequence[tuple[str, bytes]] = (),
+        *,
+        group_id: str = GROUP,
+    ) -> classic.SyncAnswer:
+        answer: classic.SyncAnswer = await self.groups.ask(
+            group_id,
+            lambda token: classic.Sync(token, group_id, member_id, generation, assignments=assignments),
+        )
+        return answer
+
+    async def classic_beat(self, member_id: str, generation: int, *, group_id: str = GROUP) -> ErrorCode:
+        verdict = await self.groups.ask(
+            group_id, lambda token: classic.Heartbeat(token, group_id, member_id, generation)
+        )
+        error: ErrorCode = verdict.error
+        return error
+
+    async def leave(self, member_id: str, *, group_id: str = GROUP) -> ErrorCode:
+        answer = await self.groups.ask(
+            group_id, lambda token: classic.Leave(token, group_id, [(member_id, None)])
+        )
+        [(_, _, error)] = answer.members
+        assert isinstance(error, ErrorCode)
+        return error
+
+    async def stable_group(self, group_id: str = GROUP) -> tuple[str, int]:
+        """A classic group of one: its member and generation."""
+        joined = await self.join(group_id=group_id)
+        assert joined.error is ErrorCode.NONE
+        synced = await self.sync(
+            joined.member_id, joined.generation, [(joined.member_id, b"all")], group_id=group_id
+        )
+        assert synced.assignment == b"all"
+        return joined.member_id, joined.generation
+
+    async def commit(
+        self,
+        offset: int,
+        *,
+        group_id: str = GROUP,
+        partition: int = 0,
+        topic: str = "a",
+        member_id: str = "",
+        generation: int = -1,
+        version: int = 9,
+    ) -> ErrorCode:
+        committed = CommittedOffset.at(offset, 0, "", self.runtime.wall_ms())
+        return await self.groups.commit(
+            group_id,
+            lambda token: classic.Commit(token, group_id, member_id, generation, version),
+            {(topic, partition): committed},
+        )
+
+    async def committed(self, *, group_id: str = GROUP, partition: int = 0, topic: str = "a") -> int | None:
+        ledger = await self.groups.offsets(group_id, None, -1)
+        found = None if ledger is None else ledger.find(topic, partition)
+        return None if found is None else found.offset
+
+    async def delete(self, group_id: str = GROUP) -> ErrorCode:
+        error: ErrorCode = (await self.groups.ask(group_id, classic.Delete)).error
+        return error
+
+
+async def refused(asking: Awaitable[Any]) -> ErrorCode:
+    try:
+        answer = await asking
+    except Refused as refusal:
+        return refusal.error
+    raise AssertionError(f"it was not refused, but answered with {answer}")
+
+
+async def passing(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
+async def settled() -> None:
+    """Let everything that can happen now happen."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def until(true: Callable[[], object]) -> None:
+    """What brings it about is on its way."""
+    for _ in range(10_000):
+        if true():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to that")

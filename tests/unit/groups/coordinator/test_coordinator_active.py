@@ -1,0 +1,411 @@
+"""A group in memory: what is written, what is answered when, what its timers do."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from tests.unit.groups.coordinator.coordinator_harness import (
+    GROUP,
+    SETTINGS,
+    World,
+    passing,
+    refused,
+    settled,
+    simulated,
+)
+
+from dray.groups import classic, consumer
+from dray.groups.consumer import ConsumerGroup, HeartbeatAnswer, Refusal
+from dray.groups.coordinator import active
+from dray.metadata import keys
+from dray.protocol import ErrorCode
+
+RECORD = keys.group(GROUP)
+
+
+def answered(answer: HeartbeatAnswer | Refusal) -> HeartbeatAnswer:
+    assert isinstance(answer, HeartbeatAnswer), answer
+    return answer
+
+
+# --- what is written
+
+
+@simulated
+async def test_heartbeats_that_change_nothing_write_nothing() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    joined = answered(await broker.beat())
+    member, generation = await broker.stable_group("classic")
+    broker.store.writes.clear()
+    for _ in range(10):
+        assert answered(await broker.beat(epoch=joined.member_epoch)).assignment is None
+        assert await broker.classic_beat(member, generation, group_id="classic") is ErrorCode.NONE
+    assert broker.store.writes == []
+
+
+@simulated
+async def test_refused_requests_write_nothing() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat()
+    member, generation = await broker.stable_group("classic")
+    broker.store.writes.clear()
+    before = world.records()
+    for group_id in (GROUP, "classic", "nowhere"):
+        assert isinstance(await broker.beat("m7", 3, group_id=group_id), Refusal)
+        assert isinstance(await broker.beat("m7", 0, group_id=group_id, topics=[], instance_id=" "), Refusal)
+        assert await broker.classic_beat("m7", 3, group_id=group_id) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await broker.sync("m7", 3, group_id=group_id)).error is ErrorCode.UNKNOWN_MEMBER_ID
+        assert (await broker.join("m7", group_id=group_id)).error in (
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        )
+        assert (await broker.join(group_id=group_id, session_ms=0)).error is not ErrorCode.NONE
+        assert await broker.leave("m7", group_id=group_id) is ErrorCode.UNKNOWN_MEMBER_ID
+        assert await broker.commit(1, group_id=group_id, member_id="m7", generation=3) is not ErrorCode.NONE
+        assert await broker.delete(group_id) in (ErrorCode.NON_EMPTY_GROUP, ErrorCode.GROUP_ID_NOT_FOUND)
+    assert await broker.commit(1, group_id="classic", member_id=member, generation=generation + 1) is (
+        ErrorCode.ILLEGAL_GENERATION
+    )
+    assert await broker.committed(group_id="nowhere") is None
+    assert broker.store.writes == []
+    assert world.records() == before
+
+
+@simulated
+async def test_events_that_come_during_a_write_share_the_next() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m0")
+    broker.store.writes.clear()
+    broker.store.plan = [(RECORD, "held")]
+    first = asyncio.ensure_future(broker.beat("m1"))
+    await settled()
+    others = [asyncio.ensure_future(broker.beat(f"m{number}")) for number in range(2, 20)]
+    await settled()
+    assert not any(other.done() for other in others)
+    broker.store.release()
+    answers = [answered(answer) for answer in await asyncio.gather(first, *others)]
+    assert len({answer.member_epoch for answer in answers}) == 19
+    assert len(broker.store.writes) == 2
+
+
+@simulated
+async def test_a_batch_does_not_keep_the_processor() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m0")
+    step = broker.groups.machines.step
+    clock = 0.0
+
+    def slow_step(*arguments: object) -> object:
+        nonlocal clock
+        clock += active.BATCH_SECONDS / 2 + 0.001
+        return step(*arguments)  # type: ignore[arg-type]
+
+    broker.groups.machines.step = slow_step  # type: ignore[assignment, method-assign]
+    monotonic = broker.runtime.monotonic
+    broker.runtime.monotonic = lambda: monotonic() + clock  # type: ignore[method-assign]
+    broker.store.writes.clear()
+    await asyncio.gather(*(broker.beat(f"m{number}") for number in range(1, 10)))
+    assert len(broker.store.writes) == 5  # one alone, then two at a time
+
+
+# --- what is answered when
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_nothing_is_answered_before_it_is_stored(protocol: str) -> None:
+    @simulated
+    async def scenario() -> None:
+        world = World()
+        world.topics.make("a", 4)
+        broker = await world.broker(1)
+        broker.store.plan = [(RECORD, "held")]
+        asking = asyncio.ensure_future(broker.beat() if protocol == "consumer" else broker.join())
+        await settled()
+        assert not asking.done()
+        assert world.group_record() is not None
+        broker.store.release()
+        await asking
+
+    scenario()
+
+
+@simulated
+async def test_what_could_not_be_stored_has_not_happened() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    first = answered(await broker.beat("m1"))
+    for fault in ("unavailable", "lost", "late"):
+        broker.store.plan = [(RECORD, fault)]
+        assert await refused(broker.beat("m2")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+        broker.store.arrive()
+        state = await broker.groups.state(GROUP)
+        assert isinstance(state, ConsumerGroup)
+        assert set(state.members) == {"m1"}
+        assert answered(await broker.beat("m1", first.member_epoch)).member_epoch == first.member_epoch
+    assert answered(await broker.beat("m2")).member_epoch > first.member_epoch
+    await broker.stop()
+    heir = await world.broker(2)
+    state = await heir.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert set(state.members) == {"m1", "m2"}
+
+
+@simulated
+async def test_a_lost_reply_is_looked_up() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    broker.store.plan = [(RECORD, "applied")]
+    assert answered(await broker.beat("m1")).member_epoch == 1
+    broker.store.plan = [(RECORD, "applied")]
+    assert answered(await broker.beat("m2")).member_epoch == 2
+
+
+@simulated
+async def test_a_parked_join_stays_parked_when_somebody_elses_step_fails() -> None:
+    broker = await World(settings=replace(SETTINGS)).broker(1)
+    member, generation = await broker.stable_group()
+    parked = asyncio.ensure_future(broker.join(fresh="second"))
+    await settled()
+    assert await broker.classic_beat(member, generation) is ErrorCode.REBALANCE_IN_PROGRESS
+    broker.store.plan = [(RECORD, "unavailable")]
+    assert await refused(broker.join(member)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert not parked.done()
+    joined = await broker.join(member)
+    assert (joined.error, joined.generation) == (ErrorCode.NONE, generation + 1)
+    assert (await parked).generation == generation + 1
+
+
+@simulated
+async def test_a_client_that_leaves_while_it_is_parked_is_no_trouble() -> None:
+    broker = await World().broker(1)
+    member, generation = await broker.stable_group()
+    parked = asyncio.ensure_future(broker.join(fresh="second"))
+    await settled()
+    parked.cancel()
+    joined = await broker.join(member)
+    assert (joined.error, joined.generation) == (ErrorCode.NONE, generation + 1)
+    assert len(joined.members) == 2
+
+
+@simulated
+async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    first = answered(await broker.beat("m1"))
+    step = broker.groups.machines.step
+
+    def broken_step(state: object, event: object, token: object, now_ms: int) -> object:
+        if getattr(event, "member_id", "") == "bad":
+            raise ZeroDivisionError
+        return step(state, event, token, now_ms)  # type: ignore[arg-type]
+
+    broker.groups.machines.step = broken_step  # type: ignore[assignment, method-assign]
+    with pytest.raises(ZeroDivisionError):
+        await broker.beat("bad")
+    assert answered(await broker.beat("m1", first.member_epoch)).member_epoch == first.member_epoch
+    broker.store.plan = [(RECORD, "held")]
+    good = asyncio.ensure_future(broker.beat("m2"))
+    await settled()
+    bad = asyncio.ensure_future(refused(broker.beat("bad")))
+    waiting = asyncio.ensure_future(refused(broker.beat("m3")))
+    await settled()
+    broker.store.release()
+    assert answered(await good).member_id == "m2"
+    assert await bad is ErrorCode.NOT_COORDINATOR
+    assert await waiting is ErrorCode.NOT_COORDINATOR
+    assert [type(failure) for failure in broker.runtime.failures] == [ZeroDivisionError]
+    assert answered(await broker.beat("m3")).member_id == "m3"
+
+
+# --- timers
+
+
+@simulated
+async def test_a_member_that_is_silent_for_a_session_is_gone() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m1")
+    second = answered(await broker.beat("m2"))
+    for _ in range(12):
+        await passing(5)
+        second = answered(await broker.beat("m2", second.member_epoch, owned=[]))
+    state = await broker.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert set(state.members) == {"m2"}
+
+
+@simulated
+async def test_a_heartbeat_that_waits_for_a_write_counts() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    first = answered(await broker.beat("m1"))
+    await passing(44.9)
+    broker.store.plan = [(RECORD, "held")]
+    joining = asyncio.ensure_future(broker.beat("m2"))
+    await settled()
+    beating = asyncio.ensure_future(broker.beat("m1", first.member_epoch))
+    await passing(0.5)  # its session would have ended
+    broker.store.release()
+    assert answered(await beating).member_id == "m1"
+    await joining
+    await passing(1)
+    state = await broker.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert set(state.members) == {"m1", "m2"}
+
+
+@simulated
+async def test_what_a_timer_could_not_store_it_tries_again() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m1")
+    broker.store.plan = [(RECORD, "unavailable"), (RECORD, "lost")]
+    await passing(46)
+    state = await broker.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert set(state.members) == {"m1"}
+    await passing(3)
+    state = await broker.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert set(state.members) == set()
+
+
+@simulated
+async def test_one_armed_timer_serves_a_group_whatever_its_members_do() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    epochs = {}
+    for number in range(20):
+        epochs[f"m{number}"] = answered(await broker.beat(f"m{number}", topics=["none"])).member_epoch
+    loop = asyncio.get_running_loop()
+    armed = len(loop._scheduled)  # type: ignore[attr-defined]
+    for _ in range(50):
+        for member_id, epoch in epochs.items():
+            epochs[member_id] = answered(await broker.beat(member_id, epoch)).member_epoch
+    assert len(loop._scheduled) <= armed + 1  # type: ignore[attr-defined]
+    [group] = broker.groups.active()
+    assert len(group._timers) == 20
+
+
+@simulated
+async def test_the_initial_delay_is_waited_for_and_then_answers() -> None:
+    settings = replace(SETTINGS, classic=replace(SETTINGS.classic, initial_rebalance_delay_ms=3000))
+    broker = await World(settings=settings).broker(1)
+    started = asyncio.get_running_loop().time()
+    one, two = await asyncio.gather(broker.join(fresh="one"), broker.join(fresh="two"))
+    assert asyncio.get_running_loop().time() - started == pytest.approx(6.0, abs=0.1)
+    assert one.generation == two.generation == 1
+
+
+# --- patterns
+
+
+@simulated
+async def test_a_pattern_is_resolved_in_the_background_and_followed() -> None:
+    world = World()
+    world.topics.make("audit", 1)
+    world.topics.make("b", 1)
+    broker = await world.broker(1)
+    joined = answered(await broker.beat(regex="a.*"))
+    assert joined.assignment == {}
+    await passing(1)
+    told = answered(await broker.beat(epoch=joined.member_epoch))
+    assert told.assignment == {world.topics.by_name["audit"].topic_id: frozenset({0})}
+    world.topics.make("another", 1)
+    await passing(15)
+    epoch = told.member_epoch
+    for _ in range(3):
+        told = answered(await broker.beat(epoch=epoch, owned=None))
+        epoch = told.member_epoch
+        await passing(1)
+    state = await broker.groups.state(GROUP)
+    assert isinstance(state, ConsumerGroup)
+    assert state.patterns == {"a.*": frozenset({"audit", "another"})}
+
+
+@simulated
+async def test_patterns_that_could_not_be_stored_come_again() -> None:
+    world = World()
+    world.topics.make("audit", 1)
+    broker = await world.broker(1)
+    joined = answered(await broker.beat(regex="a.*"))
+    broker.store.plan = [(RECORD, "unavailable")]
+    await passing(0.5)
+    assert broker.store.plan == []
+    await passing(2)
+    assert answered(await broker.beat(epoch=joined.member_epoch)).assignment != {}
+
+
+# --- one protocol at a time
+
+
+@simulated
+async def test_a_group_converts_when_it_is_empty_and_refuses_when_it_is_not() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    member, generation = await broker.stable_group()
+    await broker.commit(5, member_id=member, generation=generation)
+    refusal = await broker.beat("m1")
+    assert isinstance(refusal, Refusal)
+    assert refusal.error is ErrorCode.GROUP_ID_NOT_FOUND
+    assert await broker.leave(member) is ErrorCode.NONE
+    joined = answered(await broker.beat("m1"))
+    assert await broker.committed() == 5
+    assert (await broker.join()).error is ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+    assert (await broker.sync("m1", 1)).error is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await broker.classic_beat("m1", 1) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert await broker.commit(6, member_id="m1", generation=joined.member_epoch) is ErrorCode.NONE
+    assert await broker.commit(7, member_id="m1", generation=9) is ErrorCode.STALE_MEMBER_EPOCH
+    assert await refused(broker.groups.offsets(GROUP, "m1", 9)) is ErrorCode.STALE_MEMBER_EPOCH
+    assert await broker.delete() is ErrorCode.NON_EMPTY_GROUP
+    assert await broker.leave("m1") is ErrorCode.NONE  # as an administrator removes it
+    back = await broker.join()
+    assert (back.error, back.generation) == (ErrorCode.NONE, 1)
+    assert await broker.committed() == 6
+
+
+@simulated
+async def test_a_join_that_is_refused_converts_nothing() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m1")
+    await broker.beat("m1", -1)
+    before = world.group_record()
+    assert (await broker.join(session_ms=0)).error is ErrorCode.INVALID_SESSION_TIMEOUT
+    assert isinstance(await broker.groups.state(GROUP), ConsumerGroup)
+    await broker.stable_group("classic")
+    assert isinstance(await broker.beat("m1", 5, group_id="classic"), Refusal)
+    assert isinstance(await broker.groups.state("classic"), classic.ClassicGroup)
+    assert world.group_record() == before
+
+
+@simulated
+async def test_timers_of_the_other_protocol_mean_nothing() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    # A member id is handed out and never used; meanwhile the group becomes one of the other protocol.
+    assert (await broker.join(version=5, session_ms=1000)).error is ErrorCode.MEMBER_ID_REQUIRED
+    joined = answered(await broker.beat("fresh"))
+    await passing(2)
+    assert answered(await broker.beat("fresh", joined.member_epoch)).member_epoch == joined.member_epoch
+    assert consumer.GroupState.STABLE is (await broker.groups.state(GROUP)).state  # type: ignore[union-attr]

@@ -1,0 +1,295 @@
+"""Whom to ask, what is listed, what stays in memory, what goes."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tests.unit.groups.coordinator.coordinator_harness import (
+    GROUP,
+    SETTINGS,
+    TTL,
+    World,
+    passing,
+    refused,
+    settled,
+    simulated,
+)
+
+from dray.groups import classic
+from dray.groups.coordinator import (
+    GroupListing,
+    delete_offsets,
+    describe_classic,
+    describe_consumer,
+    list_groups,
+)
+from dray.groups.coordinator.record import GroupKind, decode_record
+from dray.metadata import keys
+from dray.protocol import ErrorCode
+
+RECORD = keys.group(GROUP)
+OFFSETS = keys.group_offsets(GROUP)
+
+
+# --- whom to ask
+
+
+@simulated
+async def test_the_coordinator_is_the_holder_of_the_lease_and_else_the_same_candidate_for_all() -> None:
+    world = World()
+    one, two, three = [await world.broker(number) for number in (1, 2, 3)]
+    names = [f"group-{number}" for number in range(60)]
+    for name in names:
+        found = {(await broker.groups.find_coordinator(name)).broker_id for broker in (one, two, three)}
+        assert found == {one.groups.candidate(name).broker_id}
+    candidates = {one.groups.candidate(name).broker_id for name in names}
+    assert candidates == {1, 2, 3}
+    before = {name: one.groups.candidate(name).broker_id for name in names}
+    del world.cluster[3]
+    moved = [name for name in names if one.groups.candidate(name).broker_id != before[name]]
+    assert moved == [name for name in names if before[name] == 3]
+    await two.commit(1, group_id=names[0])
+    for broker in (one, two):
+        assert (await broker.groups.find_coordinator(names[0])).broker_id == 2
+    assert await refused(one.commit(2, group_id=names[0])) is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_a_holder_that_is_gone_is_not_named() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    await one.commit(1)
+    one.vanish()
+    assert (await two.groups.find_coordinator(GROUP)).broker_id == 1
+    world.dead.add(1001)
+    del world.cluster[1]
+    assert (await two.groups.find_coordinator(GROUP)).broker_id == 2
+    assert await two.committed() == 1  # at once, without waiting for the session to run out
+    assert asyncio.get_running_loop().time() < 1
+
+
+@simulated
+async def test_a_store_that_is_away_makes_no_coordinator() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    await one.commit(1)
+    one.store.down = two.store.down = True
+    assert (await one.groups.find_coordinator(GROUP)).broker_id == 1
+    assert await refused(two.groups.find_coordinator(GROUP)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await refused(two.committed()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await refused(two.commit(1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
+
+@simulated
+async def test_requests_at_the_same_time_share_one_loading() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    joining = [asyncio.ensure_future(broker.beat(f"m{number}")) for number in range(10)]
+    joining[0].cancel()
+    await asyncio.gather(*joining[1:])
+    leases = [write for write in broker.store.writes if write[0].key.startswith(keys.GROUP_LEASES)]  # type: ignore[union-attr]
+    assert len(leases) == 1
+
+
+# --- listing and describing
+
+
+@simulated
+async def test_each_group_is_listed_by_one_broker() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    one, two = await world.broker(1), await world.broker(2)
+    for number in range(10):
+        await one.commit(1, group_id=f"simple-{number}")
+    await two.stable_group("classic")
+    await two.beat(group_id="consumer")
+    listed_one, listed_two = await list_groups(one.groups), await list_groups(two.groups)
+    assert GroupListing("classic", "consumer", "Stable", "classic") in listed_two
+    assert GroupListing("consumer", "consumer", "Stable", "consumer") in listed_two
+    assert GroupListing("simple-3", "", "Empty", "classic") in listed_one
+    assert len(listed_one) == 10
+    assert len(listed_two) == 2
+    # When one is gone, the other tells of all; so it does of groups that nobody looks after.
+    one.vanish()
+    del world.cluster[1]
+    assert len(await list_groups(two.groups)) == 12
+    await passing(TTL + 1)
+    assert len(await list_groups(two.groups)) == 12
+    three = await world.broker(3)
+    both = [listing.group_id for broker in (two, three) for listing in await list_groups(broker.groups)]
+    assert len(both) == len(set(both)) == 12
+    assert await list_groups(three.groups)
+
+
+@simulated
+async def test_a_group_that_cannot_be_read_does_not_hide_the_others() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await broker.commit(1, group_id="good")
+    from dray.metadata.contract import Put
+
+    domain = keys.domain_of_group("bad", 2)
+    await broker.store.write(domain, [Put(keys.group("bad"), b"\x63?")])
+    assert [listing.group_id for listing in await list_groups(broker.groups)] == ["good"]
+
+
+@simulated
+async def test_describing() -> None:
+    world = World()
+    topic = world.topics.make("a", 2)
+    broker = await world.broker(1)
+    member, _ = await broker.stable_group("classic")
+    await broker.beat(group_id="consumer")
+    described = await describe_classic(broker.groups, "classic", 5)
+    assert (described.state, described.protocol_name) == (classic.GroupState.STABLE, "range")
+    assert [one.member_id for one in described.members] == [member]
+    for name in ("consumer", "none"):
+        nobody = await describe_classic(broker.groups, name, 5)
+        assert (nobody.error, nobody.state) == (ErrorCode.NONE, classic.GroupState.DEAD)
+        nobody = await describe_classic(broker.groups, name, 6)
+        assert (nobody.error, nobody.state) == (ErrorCode.GROUP_ID_NOT_FOUND, classic.GroupState.DEAD)
+    shown = await describe_consumer(broker.groups, "consumer")
+    assert (shown.state.value, shown.assignor_name) == ("Stable", "uniform")
+    assert shown.members[0].assignment[0].topic_name == topic.name
+    for name in ("classic", "none"):
+        assert await refused(describe_consumer(broker.groups, name)) is ErrorCode.GROUP_ID_NOT_FOUND
+
+
+# --- deleting
+
+
+@simulated
+async def test_a_deleted_group_is_gone_with_its_offsets() -> None:
+    world = World()
+    broker = await world.broker(1)
+    for partition in range(5):
+        await broker.commit(1, partition=partition)
+    assert await broker.delete() is ErrorCode.NONE
+    assert world.group_record() is None
+    assert world.records(OFFSETS) == []
+    assert await broker.delete() is ErrorCode.GROUP_ID_NOT_FOUND
+    assert await broker.committed() is None
+    assert await broker.commit(2) is ErrorCode.NONE
+    assert await broker.committed() == 2
+
+
+@simulated
+async def test_a_deletion_that_is_cut_short_is_finished_by_the_next() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    for partition in range(5):
+        await one.commit(1, partition=partition)
+    one.store.plan = [(OFFSETS, "unavailable")]
+    assert await one.delete() is ErrorCode.NONE  # it is marked, which is what counts
+    record = world.group_record()
+    assert record is not None
+    assert decode_record(GROUP, record.value).kind is GroupKind.DELETED
+    assert await list_groups(one.groups) == []
+    await one.stop()
+    assert await two.committed() is None
+    assert world.group_record() is None
+    assert world.records(OFFSETS) == []
+
+
+@simulated
+async def test_a_zombies_deletion_takes_nothing_from_the_heir() -> None:
+    world = World()
+    zombie, heir = await world.broker(1), await world.broker(2)
+    await zombie.commit(1)
+    zombie.store.plan = [(RECORD, "late")]
+    deleting = asyncio.ensure_future(refused(zombie.delete()))
+    zombie.store.down = True
+    await passing(TTL + 1)
+    assert await deleting is ErrorCode.NOT_COORDINATOR
+    assert await heir.committed() == 1
+    zombie.store.arrive()
+    assert await heir.commit(2, partition=1) is ErrorCode.NONE
+    await heir.stop()
+    other = await world.broker(3)
+    assert [await other.committed(partition=partition) for partition in (0, 1)] == [1, 2]
+
+
+@simulated
+async def test_offsets_that_belong_to_no_group_are_not_taken_for_its() -> None:
+    """A commit of a coordinator that died may arrive when the group is deleted."""
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    await one.commit(1)
+    one.store.plan = [(OFFSETS, "late")]
+    assert await refused(one.commit(1, partition=1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    assert await one.delete() is ErrorCode.NONE
+    await one.stop()
+    one.store.arrive()
+    assert len(world.records(OFFSETS)) == 1
+    assert await two.committed(partition=1) is None
+    assert await two.commit(5) is ErrorCode.NONE
+    assert await two.committed(partition=1) is None
+    assert len(world.records(OFFSETS)) == 1
+
+
+@simulated
+async def test_deleting_offsets() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    assert await refused(delete_offsets(broker.groups, GROUP, [("a", 0)])) is ErrorCode.GROUP_ID_NOT_FOUND
+    await broker.commit(1)
+    await broker.commit(1, topic="b")
+    member, generation = await broker.stable_group()
+    errors = await delete_offsets(broker.groups, GROUP, [("a", 0), ("b", 0), ("b", 7)])
+    assert errors == {
+        ("a", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+        ("b", 0): ErrorCode.NONE,
+        ("b", 7): ErrorCode.NONE,
+    }
+    assert await broker.committed() == 1
+    assert await broker.committed(topic="b") is None
+    await broker.leave(member)
+    await broker.beat("m1")
+    assert await delete_offsets(broker.groups, GROUP, [("a", 0)]) == {
+        ("a", 0): ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
+    }
+    await broker.beat("m1", -1)
+    assert await delete_offsets(broker.groups, GROUP, [("a", 0)]) == {("a", 0): ErrorCode.NONE}
+    assert generation == 1
+
+
+# --- memory
+
+
+@simulated
+async def test_groups_without_members_leave_memory_when_there_are_too_many() -> None:
+    world = World(settings=replace(SETTINGS, memory_groups=20))
+    world.topics.make("a", 2)
+    broker, other = await world.broker(1), await world.broker(2)
+    busy = [await broker.stable_group(f"busy-{number}") for number in range(5)]
+    for number in range(100):
+        await broker.commit(number, group_id=f"simple-{number}")
+        await passing(0.01)
+    await settled()
+    assert len(broker.groups.active()) <= 21
+    leases = {record.key for record in world.records(keys.GROUP_LEASES)}
+    assert len(leases) <= 21
+    for number, (member, generation) in enumerate(busy):
+        assert await broker.classic_beat(member, generation, group_id=f"busy-{number}") is ErrorCode.NONE
+    # What left is anybody's, and nothing of it is lost.
+    assert await other.committed(group_id="simple-0") == 0
+    assert await broker.committed(group_id="simple-1") == 1
+    assert await broker.commit(7, group_id="simple-1") is ErrorCode.NONE
+
+
+@simulated
+async def test_a_stop_gives_every_group_up_at_once() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    one, two = await world.broker(1), await world.broker(2)
+    await one.beat("m1")
+    await one.stable_group("classic")
+    parked = asyncio.ensure_future(one.join(group_id="classic", fresh="second"))
+    await settled()
+    await one.stop()
+    assert await refused(parked) is ErrorCode.NOT_COORDINATOR
+    assert world.records(keys.GROUP_LEASES) == []
+    assert (await two.groups.state(GROUP)) is not None

@@ -1,0 +1,278 @@
+"""The one record of a group: nobody's late write arrives, and an unclear one is settled before it is told."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable
+
+import pytest
+from tests.unit.groups.coordinator.coordinator_harness import (
+    DOMAINS,
+    GROUP,
+    TTL,
+    ScriptedStore,
+    passing,
+    refused,
+    settled,
+    simulated,
+    until,
+)
+
+from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.lease import Holder, Leases
+from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
+from dray.groups.coordinator.storage import GroupStorage
+from dray.metadata import keys
+from dray.metadata.contract import Limits, Put
+from dray.metadata.memory import MemoryState
+from dray.metadata.values import FormatTooNew, ValueCorrupt, seal
+from dray.protocol import ErrorCode
+from dray.runtime import Runtime
+from dray.simulation.runtime import SimulatedRuntime
+
+DOMAIN = keys.domain_of_group(GROUP, DOMAINS)
+KEY = keys.group(GROUP)
+
+
+class Owner:
+    """A broker with the lease of the group."""
+
+    def __init__(self, state: MemoryState, broker_id: int) -> None:
+        self.runtime: Runtime = SimulatedRuntime(broker_id)
+        assert isinstance(self.runtime, SimulatedRuntime)
+        self.store = ScriptedStore(self.runtime, state)
+        self._leases = Leases(
+            self.store,
+            self.runtime,
+            Holder(broker_id),
+            domains=DOMAINS,
+            ttl=TTL,
+            lost=lambda _: None,
+        )
+
+    async def open(self) -> GroupStorage:
+        lease = await self._leases.take(GROUP)
+        storage = GroupStorage(self.store, self.runtime, GROUP, DOMAIN, lease)
+        await storage.open()
+        return storage
+
+    async def stored(self) -> GroupRecord | None:
+        record = await self.store.get(DOMAIN, KEY)
+        return None if record is None else decode_record(GROUP, record.value)
+
+
+@simulated
+async def test_what_one_stores_the_next_finds_at_a_higher_coordinator_epoch() -> None:
+    state = MemoryState()
+    one, two = Owner(state, 1), Owner(state, 2)
+    storage = await one.open()
+    assert storage.record is None
+    await storage.put(GroupKind.CLASSIC, b"first")
+    await storage.put(GroupKind.CONSUMER, b"second")
+    assert storage.record == GroupRecord(GroupKind.CONSUMER, 1, b"second")
+    await one._leases.stop()
+    taken = await two.open()
+    assert taken.record == GroupRecord(GroupKind.CONSUMER, 2, b"second")
+    assert await two.stored() == taken.record
+
+
+@simulated
+async def test_opening_nothing_writes_nothing() -> None:
+    state = MemoryState()
+    owner = Owner(state, 1)
+    await owner.open()
+    assert await owner.stored() is None
+    assert len(owner.store.writes) == 1  # the lease
+
+
+@simulated
+async def test_a_zombie_overwrites_nothing_and_is_told() -> None:
+    state = MemoryState()
+    one, two = Owner(state, 1), Owner(state, 2)
+    zombie = await one.open()
+    await zombie.put(GroupKind.CLASSIC, b"old")
+    one.store.plan = [(KEY, "late")]
+    late = begun(zombie.put(GroupKind.CLASSIC, b"late"))
+    one.store.down = True
+    await passing(TTL + 1)
+    assert await late is ErrorCode.NOT_COORDINATOR
+    heir = await two.open()
+    one.store.arrive()
+    assert heir.record is not None
+    assert await two.stored() == heir.record
+    one.store.down = False
+    assert await refused(zombie.put(GroupKind.CLASSIC, b"zombie")) is ErrorCode.NOT_COORDINATOR
+    assert await refused(zombie.delete()) is ErrorCode.NOT_COORDINATOR
+    assert await two.stored() == heir.record
+
+
+def begun(putting: Awaitable[None]) -> asyncio.Future[ErrorCode]:
+    """Started now, and to be refused later."""
+    return asyncio.ensure_future(refused(putting))
+
+
+@simulated
+async def test_a_write_by_somebody_else_is_noticed_even_with_a_lease() -> None:
+    state = MemoryState()
+    one, two = Owner(state, 1), Owner(state, 2)
+    storage = await one.open()
+    await storage.put(GroupKind.CLASSIC, b"mine")
+    record = await two.store.get(DOMAIN, KEY)
+    assert record is not None
+    await two.store.write(DOMAIN, [Put(KEY, record.value)])
+    with pytest.raises(NotCoordinator):
+        await storage.put(GroupKind.CLASSIC, b"again")
+
+
+@simulated
+async def test_an_answer_that_comes_after_the_lease_is_no_answer() -> None:
+    state = MemoryState()
+    owner = Owner(state, 1)
+    storage = await owner.open()
+    owner.store.plan = [(KEY, "held")]
+    putting = begun(storage.put(GroupKind.CLASSIC, b"x"))
+    await settled()
+    owner.store.down = True
+    await passing(TTL + 1)
+    owner.store.release()
+    assert await putting is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_a_refused_write_changes_nothing() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"old")
+    owner.store.plan = [(KEY, "unavailable")]
+    with pytest.raises(Unreachable):
+        await storage.put(GroupKind.CLASSIC, b"new")
+    assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"old")
+    await storage.put(GroupKind.CLASSIC, b"new")
+    assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"new")
+
+
+@simulated
+async def test_an_unclear_write_that_happened_is_taken_for_done() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    for body in (b"made", b"changed"):
+        owner.store.plan = [(KEY, "applied")]
+        await storage.put(GroupKind.CLASSIC, body)
+        assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, body)
+    await storage.put(GroupKind.CLASSIC, b"next")
+    assert storage.record == await owner.stored()
+
+
+@simulated
+async def test_an_unclear_write_that_did_not_happen_never_will() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"old")
+    owner.store.plan = [(KEY, "late")]
+    with pytest.raises(Unreachable):
+        await storage.put(GroupKind.CLASSIC, b"new")
+    owner.store.arrive()
+    assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"old")
+    await storage.put(GroupKind.CLASSIC, b"newer")
+    assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"newer")
+
+
+@pytest.mark.parametrize("second", ["applied", "lost", "unavailable", "late"])
+def test_settling_goes_on_until_it_is_clear(second: str) -> None:
+    @simulated
+    async def scenario() -> None:
+        owner = Owner(MemoryState(), 1)
+        storage = await owner.open()
+        await storage.put(GroupKind.CLASSIC, b"old")
+        owner.store.plan = [(KEY, "late"), (KEY, second)]
+        with pytest.raises(Unreachable):
+            await storage.put(GroupKind.CLASSIC, b"new")
+        owner.store.arrive()
+        assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"old")
+
+    scenario()
+
+
+@simulated
+async def test_an_unclear_write_that_happens_while_it_is_settled_is_done() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"old")
+    owner.store.plan = [(KEY, "late"), (KEY, "unavailable")]
+    putting = asyncio.ensure_future(storage.put(GroupKind.CLASSIC, b"new"))
+    await until(lambda: not owner.store.plan)
+    owner.store.arrive()
+    await putting
+    assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"new")
+
+
+@simulated
+async def test_where_there_was_nothing_a_late_write_is_met_by_the_next() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    owner.store.plan = [(KEY, "late")]
+    with pytest.raises(Unreachable):
+        await storage.put(GroupKind.CLASSIC, b"late")
+    owner.store.arrive()
+    with pytest.raises(NotCoordinator):
+        await storage.put(GroupKind.CLASSIC, b"other")
+    assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"late")
+
+
+@simulated
+async def test_deleting() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.delete()
+    await storage.put(GroupKind.CLASSIC, b"x")
+    owner.store.plan = [(KEY, "unavailable")]
+    with pytest.raises(Unreachable):
+        await storage.delete()
+    owner.store.plan = [(KEY, "lost")]
+    with pytest.raises(Unreachable):
+        await storage.delete()
+    owner.store.plan = [(KEY, "applied")]
+    await storage.delete()
+    assert storage.record is await owner.stored() is None
+    await storage.put(GroupKind.CLASSIC, b"y")
+    assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"y")
+
+
+@simulated
+async def test_what_no_write_can_hold_is_refused_before_it_is_tried() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    storage.limits = Limits(operations=10, value_bytes=100)
+    writes = len(owner.store.writes)
+    assert await refused(storage.put(GroupKind.CLASSIC, bytes(200))) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert len(owner.store.writes) == writes
+
+
+@simulated
+async def test_loading_gives_up_where_settling_would_not() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"x")
+    owner.store.plan = [(KEY, "lost")] * 20
+    with pytest.raises(Unreachable):
+        await owner.open()
+
+
+@simulated
+async def test_a_record_of_a_newer_build_is_left_alone() -> None:
+    owner = Owner(MemoryState(), 1)
+    await owner.store.write(DOMAIN, [Put(KEY, seal(9, b"from the future"))])
+    with pytest.raises(Unreachable, match="upgrade"):
+        await owner.open()
+
+
+def test_the_format() -> None:
+    record = GroupRecord(GroupKind.CONSUMER, 7, b"state")
+    value = encode_record(record)
+    assert value == b"\1\2\0\0\0\0\0\0\0\7state"
+    assert decode_record(GROUP, value) == record
+    with pytest.raises(FormatTooNew):
+        decode_record(GROUP, b"\2" + value[1:])
+    for broken in (b"\1", b"\1\2\0", b"\1\11\0\0\0\0\0\0\0\7"):
+        with pytest.raises(ValueCorrupt):
+            decode_record(GROUP, broken)

@@ -1,0 +1,170 @@
+"""What nobody needs goes; what somebody may need stays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.unit.groups.coordinator.coordinator_harness import (
+    GROUP,
+    SETTINGS,
+    World,
+    passing,
+    settled,
+    simulated,
+)
+
+from dray.groups.coordinator.sweep import sweep
+from dray.metadata import keys
+from dray.protocol import ErrorCode
+
+DAY = 24 * 3600.0
+HOUR_MS = 3600 * 1000
+RETENTION = replace(SETTINGS, offset_retention_ms=HOUR_MS, sweep_interval=600.0)
+
+
+@simulated
+async def test_offsets_of_a_simple_group_expire_from_their_commit_on_and_the_group_with_the_last() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await passing(3000)
+    await broker.commit(2, partition=1)
+    await passing(1500)
+    assert await broker.committed() is None
+    assert await broker.committed(partition=1) == 2
+    await passing(3600)
+    assert world.group_record() is None
+    assert world.records(keys.group_offsets(GROUP)) == []
+
+
+@simulated
+async def test_offsets_of_a_living_group_stay() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    world.topics.make("b", 2)
+    broker = await world.broker(1)
+    epoch = (await broker.beat("m1")).member_epoch  # type: ignore[union-attr]
+    await broker.commit(1, member_id="m1", generation=epoch)
+    await broker.commit(1, topic="b", member_id="m1", generation=epoch)
+    for _ in range(300):
+        await passing(30)
+        await broker.beat("m1", epoch)
+    assert await broker.committed() == 1
+    assert await broker.committed(topic="b") is None  # nobody subscribes to it
+    await broker.beat("m1", -1)
+    await passing(4800)
+    assert world.group_record() is None
+
+
+@simulated
+async def test_an_empty_classic_group_counts_from_when_it_became_empty() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    member, generation = await broker.stable_group()
+    await broker.commit(1, member_id=member, generation=generation)
+    for _ in range(200):
+        await passing(25)
+        assert await broker.classic_beat(member, generation) is ErrorCode.NONE
+    await broker.leave(member)
+    await passing(3000)
+    assert await broker.committed() == 1
+    await passing(1300)
+    assert world.group_record() is None
+
+
+@simulated
+async def test_groups_that_nobody_looks_after_are_swept_by_one_broker() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    for number in range(10):
+        await broker.commit(1, group_id=f"group-{number}")
+    await broker.stop()
+    del world.cluster[1]
+    await passing(3000)
+    two, three = await world.broker(2), await world.broker(3)
+    await two.commit(2, group_id="group-0")
+    await passing(2000)
+    left = [record.key for record in world.records(keys.GROUPS)]
+    assert left == [keys.group("group-0")]
+    await settled()
+    assert {record.key for record in world.records(keys.GROUP_LEASES)} <= {
+        keys.group_lease(f"group-{number}") for number in range(10)
+    }
+    assert await three.committed(group_id="group-3") is None
+
+
+@simulated
+async def test_looking_at_a_group_that_nobody_looks_after_does_not_keep_it() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await broker.stop()
+    two = await world.broker(2)
+    del world.cluster[1]
+    await sweep(two.groups)
+    await settled()
+    assert two.groups.active() == []
+    assert world.records(keys.GROUP_LEASES) == []
+    assert await two.committed() == 1
+
+
+@simulated
+async def test_offsets_go_with_their_topic() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    world.topics.make("b", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await broker.commit(2, topic="b")
+    await passing(1)
+    del world.topics.by_name["a"]
+    await passing(1)
+    assert await broker.committed() is None
+    assert await broker.committed(topic="b") == 2
+
+
+@simulated
+async def test_offsets_of_a_topic_made_anew_under_the_old_name_are_its_own() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(100)
+    await passing(1)
+    world.topics.make("a", 2, created_ms=broker.runtime.wall_ms())
+    await passing(0.1)
+    await broker.commit(1, partition=1)  # to the new one, before anybody noticed
+    await passing(1)
+    assert await broker.committed() is None
+    assert await broker.committed(partition=1) == 1
+
+
+@simulated
+async def test_the_sweep_finds_offsets_of_topics_that_went_while_nobody_looked() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await broker.stop()
+    del world.cluster[1], world.topics.by_name["a"]
+    await world.broker(2)
+    await passing(700)
+    assert world.group_record() is None
+    assert world.records(keys.group_offsets(GROUP)) == []
+
+
+@simulated
+async def test_a_store_that_is_away_only_delays_the_sweep() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    broker.store.down = True
+    await passing(5000)
+    broker.store.down = False
+    await passing(1300)
+    assert world.group_record() is None
+    await broker.stop()
