@@ -177,8 +177,7 @@ def _elected(group: ClassicGroup) -> str:
 def _call_off_syncs(step: Step) -> None:
     """Nobody gets an assignment of this generation any more."""
     group = step.group
-    if group.state is GroupState.COMPLETING or group.owed_syncs:
-        step.cancel(TimerKind.SYNC)
+    step.cancel(TimerKind.SYNC)
     if group.state is GroupState.COMPLETING:
         for member in group.members.values():
             if member.parked_sync is not None:

@@ -18,12 +18,19 @@ def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
     if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None
     topics: set[str] = set()
-    # Mostly all members say the same, so each saying is read once.
-    for metadata in {member.metadata(group.protocol_name) for member in group.members.values()}:
-        named = None if metadata is None else _topics_in(metadata)
+    # Mostly all members name the same topics, each with more of its own behind: those are read once.
+    last_read = b""
+    for member in group.members.values():
+        metadata = member.metadata(group.protocol_name)
+        if metadata is None:
+            return None
+        if last_read and metadata.startswith(last_read, _VERSION_SIZE):
+            continue
+        named = _topics_in(metadata)
         if named is None:
             return None
         topics.update(named)
+        last_read = metadata[_VERSION_SIZE : _VERSION_SIZE + _size_of(named)]
     return frozenset(topics)
 
 
@@ -36,3 +43,8 @@ def _topics_in(metadata: bytes) -> list[str] | None:
     except DecodeError:
         return None
     return subscription.topics
+
+
+def _size_of(topics: list[str]) -> int:
+    """Of the list of topics as it is encoded: its length, then each with its own."""
+    return 4 + sum(2 + len(topic.encode()) for topic in topics)
