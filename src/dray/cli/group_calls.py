@@ -118,12 +118,14 @@ class GroupCalls:
         metadata = await self._first.request(MetadataRequest(topics=[]))
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         found: dict[str, ListedGroup] = {}
+        deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
         for broker in metadata.brokers:
             async with self._dial(broker.host, broker.port) as connection:
-                attempt = f"cannot list the groups of {broker.host}:{broker.port}"
-                while (response := await connection.request(request)).error_code in _ASK_AGAIN:
+                response = await connection.request(request)
+                while response.error_code in _ASK_AGAIN and self._runtime.monotonic() < deadline:
                     await self._runtime.sleep(_PAUSE_SECONDS)
-            check(attempt, response.error_code)
+                    response = await connection.request(request)
+            check(f"cannot list the groups of {broker.host}:{broker.port}", response.error_code)
             found.update({group.group_id: group for group in response.groups})
         return [group for _, group in sorted(found.items())]
 
