@@ -26,7 +26,9 @@ class MemberDescription(NamedTuple):
     client_id: str
     client_host: str
     topic_names: tuple[str, ...]
-    topic_regex: str | None
+    topic_regex: str
+    """Empty where there is none, as Kafka has it."""
+
     assignment: tuple[TopicPartitions, ...]
     target_assignment: tuple[TopicPartitions, ...]
 
@@ -62,7 +64,7 @@ def _member(member: Member, view: TopicsView) -> MemberDescription:
         member.client_id,
         member.client_host,
         tuple(sorted(member.topic_names)),
-        member.topic_regex,
+        member.topic_regex or "",
         _by_name(member.assigned, view),
         _by_name(member.target, view),
     )

@@ -29,6 +29,7 @@ from dray.groups.consumer.subscription import (
     pattern_change,
     subscribed_topic_ids,
     subscribed_topics,
+    topics_have_changed,
     with_patterns_in_use,
 )
 from dray.groups.consumer.target import with_new_targets
@@ -214,13 +215,10 @@ def _with_epoch(group: ConsumerGroup, subscription_changed: bool, view: TopicsVi
     new_epoch = group.epoch == 0 or subscription_changed
     if not new_epoch and group.notes.topics_version == view.version:
         return group
-    topics = subscribed_topics(group, view)
-    return replace(
-        group,
-        epoch=group.epoch + (new_epoch or topics is not group.topics),
-        topics=topics,
-        notes=group.notes._replace(topics_version=view.version),
-    )
+    notes = group.notes._replace(topics_version=view.version)
+    if not new_epoch and not topics_have_changed(group, view):
+        return replace(group, notes=notes)
+    return replace(group, epoch=group.epoch + 1, topics=subscribed_topics(group, view), notes=notes)
 
 
 def _rebalance_timer(before: Member, after: Member, now_ms: int) -> tuple[Effect, ...]:

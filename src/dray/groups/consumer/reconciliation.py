@@ -27,9 +27,8 @@ def reconciled(
 ) -> Member:
     """The next state of a member; the same object where it has to stay as it is.
 
-    `owned` is what anyone in the group holds, this member included: a partition on its way out of a member
-    that the target gives back to it counts as held until the member has let it go. `reported` is what the
-    client says it holds, None where it did not say.
+    `owned` is what anyone in the group holds, this member included. `reported` is what the client says it
+    holds, None where it did not say.
     """
     if member.state is MemberState.STABLE and member.epoch == assignment_epoch:
         return _narrowed(member, subscribed, reported) if subscription_changed else member
@@ -75,7 +74,8 @@ def _next_step(
         if revoke := assigned - target:
             revoked[topic_id] = revoke
         wanted = target - assigned
-        add = wanted - owned.get(topic_id, _NONE)
+        # What the member itself was to give up, and has, is free for it as for anyone.
+        add = wanted - (owned.get(topic_id, _NONE) - member.pending.get(topic_id, _NONE))
         waits = waits or len(add) < len(wanted)
         if add:
             added[topic_id] = add

@@ -36,13 +36,27 @@ def subscribed_topic_ids(group: ConsumerGroup, member: Member) -> frozenset[UUID
 
 def subscribed_topics(group: ConsumerGroup, view: TopicsView) -> Mapping[str, TopicShape]:
     """The subscribed topics that exist now; the very table of the group where that is the same."""
+    names = _all_names(group)
+    shapes = {name: shape for name in names if (shape := view.shape(name)) is not None}
+    return group.topics if shapes == group.topics else shapes
+
+
+def topics_have_changed(group: ConsumerGroup, view: TopicsView) -> bool:
+    """Whether a subscribed topic was created, deleted or has grown since the group epoch was decided.
+
+    A topic that is subscribed to no longer is no change of topics. It leaves the table with the next epoch,
+    which may have to wait until a pattern is resolved.
+    """
+    return any(view.shape(name) != group.topics.get(name) for name in _all_names(group))
+
+
+def _all_names(group: ConsumerGroup) -> set[str]:
     names: set[str] = set()
     for topic_names in {member.topic_names for member in group.members.values()}:
         names |= topic_names
     for matching in group.patterns.values():
         names |= matching or frozenset()
-    shapes = {name: shape for name in names if (shape := view.shape(name)) is not None}
-    return group.topics if shapes == group.topics else shapes
+    return names
 
 
 def is_subscribed(group: ConsumerGroup, topic_name: str) -> bool:

@@ -29,7 +29,7 @@ from dray.groups.consumer import (
 )
 from dray.protocol import ErrorCode
 
-TOPIC_IDS = {name: UUID(int=number) for number, name in enumerate("abcdefgh", start=1)}
+TOPIC_IDS = {name: UUID(int=number) for number, name in enumerate("abcdefz", start=1)}
 REBALANCE_TIMEOUT_MS = 60_000
 
 

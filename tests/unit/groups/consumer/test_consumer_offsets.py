@@ -113,7 +113,7 @@ def test_the_description() -> None:
     first, second = described.members
     assert (first.member_id, first.instance_id, first.rack_id, first.member_epoch) == ("m1", None, None, 2)
     assert (first.client_id, first.client_host) == ("one", "/10.0.0.1")
-    assert (first.topic_names, first.topic_regex) == (("a",), None)
+    assert (first.topic_names, first.topic_regex) == (("a",), "")
     assert (first.assignment, first.target_assignment) == ((), ((topic("a"), "a", (1,)),))
     assert (second.member_id, second.instance_id, second.rack_id, second.member_epoch) == (
         "m2",

@@ -130,6 +130,16 @@ def test_who_changes_to_a_pattern_nobody_knows_yet_gives_up_what_it_no_longer_as
     assert coordinator.beat("m1", 2).assignment == parts(b=[0, 1])
 
 
+def test_what_it_no_longer_asks_for_is_no_change_of_topics(coordinator: Coordinator) -> None:
+    settled(coordinator)
+    coordinator.set_topics(a=2, b=2, z=1)
+    coordinator.beat("m1", 2, topic_regex="[b]")
+    assert coordinator.state.epoch == 2
+    coordinator.set_topics(a=3, b=2, z=1)
+    coordinator.beat("m1", 2)
+    assert coordinator.state.epoch == 2
+
+
 def test_who_held_none_of_it_gives_it_up_without_being_asked(coordinator: Coordinator) -> None:
     settled(coordinator)
     answer = coordinator.beat("m1", 2, topic_regex="[b]", topic_names=[], owned=[])
