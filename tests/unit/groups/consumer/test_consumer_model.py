@@ -51,7 +51,7 @@ class Client:
     """After joining and after a lost answer, the next request is a full one."""
 
     reported: Held | None = None
-    """What it last said it holds: it says so again when that has changed."""
+    """What it last said it holds since it was told: it says so again when that has changed."""
 
     def give_up(self) -> None:
         """Drop what it was told to drop."""
@@ -65,6 +65,7 @@ class Client:
         self.epoch = answer.member_epoch
         if answer.assignment is not None:
             self.told = dict(answer.assignment)
+            self.reported = None
             for topic_id, partitions in answer.assignment.items():
                 self.holds[topic_id] = self.holds.get(topic_id, frozenset()) | partitions
 
