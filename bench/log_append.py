@@ -1,6 +1,6 @@
 """The log alone, without sockets: appends of whole batches on SQLite and local files.
 
-    python -m bench.log_append [--batch 1048576] [--streams 16] [--in-flight 64] [--gigabytes 2]
+python -m bench.log_append [--batch 1048576] [--streams 16] [--in-flight 64] [--gigabytes 2]
 """
 
 from __future__ import annotations
@@ -52,9 +52,11 @@ async def run(batch_bytes: int, streams: int, in_flight: int, gigabytes: float) 
     size = total * len(template)
     latencies.sort()
     print(
-        f"{len(template)} B batches, {streams} streams, {in_flight} in flight: {size / seconds / 1e6:.0f} MB/s, "
+        f"{len(template)} B batches, {streams} streams, {in_flight} in flight: "
+        f"{size / seconds / 1e6:.0f} MB/s, "
         f"{total / seconds:.0f} batches/s, {cpu / size * 1e9:.2f} CPU s/GB, "
-        f"p50 {latencies[len(latencies) // 2] * 1e3:.1f} ms, p99 {latencies[len(latencies) * 99 // 100] * 1e3:.1f} ms, "
+        f"p50 {latencies[len(latencies) // 2] * 1e3:.1f} ms, "
+        f"p99 {latencies[len(latencies) * 99 // 100] * 1e3:.1f} ms, "
         f"peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB"
     )
     await log.stop()
