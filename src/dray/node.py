@@ -359,17 +359,30 @@ def api_settings(settings: Settings) -> ApiSettings:
 
 
 def broker_configs(settings: Settings) -> dict[str, str]:
-    """What a Kafka client sees when it describes the broker: our settings under Kafka's names."""
-    limits, topics = settings.limits, settings.topics
+    """What a Kafka client sees when it describes the broker: our settings under Kafka's names. The broker's
+    defaults for topics are shown with them, from the topics' own table."""
+    limits, topics, groups = settings.limits, settings.topics, settings.groups
     shown = {
         "auto.create.topics.enable": str(topics.auto_create).lower(),
-        "connections.max.idle.ms": str(round(limits.idle_timeout * 1000)),
+        "connections.max.idle.ms": str(_ms(limits.idle_timeout)),
         "default.replication.factor": "1",
+        "delete.topic.enable": "true",
         "fetch.max.bytes": str(limits.fetch_bytes),
+        "group.consumer.assignors": groups.consumer_assignors,
+        "group.consumer.heartbeat.interval.ms": str(_ms(groups.consumer_heartbeat_interval)),
+        "group.consumer.max.size": str(groups.max_size),
+        "group.consumer.session.timeout.ms": str(_ms(groups.consumer_session_timeout)),
+        "group.initial.rebalance.delay.ms": str(_ms(groups.initial_rebalance_delay)),
+        "group.max.session.timeout.ms": str(_ms(groups.max_session_timeout)),
+        "group.max.size": str(groups.max_size),
+        "group.min.session.timeout.ms": str(_ms(groups.min_session_timeout)),
         "listeners": f"{LISTENER}://{settings.broker.listen}",
         "max.connections": str(limits.connections),
         "num.partitions": str(topics.partitions),
-        "producer.id.expiration.ms": str(round(settings.log.producer_expiry * 1000)),
+        "offset.metadata.max.bytes": str(groups.offset_metadata_bytes),
+        "offsets.retention.check.interval.ms": str(_ms(groups.offset_check_interval)),
+        "offsets.retention.minutes": str(round(groups.offset_retention / 60)),
+        "producer.id.expiration.ms": str(_ms(settings.log.producer_expiry)),
         "socket.request.max.bytes": str(limits.frame_bytes),
     }
     if settings.broker.rack is not None:

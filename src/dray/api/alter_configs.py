@@ -1,12 +1,12 @@
 """AlterConfigs (33), versions 0 to 2: a topic's overrides become exactly what the request says.
 
-Deprecated in Kafka in favour of IncrementalAlterConfigs, and still sent by older tools. Only topics can be
-altered (`alterations`).
+Deprecated in Kafka in favour of IncrementalAlterConfigs, and still sent by older tools. A config named twice
+for one topic, or without a value, is an INVALID_REQUEST. Only topics can be altered (`alterations`).
 """
 
 from __future__ import annotations
 
-from dray.api.alterations import alter_each
+from dray.api.alterations import alter_each, check_named
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.protocol.messages.alter_configs import (
@@ -20,6 +20,10 @@ from dray.protocol.messages.alter_configs import (
 @handles(AlterConfigsRequest, 0, 2)
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     async def alter(resource: AlterConfigsResource) -> None:
+        check_named(
+            [config.name for config in resource.configs],
+            [config.name for config in resource.configs if config.value is None],
+        )
         await context.services.topics.replace_config(
             resource.resource_name,
             {config.name: config.value for config in resource.configs},

@@ -1,4 +1,5 @@
-"""What both ways to alter configs have in common: one resource at a time, and only topics.
+"""What both ways to alter configs have in common: one resource at a time, only topics, and each config of one
+once and with a value.
 
 A broker's configuration is set where it is started and read-only here; other resources do not exist.
 """
@@ -6,7 +7,7 @@ A broker's configuration is set where it is started and read-only here; other re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 from dray.api.configs import ResourceType
@@ -44,6 +45,14 @@ async def alter_each(
         return ErrorCode.NONE, None
 
     return list(await asyncio.gather(*(one(resource) for resource in resources)))
+
+
+def check_named(names: Collection[str], without_value: Collection[str]) -> None:
+    """Of the configs of one resource: none twice, and none without a value where there must be one."""
+    if twice := repeated(names):
+        raise InvalidTopicRequest(f"Error due to duplicate config keys: {', '.join(sorted(twice))}")
+    if without_value:
+        raise InvalidTopicRequest(f"Null value not supported for: {', '.join(without_value)}")
 
 
 def _check_alterable(resource: Resource) -> None:

@@ -1,4 +1,4 @@
-"""Whether a produced batch may be stored, and in what form: size, format, codec, time.
+"""Whether a produced batch may be stored, and in what form: size, format, codec, time, keys.
 
 Everything here is about one partition's records in one request, and nothing waits: what takes long
 (decompressing a large batch, compressing one anew) is for the caller to run in a thread.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Final
 
 from dray.api.errors import RECORD_FAULTS
@@ -27,6 +28,8 @@ from dray.topics import TopicSettings
 
 _LOG_APPEND_TIME: Final = 0x08
 _NO_TIMESTAMP: Final = -1
+_NO_OFFSET: Final = bytes(8)
+_NO_KEY: Final = "Compacted topic cannot accept message without key."
 
 # A table holds timestamps as microseconds in 64 bits: a record beyond could never be put into one.
 LATEST_TIMESTAMP: Final = (2**63 - 1) // 1000
@@ -93,15 +96,18 @@ def accept(
         raise Refused(
             ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type to LogAppendTime."
         )
-    stamps = settings.stamps_append_time
-    if not stamps:
-        _check_timestamps(records, batch, settings, now_ms, max_decompressed_bytes)
+    if records[:8] != _NO_OFFSET:
+        raise Refused(
+            ErrorCode.INVALID_RECORD,
+            "The base offset of a batch must be 0: its place in the log is not its to choose.",
+        )
+    _check_records(records, batch, settings, now_ms, max_decompressed_bytes)
     if settings.compression != "producer" and batch.codec != _CODECS[settings.compression]:
         codec, level = _CODECS[settings.compression], settings.compression_level
         anew = recompress(records, codec, level, max_decompressed_bytes=max_decompressed_bytes)
         records = memoryview(anew)
         batch = _validated(records, settings, max_decompressed_bytes)
-    if not stamps:
+    if not settings.stamps_append_time:
         return Acceptable(batch, records)
     stamp_append_time(records, batch, now_ms)
     return Acceptable(batch, records, now_ms)
@@ -124,31 +130,38 @@ def _validated(records: memoryview, settings: TopicSettings, max_decompressed_by
     return batches[0]
 
 
-def _check_timestamps(
+def _check_records(
     records: memoryview, batch: Batch, settings: TopicSettings, now_ms: int, max_decompressed_bytes: int
 ) -> None:
+    """Refuses what the topic does not take of single records, and names those. They are looked at one by one
+    only where there is a reason to: a timestamp out of range, or a topic that is compacted by their keys."""
     latest = min(now_ms + settings.timestamp_after_max_ms, LATEST_TIMESTAMP)
     earliest = max(now_ms - settings.timestamp_before_max_ms, EARLIEST_TIMESTAMP)
-    if batch.max_timestamp <= latest and batch.min_timestamp >= earliest:
+    in_time = settings.stamps_append_time or (
+        batch.max_timestamp <= latest and batch.min_timestamp >= earliest
+    )
+    if in_time and not settings.compacts:
         return
-    # Only now look at the records one by one: those without a timestamp are not judged.
     columns = decode(records, max_decompressed_bytes=max_decompressed_bytes)
-    timestamps = memoryview(columns.timestamps).cast("B").cast("q")
-    wrong = [
-        BatchIndexAndErrorMessage(
-            batch_index=index,
-            batch_index_error_message=(
-                f"Timestamp {timestamp} of message with offset {index} is out of range. "
-                f"The timestamp should be within [{earliest}, {latest}]"
-            ),
-        )
-        for index, timestamp in enumerate(timestamps)
-        if timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest
-    ]
+    wrong: dict[int, str] = {}
+    code = ErrorCode.INVALID_RECORD
+    if settings.compacts:
+        wrong = dict.fromkeys(columns.keys.nulls(columns.row_count), _NO_KEY)
+    if not in_time:
+        for index, timestamp in enumerate(memoryview(columns.timestamps).cast("B").cast("q")):
+            if timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest and index not in wrong:
+                code = ErrorCode.INVALID_TIMESTAMP
+                wrong[index] = (
+                    f"Timestamp {timestamp} of message with offset {index} is out of range. "
+                    f"The timestamp should be within [{earliest}, {latest}]"
+                )
     if wrong:
+        first = [
+            BatchIndexAndErrorMessage(*one) for one in islice(sorted(wrong.items()), _MOST_RECORD_ERRORS)
+        ]
         raise Refused(
-            ErrorCode.INVALID_TIMESTAMP,
+            code,
             f"One or more records have been rejected due to {len(wrong)} record errors in total; "
-            f"the first: {wrong[0].batch_index_error_message}",
-            wrong[:_MOST_RECORD_ERRORS],
+            f"the first: {first[0].batch_index_error_message}",
+            first,
         )

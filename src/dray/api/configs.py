@@ -1,8 +1,8 @@
-"""A topic's configs as the wire describes them: value, source, synonyms, type."""
+"""Configs of topics and of this broker as the wire describes them: value, source, synonyms, type."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
@@ -31,7 +31,6 @@ _TYPES: Final[Mapping[ConfigType, int]] = {
     ConfigType.DOUBLE: 6,
     ConfigType.LIST: 7,
 }
-STRING_TYPE: Final = _TYPES[ConfigType.STRING]
 
 
 def describe_created(topic: Topic, defaults: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -39,7 +38,7 @@ def describe_created(topic: Topic, defaults: Mapping[str, str]) -> list[Creatabl
         CreatableTopicConfigs(
             name=name,
             value=effective_value(name, topic.config, defaults),
-            config_source=_source(name, topic, defaults),
+            config_source=_source(name, topic.config, defaults),
         )
         for name in sorted(CONFIGS)
     ]
@@ -57,25 +56,54 @@ def describe_config(
     return DescribeConfigsResourceResult(
         name=name,
         value=effective_value(name, topic.config, defaults),
-        config_source=_source(name, topic, defaults),
-        synonyms=_synonyms(definition, topic, defaults) if synonyms else [],
+        config_source=_source(name, topic.config, defaults),
+        synonyms=_synonyms(definition, topic.config, defaults) if synonyms else [],
         config_type=_TYPES[definition.type],
         documentation=definition.documentation if documentation else None,
     )
 
 
-def _source(name: str, topic: Topic, defaults: Mapping[str, str]) -> ConfigSource:
-    if name in topic.config:
+def describe_broker_configs(
+    settings: Mapping[str, str], defaults: Mapping[str, str], *, synonyms: bool, documentation: bool
+) -> Iterator[DescribeConfigsResourceResult]:
+    """The broker's own settings, and what it gives to topics that do not say otherwise, under the names that
+    a Kafka broker has for them. All of it is read-only: it is set where the broker is started."""
+    for definition in CONFIGS.values():
+        if definition.synonym is not None:
+            yield DescribeConfigsResourceResult(
+                name=definition.synonym,
+                value=effective_value(definition.name, {}, defaults),
+                read_only=True,
+                config_source=_source(definition.name, {}, defaults),
+                synonyms=_synonyms(definition, {}, defaults) if synonyms else [],
+                config_type=_TYPES[definition.type],
+                documentation=definition.documentation if documentation else None,
+            )
+    source = ConfigSource.STATIC_BROKER
+    for name, value in settings.items():
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            read_only=True,
+            config_source=source,
+            synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
+            config_type=_TYPES[ConfigType.STRING],
+            documentation=None,
+        )
+
+
+def _source(name: str, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> ConfigSource:
+    if name in overrides:
         return ConfigSource.TOPIC
     return ConfigSource.STATIC_BROKER if name in defaults else ConfigSource.DEFAULT
 
 
 def _synonyms(
-    definition: ConfigDefinition, topic: Topic, defaults: Mapping[str, str]
+    definition: ConfigDefinition, overrides: Mapping[str, str], defaults: Mapping[str, str]
 ) -> list[DescribeConfigsSynonym]:
     """Everything that has a say, the one that decides first; the broker's names for it are its own."""
     found = []
-    if (value := topic.config.get(definition.name)) is not None:
+    if (value := overrides.get(definition.name)) is not None:
         found.append(
             DescribeConfigsSynonym(name=definition.name, value=value.strip(), source=ConfigSource.TOPIC)
         )

@@ -1,8 +1,8 @@
 """CreatePartitions (37), versions 0 to 3: give a topic more partitions.
 
 The partitions it has keep their streams. A count that is no increase, or beyond what a topic may have, is
-INVALID_PARTITIONS; assignments are checked for their number and not used. A topic named twice is an
-INVALID_REQUEST. Validate-only checks and changes nothing.
+INVALID_PARTITIONS; assignments are checked for their number and for live brokers, and not used. A topic named
+twice is an INVALID_REQUEST. Validate-only checks and changes nothing.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
-from dray.api.partitions import repeated
+from dray.api.partitions import broker_ids, repeated
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -42,7 +42,11 @@ async def _create(
         await context.within(
             request.timeout_ms,
             context.services.topics.add_partitions(
-                topic.name, topic.count, assignments, validate_only=request.validate_only
+                topic.name,
+                topic.count,
+                assignments,
+                known_brokers=broker_ids(context),
+                validate_only=request.validate_only,
             ),
         )
     except TimeoutError:

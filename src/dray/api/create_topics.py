@@ -1,10 +1,10 @@
 """CreateTopics (19), versions 2 to 7.
 
 Each topic is created or refused by itself, with Kafka's codes and texts; a name that the request holds twice
-is an INVALID_REQUEST. Replication factors and manual assignments are checked for sense and not used: there
-is one replica, and it is the object store. From v5 the answer describes the topic and its configs, from v7 it
-has its id. Validate-only goes through every check and creates nothing. A creation that outlasts the
-request's timeout is REQUEST_TIMED_OUT, and goes on.
+is an INVALID_REQUEST. Replication factors and manual assignments (to live brokers) are checked for sense and
+not used: there is one replica, and it is the object store. From v5 the answer describes the topic and its
+configs, from v7 it has its id. Validate-only goes through every check and creates nothing. A creation that
+outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dray.api.configs import describe_created
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
-from dray.api.partitions import repeated
+from dray.api.partitions import broker_ids, repeated
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,
@@ -48,7 +48,8 @@ async def _create(
     )
     try:
         created = await context.within(
-            request.timeout_ms, topics.create(new, validate_only=request.validate_only)
+            request.timeout_ms,
+            topics.create(new, known_brokers=broker_ids(context), validate_only=request.validate_only),
         )
     except TimeoutError:
         return _failed(topic.name, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")

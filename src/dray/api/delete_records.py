@@ -52,7 +52,7 @@ async def _delete_partition(
     if isinstance(stream, ErrorCode):
         return failed(stream)
     topic = context.services.topics.cached(name)
-    if topic is not None and not topic.settings.deletes:
+    if topic is not None and topic.settings.compacts and not topic.settings.deletes:
         return failed(ErrorCode.POLICY_VIOLATION)
     if partition.offset < -1:
         return failed(ErrorCode.OFFSET_OUT_OF_RANGE)

@@ -1,10 +1,10 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics and of this broker.
 
 A topic shows every config it could set, with its effective value and where that comes from, and with synonyms
-and (v3) documentation where they are asked for. A broker shows its own configuration, read-only because it is
-set where the broker is started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in
-Kafka); the cluster-wide defaults, asked for with an empty name, are empty. Other resources are an
-INVALID_REQUEST.
+and (v3) documentation where they are asked for. A broker shows its own configuration, and what topics get
+from it by default, under the names of Kafka's broker configs: read-only, because it is set where the broker
+is started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in Kafka); the
+cluster-wide defaults, asked for with an empty name, are empty. Other resources are an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dray.api.configs import STRING_TYPE, ConfigSource, ResourceType, describe_config
+from dray.api.configs import ResourceType, describe_broker_configs, describe_config
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
@@ -20,10 +20,8 @@ from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
     DescribeConfigsResource,
-    DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
-    DescribeConfigsSynonym,
 )
 from dray.topics import CONFIGS, TopicError
 from dray.topics.names import check_name
@@ -101,19 +99,11 @@ def _describe_broker(
             f"Unexpected broker id, expected {own} or empty string, but received {result.resource_name}"
         )
         return
-    for name, value in sorted(context.services.settings.broker_configs.items()):
-        if wanted(name):
-            result.configs.append(_broker_config(name, value, request.include_synonyms))
-
-
-def _broker_config(name: str, value: str, synonyms: bool) -> DescribeConfigsResourceResult:
-    source = ConfigSource.STATIC_BROKER
-    return DescribeConfigsResourceResult(
-        name=name,
-        value=value,
-        read_only=True,
-        config_source=source,
-        synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
-        config_type=STRING_TYPE,
-        documentation=None,
+    settings = {**context.services.settings.broker_configs, "broker.id": own, "node.id": own}
+    described = describe_broker_configs(
+        settings,
+        context.services.topics.options.defaults,
+        synonyms=request.include_synonyms,
+        documentation=request.include_documentation,
     )
+    result.configs = sorted((one for one in described if wanted(one.name)), key=lambda one: one.name)

@@ -1,15 +1,15 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from overrides.
 
-All changes to one topic are made at once or not at all. A config named twice for one topic, or an operation
-that is none of the four, is an INVALID_REQUEST. Only topics can be altered (`alterations`).
+All changes to one topic are made at once or not at all. A config named twice for one topic, an operation that
+is none of the four, or one that lacks its value is an INVALID_REQUEST. Only topics can be altered
+(`alterations`).
 """
 
 from __future__ import annotations
 
-from dray.api.alterations import alter_each
+from dray.api.alterations import alter_each, check_named
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.api.partitions import repeated
 from dray.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -43,8 +43,14 @@ async def handle(
 
 
 def _alterations(resource: AlterConfigsResource) -> list[Alteration]:
-    if twice := repeated(config.name for config in resource.configs):
-        raise InvalidTopicRequest(f"Error due to duplicate config keys: {', '.join(sorted(twice))}")
+    check_named(
+        [config.name for config in resource.configs],
+        [
+            config.name
+            for config in resource.configs
+            if config.value is None and config.config_operation != AlterOperation.DELETE
+        ],
+    )
     alterations = []
     for config in resource.configs:
         try:

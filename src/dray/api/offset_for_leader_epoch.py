@@ -1,8 +1,9 @@
 """OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ended.
 
-There is one epoch, 0, and it never ends: the answer is always epoch 0 and the high watermark, so that no
-consumer sees a truncation that did not happen. Only a client that claims to know a later epoch as current is
-refused, with UNKNOWN_LEADER_EPOCH.
+There is one epoch, 0, and it never ends: asked for it, the answer is epoch 0 and the high watermark, so that
+no consumer sees a truncation that did not happen. Of any other epoch nothing is known here, which is answered
+with -1 for both, as in Kafka: a consumer that comes with one has read another log. Only a client that claims
+to know a later epoch as current is refused, with UNKNOWN_LEADER_EPOCH.
 """
 
 from __future__ import annotations
@@ -49,4 +50,6 @@ async def _end(context: Context, name: str, partition: OffsetForLeaderPartition)
         if isinstance(error, StreamClosed):
             await forget_closed(context, name)
         return EpochEndOffset(partition=partition.partition, error_code=read_error(error))
+    if partition.leader_epoch != LEADER_EPOCH:
+        return EpochEndOffset(partition=partition.partition, leader_epoch=-1, end_offset=-1)
     return EpochEndOffset(partition=partition.partition, leader_epoch=LEADER_EPOCH, end_offset=bounds.end)

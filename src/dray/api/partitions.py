@@ -31,6 +31,11 @@ def leaders(context: Context) -> Callable[[int], int]:
     return lambda stream: by_domain[keys.domain_of_stream(stream, domains)]
 
 
+def broker_ids(context: Context) -> set[int]:
+    """The brokers that are there, as far as this one knows."""
+    return {broker.broker_id for broker in context.services.membership.brokers()}
+
+
 async def find_topic(
     context: Context, name: str, partition: int, topic_id: UUID | None = None
 ) -> Topic | None:

@@ -17,7 +17,7 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
                      dray_problem *problem)
 {
     if (available <= DRAY_AT_MAGIC)
-        return refuse(problem, DRAY_CORRUPT, -1, "it is cut off in its header");
+        return refuse(problem, DRAY_INVALID_RECORD, -1, "it is cut off in its header");
 
     uint8_t magic = data[DRAY_AT_MAGIC];
     if (magic <= OLD_MAGIC)
@@ -29,7 +29,7 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
     if (header->size < DRAY_HEADER_SIZE)
         return refuse(problem, DRAY_CORRUPT, -1, "its length is less than that of a header");
     if (header->size > available)
-        return refuse(problem, DRAY_CORRUPT, -1, "its length reaches past the end");
+        return refuse(problem, DRAY_INVALID_RECORD, -1, "its length reaches past the end");
     if (header->size > max_batch_bytes)
         return refuse(problem, DRAY_TOO_LARGE, -1, "it is larger than allowed");
     if ((uint32_t)dray_get32(data + DRAY_AT_CRC) !=

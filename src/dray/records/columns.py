@@ -38,6 +38,15 @@ class BytesColumn:
             else:
                 yield bytes(data[offsets[row] : offsets[row + 1]])
 
+    def nulls(self, count: int) -> list[int]:
+        """The rows that are null. Where none is, no row is looked at."""
+        if self.validity is None:
+            return []
+        present = int.from_bytes(self.validity, "little") & (1 << count) - 1
+        if present.bit_count() == count:
+            return []
+        return [row for row in range(count) if not self.validity[row >> 3] >> (row & 7) & 1]
+
 
 @dataclass(frozen=True, slots=True)
 class Columns:

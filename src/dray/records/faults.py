@@ -9,9 +9,11 @@ class RecordFault(Enum):
     """Why a batch was refused. The numbers are those of `dray_fault` in batch.h."""
 
     CORRUPT = 1
-    """The bytes are not what was sent: cut off, of no known format, or of another checksum."""
+    """The bytes are not what was sent: another checksum, no known format, a length that no batch has.
+    Sent once more they may be good, and clients do send them once more."""
     INVALID_RECORD = 2
-    """They arrived as sent, and what was sent breaks the rules of the format."""
+    """They arrived as sent, and what was sent breaks the rules of the format or ends too early: it would
+    do so every time."""
     UNSUPPORTED_FORMAT = 3
     """A message set of magic 0 or 1, from before Kafka 0.11."""
     UNSUPPORTED_COMPRESSION = 4

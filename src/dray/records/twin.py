@@ -173,14 +173,16 @@ def _refuse(fault: RecordFault, message: str) -> NoReturn:
 
 def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> Header:
     if len(view) <= 16:
-        _refuse(RecordFault.CORRUPT, f"{where}: it is cut off in its header")
+        _refuse(RecordFault.INVALID_RECORD, f"{where}: it is cut off in its header")
     if view[16] in (0, 1):
         _refuse(RecordFault.UNSUPPORTED_FORMAT, f"{where}: its format is that of magic 0 or 1")
     if view[16] != 2:
         _refuse(RecordFault.CORRUPT, f"{where}: its magic is unknown")
     size = int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE
-    if size < _HEADER_SIZE or size > len(view):
-        _refuse(RecordFault.CORRUPT, f"{where}: its length does not fit")
+    if size < _HEADER_SIZE:
+        _refuse(RecordFault.CORRUPT, f"{where}: its length is less than that of a header")
+    if size > len(view):
+        _refuse(RecordFault.INVALID_RECORD, f"{where}: its length reaches past the end")
     if size > max_batch_bytes:
         _refuse(RecordFault.TOO_LARGE, f"{where}: it is larger than allowed")
     base_offset, _, _, _, checksum = _OPENING.unpack_from(view)

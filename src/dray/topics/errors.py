@@ -41,7 +41,7 @@ class InvalidReplicationFactor(TopicError):
 
 
 class InvalidReplicaAssignment(TopicError):
-    """A manual assignment does not name the partitions it should."""
+    """A manual assignment does not name the partitions and brokers it should."""
 
 
 class InvalidConfig(TopicError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from dray.metadata.contract import MetadataError, MetadataStore
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
 from dray.topics.alterations import Alteration, alter_configs, replace_configs
+from dray.topics.assignments import check_assignments, count_assigned
 from dray.topics.cache import TopicCache
 from dray.topics.configs import check_configs
 from dray.topics.deletion import TopicDeletion
@@ -153,14 +154,17 @@ class Topics:
 
     # --- creating
 
-    async def create(self, new: NewTopic, *, validate_only: bool = False) -> Topic:
+    async def create(
+        self, new: NewTopic, *, known_brokers: Collection[int] | None = None, validate_only: bool = False
+    ) -> Topic:
+        """`known_brokers` are those that an assignment may name; None lets it name any."""
         check_name(new.name)
         if (other := self._cache.colliding(new.name)) is not None:
             raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
         if self.cached(new.name) is not None or await self.refresh(new.name) is not None:
             raise TopicExists(new.name)
         config = replace_configs(new.config)
-        count = self._count_partitions(new)
+        count = self._count_partitions(new, known_brokers)
         topic = self._topic(new.name, self._runtime.uuid(), (), config)
         if validate_only:
             return dataclasses.replace(topic, streams=(0,) * count)
@@ -211,9 +215,10 @@ class Topics:
         self._cache.wrote(topic, version)
         return topic
 
-    def _count_partitions(self, new: NewTopic) -> int:
+    def _count_partitions(self, new: NewTopic, known_brokers: Collection[int] | None) -> int:
         if new.assignments:
-            count = _count_assigned(new)
+            _check_only_assigned(new)
+            count = count_assigned(new.assignments, known_brokers)
         elif new.replication_factor == 0 or new.replication_factor < -1:
             raise InvalidReplicationFactor(
                 "Replication factor must be larger than 0, or -1 to use the default value."
@@ -239,6 +244,7 @@ class Topics:
         count: int,
         assignments: Sequence[Sequence[int]] | None = None,
         *,
+        known_brokers: Collection[int] | None = None,
         validate_only: bool = False,
     ) -> Topic:
         """Bring the topic to `count` partitions; those it has keep their streams."""
@@ -246,11 +252,13 @@ class Topics:
         _check_increase(topic, count)
         self._check_limit(count)
         additional = count - len(topic.streams)
-        if assignments is not None and len(assignments) != additional:
-            raise InvalidReplicaAssignment(
-                f"Attempted to add {additional} additional partition(s), but only {len(assignments)} "
-                "assignment(s) were specified."
-            )
+        if assignments is not None:
+            if len(assignments) != additional:
+                raise InvalidReplicaAssignment(
+                    f"Attempted to add {additional} additional partition(s), but {len(assignments)} "
+                    "assignment(s) were specified."
+                )
+            check_assignments(assignments, known_brokers)
         if validate_only:
             return topic
         fresh = tuple(await self._make_streams(additional))
@@ -283,23 +291,26 @@ class Topics:
     async def alter_config(
         self, name: str, alterations: Sequence[Alteration], *, validate_only: bool = False
     ) -> Topic:
-        def altered(topic: Topic) -> dict[str, str]:
-            return alter_configs(topic.config, alterations, self.options.defaults)
+        def altered(config: Mapping[str, str]) -> dict[str, str]:
+            return alter_configs(config, alterations, self.options.defaults)
 
         return await self._configure(name, altered, validate_only)
 
     async def _configure(
-        self, name: str, configure: Callable[[Topic], dict[str, str]], validate_only: bool
+        self, name: str, configure: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool
     ) -> Topic:
+        """As in Kafka, configs that no topic could have are told before the topic is found to be unknown."""
+
         def change(current: Topic | None) -> Topic:
+            config = configure({} if current is None else current.config)
             if current is None:
                 raise UnknownTopic(name)
-            config = configure(current)
             settings = TopicSettings.of(config, self.options.defaults)
             return dataclasses.replace(current, config=config, settings=settings)
 
+        check_name(name)
         if validate_only:
-            return change(await self._existing(name))
+            return change(await self._certain(name))
         return await self._change(name, change)
 
     async def _change(self, name: str, change: Callable[[Topic | None], Topic]) -> Topic:
@@ -343,13 +354,19 @@ class Topics:
 
     async def _existing(self, name: str) -> Topic:
         """The topic as every acknowledged write left it. Raises `UnknownTopic`."""
+        topic = await self._certain(name)
+        if topic is None:
+            raise UnknownTopic(name)
+        return topic
+
+    async def _certain(self, name: str) -> Topic | None:
         try:
             found = await self._records.read(name, certain=True)
         except MetadataError as error:
             raise TopicsUnavailable(str(error)) from error
         if found is None:
             self._cache.deleted(name)
-            raise UnknownTopic(name)
+            return None
         return found[0]
 
     def _topic(self, name: str, topic_id: UUID, streams: tuple[int, ...], config: Mapping[str, str]) -> Topic:
@@ -375,7 +392,7 @@ class Topics:
             _log.warning("unused streams are left behind", streams=len(streams), error=str(error))
 
 
-def _count_assigned(new: NewTopic) -> int:
+def _check_only_assigned(new: NewTopic) -> None:
     if new.replication_factor != -1:
         raise InvalidTopicRequest(
             "A manual partition assignment was specified, but replication factor was not set to -1."
@@ -384,18 +401,6 @@ def _count_assigned(new: NewTopic) -> int:
         raise InvalidTopicRequest(
             "A manual partition assignment was specified, but numPartitions was not set to -1."
         )
-    partitions: set[int] = set()
-    for partition, brokers in new.assignments:
-        if partition in partitions:
-            raise InvalidReplicaAssignment(
-                f"Found multiple manual partition assignments for partition {partition}"
-            )
-        if not brokers:
-            raise InvalidReplicaAssignment("The manual partition assignment includes an empty replica list.")
-        partitions.add(partition)
-    if partitions != set(range(len(partitions))):
-        raise InvalidReplicaAssignment("partitions should be a consecutive 0-based integer sequence")
-    return len(partitions)
 
 
 def _check_increase(topic: Topic, count: int) -> None:

@@ -108,6 +108,10 @@ async def alter_topic_configs(session: Session) -> None:
     await session.ask("twice", alter(TOPIC, topic, ("retention.ms", "1"), ("retention.ms", "2")), 2)
     await session.ask("unknown topic", alter(TOPIC, "referee-no-such-topic", ("retention.ms", "1")), 2)
     await session.ask("illegal topic", alter(TOPIC, "a b", ("retention.ms", "1")), 2)
+    await session.ask("illegal topic, null", alter(TOPIC, "a b", ("retention.ms", None)), 2)
+    no_number = ("retention.ms", "soon")
+    await session.ask("illegal topic, bad value", alter(TOPIC, "a b", no_number), 2)
+    await session.ask("unknown topic, bad value", alter(TOPIC, "referee-no-such-topic", no_number), 2)
     await session.ask("unknown kind", alter(1, "x", ("retention.ms", "1")), 2)
     await shown(session, "in the end", topic)
     await session.ask("to nothing", alter(TOPIC, topic), 2)
@@ -134,6 +138,8 @@ async def alter_topic_configs_incrementally(session: Session) -> None:
     await shown(session, "after subtract", topic, ("cleanup.policy", "compact"))
     await change("append to what is no list", ("retention.ms", APPEND, "1"))
     await change("set to null", ("retention.ms", SET, None))
+    await change("append null", ("cleanup.policy", APPEND, None))
+    await change("subtract null", ("cleanup.policy", SUBTRACT, None))
     await change("bad value", ("retention.ms", SET, "soon"))
     await change("unknown key", ("no.such.config", SET, "1"))
     await change("delete an unknown key", ("no.such.config", DELETE, None))
@@ -145,4 +151,7 @@ async def alter_topic_configs_incrementally(session: Session) -> None:
     await session.ask(
         "unknown topic", incremental(TOPIC, "referee-no-such-topic", ("retention.ms", SET, "1")), 1
     )
+    no_number = ("retention.ms", SET, "soon")
+    await session.ask("unknown topic, bad value", incremental(TOPIC, "referee-no-such-topic", no_number), 1)
+    await session.ask("illegal topic", incremental(TOPIC, "a b", ("retention.ms", SET, "1")), 1)
     await session.ask("unknown kind", incremental(1, "x", ("retention.ms", SET, "1")), 1)

@@ -21,7 +21,6 @@ PRODUCED = "/responses/0/partition_responses/0/error_code"
 OFFSET = "/responses/0/partition_responses/0/base_offset"
 APPEND_TIME = "/responses/0/partition_responses/0/log_append_time_ms"
 
-CORRUPT_MESSAGE = 2
 INVALID_REQUEST = 42
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -51,6 +50,7 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
         "old format 1": OLD_FORMAT,
         "offset deltas with a gap": OFFSET_DELTAS,
         "offset deltas backwards": OFFSET_DELTAS,
+        "bytes behind": Difference(PRODUCED, INVALID_RECORD, "Kafka drops them without a word"),
         "header key is not UTF-8": Difference(PRODUCED, INVALID_RECORD, "no table could hold the key"),
         "what was stored": Difference(OFFSET, 0, BEYOND_OFFSETS),
     },

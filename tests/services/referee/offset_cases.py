@@ -100,6 +100,14 @@ async def delete_records_step_by_step(session: Session) -> None:
 
 
 @case
+async def delete_records_and_policies(session: Session) -> None:
+    for number, policy in enumerate(("delete", "compact", "compact,delete", "")):
+        topic = await session.create(str(number), configs={"cleanup.policy": policy})
+        await session.send(produce(topic, (0, batch(plain(b"a", b"b")))), 9)
+        await session.ask(f"policy {policy!r}", delete_records(topic, (0, 1)), 2)
+
+
+@case
 async def leader_epochs(session: Session) -> None:
     topic = await filled(session)
 
@@ -117,5 +125,6 @@ async def leader_epochs(session: Session) -> None:
     await session.ask("current epoch ahead", ask(topic, 0, 3, 0), 4)
     await session.ask("asked epoch ahead", ask(topic, 0, 0, 3), 4)
     await session.ask("asked epoch -1", ask(topic, 0, 0, -1), 4)
+    await session.ask("epochs of an empty log", ask(await session.create("empty"), 0, 0, 0), 4)
     await session.ask("unknown topic", ask("referee-no-such-topic", 0, 0, 0), 4)
     await session.ask("partition beyond", ask(topic, 4, 0, 0), 4)

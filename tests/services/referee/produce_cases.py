@@ -114,6 +114,8 @@ async def produce_broken_batches(session: Session) -> None:
         "cut short": good[:-3],
         "only a header": good[:61],
         "half a header": good[:30],
+        "a few bytes": good[:5],
+        "all but the magic": good[:16],
         "bytes behind": good + b"behind",
         "two batches": good + good,
         "empty": b"",
@@ -205,6 +207,14 @@ async def produce_with_topic_settings(session: Session) -> None:
     await session.ask("compacted, with a key", produce(compacted, (0, batch(plain(b"a")))), VERSION)
     keyless = batch([(b"k", b"a", ()), (None, b"b", ())])
     await session.ask("compacted, without a key", produce(compacted, (0, keyless)), VERSION)
+    ahead = batch([(None, b"a", ()), (None, b"b", ())], timestamp=2**60)
+    await session.ask("compacted, without keys and ahead of time", produce(compacted, (0, ahead)), VERSION)
+    mixed = batch([(None, b"a", ()), (b"k", b"b", ())], timestamp=2**60)
+    await session.ask("compacted, without a key, one ahead of time", produce(compacted, (0, mixed)), VERSION)
+    both = await session.create(
+        "both", configs={"cleanup.policy": "compact,delete", "message.timestamp.type": "LogAppendTime"}
+    )
+    await session.ask("compacted and deleted, without a key", produce(both, (0, keyless)), VERSION)
 
 
 @case

@@ -148,6 +148,7 @@ async def create_topics_configs(session: Session) -> None:
         "compression": [("compression.type", "zstd")],
         "spaces around": [("retention.ms", " 1000 ")],
         "twice": [("retention.ms", "1"), ("retention.ms", "2")],
+        "no policy": [("cleanup.policy", "")],
     }
     for number, (label, configs) in enumerate(good.items()):
         await ask_create(session, label, create(f"{name}-{number}", configs=configs))

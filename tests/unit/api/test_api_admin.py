@@ -77,7 +77,7 @@ async def test_every_version_creates(broker: Harness, version: int) -> None:
 
 @pytest.mark.parametrize("version", [4, 5, 7])
 async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
-    assigned = [CreatableReplicaAssignment(partition_index=index, broker_ids=[9]) for index in (1, 0)]
+    assigned = [CreatableReplicaAssignment(partition_index=index, broker_ids=[0]) for index in (1, 0)]
     response = await broker.ask(
         creation(new("plain", -1, -1), new("assigned", -1, -1, assignments=assigned)), version
     )
@@ -104,9 +104,16 @@ async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
         (new("a", configs=[CreatableTopicConfig("nonsense", "x")]), ErrorCode.INVALID_CONFIG),
         (new("a", configs=[CreatableTopicConfig("retention.ms", None)]), ErrorCode.INVALID_CONFIG),
         (new("a", assignments=[CreatableReplicaAssignment(0, [1])]), ErrorCode.INVALID_REQUEST),
+        *(
+            (
+                new("a", -1, -1, assignments=[CreatableReplicaAssignment(*one) for one in assignments]),
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            )
+            for assignments in ([(1, [0])], [(0, [])], [(0, [7])], [(0, [0]), (1, [7])], [(0, [0, 0])])
+        ),
         (
-            new("a", -1, -1, assignments=[CreatableReplicaAssignment(1, [1])]),
-            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            new("taken", -1, -1, assignments=[CreatableReplicaAssignment(0, [7])]),
+            ErrorCode.TOPIC_ALREADY_EXISTS,
         ),
     ],
 )
@@ -277,13 +284,20 @@ async def test_partitions_are_added(broker: Harness, version: int) -> None:
 @pytest.mark.parametrize("validate_only", [True, False])
 async def test_refused_partitions(broker: Harness, validate_only: bool) -> None:
     await broker.topics.create(NewTopic("orders", 2))
-    one_too_few = [CreatePartitionsAssignment(broker_ids=[1])]
+    one_too_few, unknown, nobody, doubled = (
+        [CreatePartitionsAssignment(broker_ids=ids) for ids in assignments]
+        for assignments in ([[0]], [[0], [7]], [[0], []], [[0, 0], [0, 0]])
+    )
     for name, count, assignments, code in (
         ("orders", 2, None, ErrorCode.INVALID_PARTITIONS),
         ("orders", 1, None, ErrorCode.INVALID_PARTITIONS),
         ("orders", 2**31 - 1, None, ErrorCode.INVALID_PARTITIONS),
         ("x", 3, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("orders", 4, one_too_few, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 4, unknown, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 4, nobody, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 4, doubled, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("orders", 2, unknown, ErrorCode.INVALID_PARTITIONS),
     ):
         asked = [CreatePartitionsTopic(name=name, count=count, assignments=assignments)]
         request = CreatePartitionsRequest(topics=asked, timeout_ms=1000, validate_only=validate_only)
@@ -294,6 +308,16 @@ async def test_refused_partitions(broker: Harness, validate_only: bool) -> None:
     topic = await broker.topics.refresh("orders")
     assert topic is not None
     assert len(topic.streams) == 2
+
+
+async def test_an_assignment_may_name_every_live_broker(broker: Harness) -> None:
+    async with running(beside=broker, broker_id=1) as other:
+        assigned = [CreatableReplicaAssignment(0, [0, 1]), CreatableReplicaAssignment(1, [1, 0])]
+        [made] = (await other.ask(creation(new("orders", -1, -1, assignments=assigned)), 7)).topics
+        assert (made.error_code, made.num_partitions) == (0, 2)
+        grown = CreatePartitionsTopic("orders", 3, [CreatePartitionsAssignment(broker_ids=[1])])
+        [result] = (await other.ask(CreatePartitionsRequest(topics=[grown], timeout_ms=1000), 3)).results
+        assert result.error_code == 0
 
 
 async def test_validate_only_adds_no_partitions(broker: Harness) -> None:
@@ -372,15 +396,34 @@ async def test_configs_of_what_is_not_there(broker: Harness) -> None:
 
 
 async def test_a_brokers_configs_are_shown_read_only() -> None:
-    async with running(ApiSettings(broker_configs={"log.flush": "fast", "broker.id": "0"})) as broker:
-        result = await describe(broker, BROKER, "0", include_synonyms=True)
-        assert [(one.name, one.value, one.read_only, one.config_source) for one in result.configs] == [
-            ("broker.id", "0", True, 4),
-            ("log.flush", "fast", True, 4),
+    options = type(QUIET)(reread_interval=3600, sweep_interval=3600, defaults={"retention.ms": " 9 "})
+    settings = ApiSettings(broker_configs={"num.partitions": "3"})
+    async with running(settings, options=options, broker_id=4) as broker:
+        result = await describe(broker, BROKER, "4", include_synonyms=True, include_documentation=True)
+        names = [one.name for one in result.configs]
+        assert names == sorted(set(names))
+        assert {definition.synonym for definition in CONFIGS.values()} - {None} < set(names)
+        assert all(one.read_only for one in result.configs)
+        shown = {one.name: one for one in result.configs}
+        assert {
+            name: (shown[name].value, shown[name].config_source, shown[name].config_type)
+            for name in ("broker.id", "node.id", "num.partitions", "log.retention.ms", "message.max.bytes")
+        } == {
+            "broker.id": ("4", 4, 2),
+            "node.id": ("4", 4, 2),
+            "num.partitions": ("3", 4, 2),
+            "log.retention.ms": ("9", 4, 5),
+            "message.max.bytes": ("1048588", 5, 3),
+        }
+        assert [(one.name, one.value, one.source) for one in shown["log.retention.ms"].synonyms] == [
+            ("log.retention.ms", "9", 4),
+            ("log.retention.ms", "604800000", 5),
         ]
-        assert result.configs[0].synonyms[0].name == "broker.id"
+        assert [one.name for one in shown["num.partitions"].synonyms] == ["num.partitions"]
+        assert shown["log.retention.ms"].documentation
         assert (await describe(broker, BROKER, "", keys=None)).configs == []
-        assert len((await describe(broker, BROKER, "0", keys=["log.flush"])).configs) == 1
+        [only] = (await describe(broker, BROKER, "4", keys=["message.max.bytes"])).configs
+        assert (only.name, only.synonyms, only.documentation) == ("message.max.bytes", [], None)
 
 
 # --- AlterConfigs and IncrementalAlterConfigs
@@ -416,14 +459,21 @@ async def test_refused_replacements(broker: Harness) -> None:
         ),
         (
             AlterConfigsResource(TOPIC, "orders", [AlterableConfig("retention.ms", None)]),
-            ErrorCode.INVALID_CONFIG,
+            ErrorCode.INVALID_REQUEST,
         ),
+        (
+            AlterConfigsResource(TOPIC, "orders", [AlterableConfig("retention.ms", n) for n in ("1", "2")]),
+            ErrorCode.INVALID_REQUEST,
+        ),
+        (AlterConfigsResource(TOPIC, "a b", []), ErrorCode.INVALID_TOPIC_EXCEPTION),
+        (AlterConfigsResource(TOPIC, "x", [AlterableConfig("retention.ms", "x")]), ErrorCode.INVALID_CONFIG),
         (AlterConfigsResource(TOPIC, "orders", [AlterableConfig("nonsense", "1")]), ErrorCode.INVALID_CONFIG),
         (AlterConfigsResource(TOPIC, "", []), ErrorCode.INVALID_REQUEST),
         (AlterConfigsResource(99, "x", []), ErrorCode.INVALID_REQUEST),
     ):
-        response = await broker.ask(AlterConfigsRequest(resources=[resource]), 2)
-        assert response.responses[0].error_code == code
+        for validate_only in (True, False):
+            request = AlterConfigsRequest(resources=[resource], validate_only=validate_only)
+            assert (await broker.ask(request, 2)).responses[0].error_code == code
     twice = [AlterConfigsResource(TOPIC, "orders", [AlterableConfig("retention.ms", str(n))]) for n in (5, 6)]
     response = await broker.ask(AlterConfigsRequest(resources=twice), 2)
     assert [one.error_code for one in response.responses] == [ErrorCode.INVALID_REQUEST] * 2
@@ -461,7 +511,9 @@ async def test_overrides_are_changed_one_by_one(broker: Harness, version: int, v
         ([change("retention.ms", 9, "1")], ErrorCode.INVALID_REQUEST),
         ([change("retention.ms", 0, "1"), change("retention.ms", 1, None)], ErrorCode.INVALID_REQUEST),
         ([change("retention.ms", 2, "1")], ErrorCode.INVALID_CONFIG),
-        ([change("retention.ms", 0, None)], ErrorCode.INVALID_CONFIG),
+        ([change("retention.ms", 0, None)], ErrorCode.INVALID_REQUEST),
+        ([change("cleanup.policy", 2, None)], ErrorCode.INVALID_REQUEST),
+        ([change("cleanup.policy", 3, None)], ErrorCode.INVALID_REQUEST),
         ([change("nonsense", 0, "1")], ErrorCode.INVALID_CONFIG),
         ([change("segment.ms", 0, "9"), change("retention.ms", 0, "-5")], ErrorCode.INVALID_CONFIG),
     ],

@@ -97,7 +97,7 @@ async def test_several_topics_and_partitions_are_answered_in_their_order(
         for one in response.responses
     ] == [
         ("orders", [(2, 0), (0, 0)]),
-        ("other", [(1, ErrorCode.CORRUPT_MESSAGE), (0, 0), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
+        ("other", [(1, ErrorCode.INVALID_RECORD), (0, 0), (7, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)]),
     ]
     assert len(broker.log.appended) == 3
 
@@ -240,14 +240,18 @@ def resealed(position: int, value: bytes) -> bytes:
     [
         (None, ErrorCode.INVALID_RECORD),
         (b"", ErrorCode.INVALID_RECORD),
-        (b"x", ErrorCode.CORRUPT_MESSAGE),
-        (good()[:-1], ErrorCode.CORRUPT_MESSAGE),
-        (good()[:40], ErrorCode.CORRUPT_MESSAGE),
+        (b"x", ErrorCode.INVALID_RECORD),  # cut short: not to be sent again, it would not get longer
+        (good()[:-1], ErrorCode.INVALID_RECORD),
+        (good()[:40], ErrorCode.INVALID_RECORD),
+        (good() + b"behind", ErrorCode.INVALID_RECORD),
         (damaged(30, b"\x01"), ErrorCode.CORRUPT_MESSAGE),
         (damaged(16, b"\x00"), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         (damaged(16, b"\x01"), ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT),
         (damaged(16, b"\x07"), ErrorCode.CORRUPT_MESSAGE),
-        (damaged(8, b"\x7f\xff\xff\xff"), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(8, b"\x7f\xff\xff\xff"), ErrorCode.INVALID_RECORD),
+        (damaged(8, b"\x00\x00\x00\x20"), ErrorCode.CORRUPT_MESSAGE),
+        (damaged(0, struct.pack(">q", 77)), ErrorCode.INVALID_RECORD),  # an offset of its own choice
+        (damaged(0, struct.pack(">q", -1)), ErrorCode.INVALID_RECORD),
         (resealed(57, struct.pack(">i", 2)), ErrorCode.INVALID_RECORD),  # a count that lies
         (resealed(57, struct.pack(">i", 2**31 - 1)), ErrorCode.INVALID_RECORD),
         (resealed(57, struct.pack(">i", 0)), ErrorCode.INVALID_RECORD),
@@ -353,6 +357,54 @@ async def test_record_errors_are_bounded(broker: Harness, topic: Topic) -> None:
     assert "5000 record errors" in (partition.error_message or "")
 
 
+# --- keys
+
+
+def keyed(*keys: bytes | None, time: int = NOW, codec: Codec = Codec.NONE) -> bytes:
+    records = [Record(offset, time, key, b"value") for offset, key in enumerate(keys)]
+    return bytes(twin.encode(records, codec=codec))
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+@pytest.mark.parametrize("codec", Codec)
+async def test_a_compacted_topic_takes_no_record_without_a_key(
+    broker: Harness, policy: str, codec: Codec
+) -> None:
+    broker.runtime.wall_ms = lambda: NOW  # type: ignore[method-assign]
+    topic = await broker.topics.create(NewTopic("t", config={"cleanup.policy": policy}))
+    refused = await produce(broker, topic, keyed(b"k", None, b"", None, codec=codec))
+    assert refused.error_code == ErrorCode.INVALID_RECORD
+    assert [error.batch_index for error in refused.record_errors] == [1, 3], "an empty key is a key"
+    assert "without key" in (refused.error_message or "")
+    assert not broker.log.appended
+    assert (await produce(broker, topic, keyed(b"k", b"", codec=codec))).error_code == 0
+
+
+async def test_a_topic_with_append_time_looks_at_keys_and_not_at_times(broker: Harness) -> None:
+    config: dict[str, str | None] = {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"}
+    topic = await broker.topics.create(NewTopic("t", config=config))
+    assert (await produce(broker, topic, keyed(None))).error_code == ErrorCode.INVALID_RECORD
+    assert (await produce(broker, topic, keyed(b"k", time=2**60))).error_code == 0
+
+
+@pytest.mark.parametrize(
+    ("keys", "code"),
+    [
+        ([None, None], ErrorCode.INVALID_RECORD),
+        ([None, b"k"], ErrorCode.INVALID_TIMESTAMP),
+        ([b"k", b"k"], ErrorCode.INVALID_TIMESTAMP),
+    ],
+)
+async def test_keys_and_timestamps_are_judged_together(
+    broker: Harness, keys: list[bytes | None], code: ErrorCode
+) -> None:
+    broker.runtime.wall_ms = lambda: NOW  # type: ignore[method-assign]
+    topic = await broker.topics.create(NewTopic("t", config={"cleanup.policy": "compact"}))
+    refused = await produce(broker, topic, keyed(*keys, time=2**60))
+    assert ErrorCode(refused.error_code) is code
+    assert [error.batch_index for error in refused.record_errors] == [0, 1]
+
+
 # --- what the log says
 
 
@@ -422,7 +474,7 @@ async def test_acks_0_gets_no_answer(broker: Harness, topic: Topic) -> None:
 
 async def test_acks_0_and_an_error_closes_the_connection(broker: Harness, topic: Topic) -> None:
     broker.log.fail[topic.streams[1]] = LogUnavailable("gone")
-    for part, name in ((0, "CORRUPT_MESSAGE"), (1, "REQUEST_TIMED_OUT"), (9, "UNKNOWN_TOPIC")):
+    for part, name in ((0, "INVALID_RECORD"), (1, "REQUEST_TIMED_OUT"), (9, "UNKNOWN_TOPIC")):
         records = b"junk" if part == 0 else good()
         with pytest.raises(RefuseConnection, match=name) as refused:
             await broker.dispatcher.dispatch(

@@ -319,5 +319,7 @@ def test_every_setting_reaches_its_room() -> None:
     shown = broker_configs(config)
     assert shown["auto.create.topics.enable"] == "false"
     assert shown["num.partitions"] == "3"
+    assert (shown["connections.max.idle.ms"], shown["producer.id.expiration.ms"]) == ("18000", "7200000")
+    assert (shown["group.min.session.timeout.ms"], shown["offsets.retention.minutes"]) == ("6000", "10080")
     assert shown["broker.rack"] == "r1"
     assert shown["advertised.listeners"] == "PLAINTEXT://kafka.example:9999"

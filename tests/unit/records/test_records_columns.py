@@ -52,12 +52,20 @@ def encoded(buffer) -> list[tuple[twin.Header, list[Record]]]:
     return twin.decode(buffer)
 
 
+@pytest.mark.parametrize(
+    ("validity", "nulls"), [(None, []), (b"\xff", []), (b"\x07", []), (b"\xf5", [1]), (b"\x0d", [1])]
+)
+def test_nulls_are_counted_within_the_rows(validity, nulls):
+    assert BytesColumn(bytes(16), b"", validity).nulls(3) == nulls
+
+
 @given(record_lists(), st.sampled_from(Codec))
 @settings(deadline=None)
 def test_columns_hold_what_the_batch_holds(records, codec):
     columns = columns_of(records, codec=codec)
     assert list(columns.records()) == records
     assert columns.header_count == sum(len(record.headers) for record in records)
+    assert columns.keys.nulls(len(records)) == [n for n, record in enumerate(records) if record.key is None]
 
 
 @given(record_lists(), st.sampled_from(Codec))

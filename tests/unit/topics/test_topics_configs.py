@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.topics import CONFIGS, Alteration, AlterOperation, ConfigType, InvalidConfig, TopicSettings
+from dray.topics import CONFIGS, Alteration, AlterOperation, InvalidConfig, TopicSettings
 from dray.topics.alterations import alter_configs, replace_configs
 from dray.topics.configs import check_configs, effective_value
 
@@ -11,8 +11,7 @@ SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 def test_every_default_is_allowed_by_its_own_rule() -> None:
     for definition in CONFIGS.values():
-        if definition.default or definition.type is not ConfigType.LIST:
-            definition.check(definition.default)
+        definition.check(definition.default)
 
 
 @pytest.mark.parametrize(
@@ -23,6 +22,7 @@ def test_every_default_is_allowed_by_its_own_rule() -> None:
         ("retention.bytes", "-1"),
         ("cleanup.policy", "compact,delete"),
         ("cleanup.policy", "compact"),
+        ("cleanup.policy", ""),
         ("max.message.bytes", "0"),
         ("message.timestamp.type", "LogAppendTime"),
         ("compression.type", "zstd"),
@@ -53,7 +53,6 @@ def test_allowed_values(name: str, value: str) -> None:
         ("max.message.bytes", str(2**31), "Not a number of type INT"),
         ("max.message.bytes", "-1", "at least 0"),
         ("cleanup.policy", "shrink", "String must be one of: compact, delete"),
-        ("cleanup.policy", "", "must not be empty"),
         ("cleanup.policy", "delete,delete", "twice"),
         ("message.timestamp.type", "createtime", "one of: CreateTime, LogAppendTime"),
         ("compression.type", "brotli", "one of"),
@@ -134,6 +133,13 @@ def test_appending_starts_from_the_brokers_default_and_subtracting_takes_away() 
     ) == {"cleanup.policy": "delete"}
 
 
+def test_a_policy_that_is_taken_away_leaves_records_alone() -> None:
+    altered = alter_configs({}, [Alteration("cleanup.policy", SUBTRACT, "delete")], {})
+    assert altered == {"cleanup.policy": ""}
+    settings = TopicSettings.of(altered, {"cleanup.policy": "compact"})
+    assert (settings.deletes, settings.compacts) == (False, False)
+
+
 @pytest.mark.parametrize(
     ("alteration", "why"),
     [
@@ -146,7 +152,6 @@ def test_appending_starts_from_the_brokers_default_and_subtracting_takes_away() 
         (Alteration("nonsense", SET, "1"), "Unknown topic config name"),
         (Alteration("retention.ms", SET, None), "Null value"),
         (Alteration("retention.ms", SET, "x"), "Not a number"),
-        (Alteration("cleanup.policy", SUBTRACT, "delete"), "must not be empty"),
     ],
 )
 def test_refused_alterations(alteration: Alteration, why: str) -> None:

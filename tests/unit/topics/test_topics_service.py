@@ -98,6 +98,7 @@ def test_broker_defaults_are_checked_like_any_config(make_topics: MakeTopics) ->
         (NewTopic("a", assignments=[(0, [1]), (2, [1])]), InvalidReplicaAssignment),
         (NewTopic("a", assignments=[(1, [1])]), InvalidReplicaAssignment),
         (NewTopic("a", assignments=[(0, [])]), InvalidReplicaAssignment),
+        (NewTopic("a", assignments=[(0, [7])]), InvalidReplicaAssignment),
     ],
 )
 async def test_refused_creations(
@@ -107,12 +108,12 @@ async def test_refused_creations(
     await topics.create(NewTopic("ta_ken"))
     before = list(streams.events)
     with pytest.raises(error):
-        await topics.create(new, validate_only=validate_only)
+        await topics.create(new, known_brokers={1}, validate_only=validate_only)
     assert streams.events == before
 
 
 async def test_manual_assignments_and_any_replication_factor_are_accepted(topics: Topics) -> None:
-    assert len((await topics.create(NewTopic("a", assignments=[(1, [9]), (0, [7, 8])]))).streams) == 2
+    assert len((await topics.create(NewTopic("a", assignments=[(1, [9, 8]), (0, [7, 8])]))).streams) == 2
     assert len((await topics.create(NewTopic("b", 2, 3))).streams) == 2
 
 
@@ -257,9 +258,13 @@ async def test_refused_partitions(topics: Topics, streams: FakeStreams, validate
         (-1, None, InvalidPartitions),
         (10_001, None, InvalidPartitions),
         (4, [[1]], InvalidReplicaAssignment),
+        (4, [[1], []], InvalidReplicaAssignment),
+        (4, [[1], [7]], InvalidReplicaAssignment),
     ]:
         with pytest.raises(error):
-            await topics.add_partitions("orders", count, assignments, validate_only=validate_only)
+            await topics.add_partitions(
+                "orders", count, assignments, known_brokers={1}, validate_only=validate_only
+            )
     with pytest.raises(UnknownTopic):
         await topics.add_partitions("nothing", 4, validate_only=validate_only)
     assert streams.events == before
@@ -342,6 +347,10 @@ async def test_refused_and_validate_only_alterations_change_nothing(topics: Topi
             await topics.alter_config("orders", [bad], validate_only=validate_only)
         with pytest.raises(InvalidConfig):
             await topics.replace_config("orders", {"retention.ms": "x"}, validate_only=validate_only)
+        with pytest.raises(InvalidConfig):  # no topic could have it
+            await topics.alter_config("nothing", [bad], validate_only=validate_only)
+        with pytest.raises(InvalidTopicName):
+            await topics.alter_config("a b", [bad], validate_only=validate_only)
         with pytest.raises(UnknownTopic):
             await topics.alter_config("nothing", [good], validate_only=validate_only)
         with pytest.raises(UnknownTopic):
