@@ -34,9 +34,8 @@ BINARY = (
 
 WRITES = [
     pytest.param(name, codec, idempotent, id=f"{name}-{codec}-{'idempotent' if idempotent else 'plain'}")
-    for name, client in CLIENTS.items()
+    for name in CLIENTS
     for codec in CODECS
-    if codec in client.codecs
     for idempotent in ((False, True) if codec in ("none", "zstd") else (True,))
 ]
 
@@ -81,8 +80,6 @@ def mixed_topic(bootstrap):
 @pytest.mark.parametrize("name", CLIENTS)
 def test_every_reader_reads_every_codec(name, bootstrap, mixed_topic):
     topic, written = mixed_topic
-    if set(CLIENTS[name].codecs) != set(CODECS):
-        written = written[: 2 * len(TEXT) * len([c for c in CODECS if c in CLIENTS[name].codecs])]
     assert CLIENTS[name](bootstrap).fetch(topic, len(written)) == written
 
 

@@ -30,8 +30,6 @@ class Message:
 class Client(ABC):
     """One real client. Both calls are bounded in time and raise when they cannot do their work."""
 
-    codecs: ClassVar[tuple[str, ...]] = CODECS
-    """The codecs that this client, as installed here, can compress with."""
     text_only: ClassVar[bool] = False
     """A command line cannot carry every byte, nor a different set of headers for every record."""
 

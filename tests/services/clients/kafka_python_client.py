@@ -5,21 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-import kafka.codec
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from tests.services.clients.contract import SECONDS, Client, Message
 
 
 class KafkaPython(Client):
-    codecs = (
-        "none",
-        "gzip",
-        *(["snappy"] if kafka.codec.has_snappy() else []),
-        *(["lz4"] if kafka.codec.has_lz4() else []),
-        *(["zstd"] if kafka.codec.has_zstd() else []),
-    )
-
     @classmethod
     def can_write(cls, message: Message) -> bool:
         headers_have_values = all(value is not None for _, value in message.headers)
