@@ -38,8 +38,7 @@ class Poller:
         began = self._runtime.monotonic()
         deadline = began + max_wait_ms / 1000
         slept = 0.0
-        asked = await self._ask_doubtful(requests)
-        unheard: dict[int, LogError] = {}
+        asked, unheard = await self._ask_doubtful(requests)
         while True:
             plans = await self._plan(requests, max_bytes)
             if self._enough(plans, min_bytes):
@@ -106,9 +105,9 @@ class Poller:
 
     # --- asking the store
 
-    async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> bool:
+    async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> tuple[bool, dict[int, LogError]]:
         """Ask about streams that seem at their end and were not asked about lately. True when that was
-        all of them, and the store answered."""
+        all of them, and the store answered; and those that it did not answer about."""
         now = self._runtime.monotonic()
         doubtful = []
         for request in requests:
@@ -118,7 +117,7 @@ class Poller:
             ):
                 doubtful.append(request)
         unheard = await self._ask(doubtful) if doubtful else {}
-        return len(doubtful) == len(requests) and not unheard
+        return len(doubtful) == len(requests) and not unheard, unheard
 
     async def _ask(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
         """The streams that the store did not answer about: "nothing there" cannot be said of those."""

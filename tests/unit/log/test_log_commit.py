@@ -1,0 +1,241 @@
+"""The commit, seen by those who wait for its answers: duplicates, refusals, retries, snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from log_harness import World, append, batch_bytes, read, start_append, values_in
+
+from dray.log import Log, LogObserver
+from dray.log.types import Appended, LogUnavailable, OutOfOrderSequence, ProducerFenced
+from dray.metadata import keys
+from dray.records import crc32c
+from dray.simulation.scripted import Fate
+
+
+def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 1) -> bytearray:
+    return batch_bytes([b"%d" % sequence] * count, producer=(producer, epoch, sequence))
+
+
+def offsets(answers: list[Appended]) -> list[int]:
+    return [answer.base_offset for answer in answers]
+
+
+# --- answers
+
+
+async def test_a_copy_in_the_same_object_is_answered_with_the_commit(world: World) -> None:
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    commit = world.store.hold("write", "/hwm")
+    copies = [start_append(log, stream, sent(0)) for _ in range(3)]
+    await commit.reached()
+    assert not any(copy.done() for copy in copies)
+    commit.release()
+    assert offsets(await asyncio.gather(*copies)) == [0, 0, 0]
+    assert (await log.bounds(stream)).end == 1
+
+
+async def test_a_copy_in_the_same_object_fails_with_its_original(world: World) -> None:
+    log = world.log(retry_limit=1)
+    [stream] = await log.create_streams(1)
+    world.store.trap(Fate.LOSE, "write", "/hwm")
+    world.store.trap(Fate.LOSE, "write", "/hwm")
+    copies = [start_append(log, stream, sent(0)) for _ in range(2)]
+    await asyncio.wait(copies)
+    assert [type(copy.exception()) for copy in copies] == [LogUnavailable] * 2
+    assert (await log.bounds(stream)).end == 0
+
+
+async def test_a_copy_moves_with_its_original_when_another_broker_was_quicker(world: World) -> None:
+    other = world.log()
+    [stream] = await other.create_streams(1)
+    log = world.log()
+    commit = world.store.hold("write", "/hwm")
+    copies = [start_append(log, stream, sent(0)) for _ in range(2)]
+    await commit.reached()
+    await append(other, stream, batch_bytes([b"x", b"y"]))
+    commit.release()
+    assert offsets(await asyncio.gather(*copies)) == [2, 2]
+
+
+async def test_a_refusal_waits_for_the_commit_it_was_judged_by(world: World) -> None:
+    """Behind the batch of a new epoch in the same object, the old epoch is fenced: once it is there."""
+    log = world.log(retry_limit=1)
+    [stream] = await log.create_streams(1)
+    await append(log, stream, sent(0))
+    for _ in range(2):
+        world.store.trap(Fate.LOSE, "write", "/hwm")
+    batches = [start_append(log, stream, sent(0, epoch=1)), start_append(log, stream, sent(1, epoch=0))]
+    await asyncio.wait(batches)
+    assert [type(batch.exception()) for batch in batches] == [LogUnavailable] * 2
+    assert (await append(log, stream, sent(1, epoch=0))).base_offset == 1, "it was not fenced after all"
+    batches = [start_append(log, stream, sent(0, epoch=1)), start_append(log, stream, sent(2, epoch=0))]
+    await asyncio.wait(batches)
+    assert batches[0].exception() is None
+    assert isinstance(batches[1].exception(), ProducerFenced)
+
+
+async def test_some_of_a_chunk_can_be_refused_and_the_rest_appended(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    await append(log, stream, sent(0))
+    batches = [
+        start_append(log, stream, sent(0)),
+        start_append(log, stream, sent(5)),
+        start_append(log, stream, sent(1)),
+        start_append(log, stream, batch_bytes([b"plain"])),
+    ]
+    await asyncio.wait(batches)
+    assert isinstance(batches[1].exception(), OutOfOrderSequence)
+    assert offsets([batches[place].result() for place in (0, 2, 3)]) == [0, 1, 2]
+    found = [value for _, value in values_in(await read(world.log(), stream, 0))]
+    assert found == [b"0", b"1", b"plain"], "what was refused lies in the object, and is not served"
+
+
+async def test_a_duplicate_is_answered_with_its_first_append_time(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    data = batch_bytes([b"v"], producer=(1, 0, 0), timestamps=[5000])
+    data[22] |= 0x08  # stamped by the broker
+    data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
+    assert await append(log, stream, data, append_time_ms=5000) == Appended(0, 5000, -1)
+    for broker in (log, world.log()):
+        again = await append(broker, stream, data, append_time_ms=9000)
+        assert again[:2] == (0, 5000)
+
+
+# --- several in flight
+
+
+async def test_what_is_behind_a_failed_first_batch_is_refused_until_it_is_there(world: World) -> None:
+    """Kafka's clients send five without waiting; the first fails, and nobody knows the producer yet."""
+    log = world.log(max_object_bytes=1)
+    [stream] = await log.create_streams(1)
+    world.objects.trap(Fate.REFUSE, "put")
+    batches = [start_append(log, stream, sent(sequence)) for sequence in range(3)]
+    await asyncio.wait(batches)
+    assert isinstance(batches[0].exception(), LogUnavailable)
+    assert [type(batch.exception()) for batch in batches[1:]] == [OutOfOrderSequence] * 2
+    with pytest.raises(OutOfOrderSequence):  # and this one was sent before the client heard of it
+        await append(log, stream, sent(3))
+    answers = [await append(log, stream, sent(sequence)) for sequence in range(4)]
+    assert offsets(answers) == [0, 1, 2, 3]
+
+
+async def test_a_producer_that_nobody_knows_may_start_anywhere(log: Log) -> None:
+    [stream] = await log.create_streams(1)
+    assert (await append(log, stream, sent(57))).base_offset == 0
+    assert (await append(log, stream, sent(58))).base_offset == 1
+
+
+async def test_producers_do_not_wait_for_each_other(world: World) -> None:
+    log = world.log(max_object_bytes=1)
+    [stream] = await log.create_streams(1)
+    world.objects.trap(Fate.REFUSE, "put")
+    batches = [start_append(log, stream, sent(0, producer=1)), start_append(log, stream, sent(7, producer=2))]
+    await asyncio.wait(batches)
+    assert isinstance(batches[0].exception(), LogUnavailable)
+    assert batches[1].result().base_offset == 0
+
+
+# --- trying again
+
+
+async def test_a_lost_race_aims_again_without_uploading_again(world: World) -> None:
+    retried: list[None] = []
+
+    class Observer(LogObserver):
+        def commit_retried(self) -> None:
+            retried.append(None)
+
+    other = world.log()
+    [stream] = await other.create_streams(1)
+    log = world.log(Observer())
+    commit = world.store.hold("write", "/hwm")
+    appending = start_append(log, stream, batch_bytes([b"mine"]))
+    await commit.reached()
+    await append(other, stream, batch_bytes([b"theirs"]))
+    commit.release()
+    assert (await appending).base_offset == 1
+    assert len(world.bucket.objects) == 2
+    assert len(retried) == 1
+
+
+async def test_an_unclear_reply_is_resolved_by_reading(world: World) -> None:
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    for number, fate in enumerate((Fate.LOSE_REPLY, Fate.LOSE, Fate.REFUSE)):
+        world.store.trap(fate, "write", "/hwm")
+        assert (await append(log, stream, batch_bytes([b"%d" % number]))).base_offset == number
+    assert len(values_in(await read(world.log(), stream, 0))) == 3
+
+
+async def test_a_commit_that_landed_after_all_is_found_when_it_is_sent_again(world: World) -> None:
+    """The first copy lands between the look and the second: a clear no that is none."""
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    late = world.store.trap(Fate.LATE, "write", "/hwm")
+    appending = start_append(log, stream, batch_bytes([b"v"]))
+    await late.reached()
+    again = world.store.hold("write", "/hwm")
+    await again.reached()
+    late.land()
+    again.release()
+    assert (await appending).base_offset == 0
+    assert (await log.bounds(stream)).end == 1
+
+
+async def test_an_undecided_commit_keeps_its_references_for_the_collector(world: World) -> None:
+    log = world.log(retry_limit=1, settle_seconds=0.01)
+    [stream] = await log.create_streams(1)
+    late = world.store.trap(Fate.LATE, "write", "/hwm")
+    world.store.trap(Fate.LOSE, "write", "/hwm")
+    with pytest.raises(LogUnavailable):
+        await append(log, stream, batch_bytes([b"v"]))
+    await asyncio.sleep(10)
+    assert len(world.keys(keys.STAGING)) == len(world.keys(keys.REFERENCES)) == 1
+    late.land()
+    assert values_in(await read(world.log(), stream, 0)) == [(0, b"v")]
+
+
+async def test_of_several_streams_each_has_its_own_outcome(world: World) -> None:
+    """One write for all of them; another broker was quicker on one."""
+    other = world.log()
+    streams = (await other.create_streams(6))[::2]
+    log = world.log()
+    commit = world.store.hold("write", "/hwm")
+    appends = [start_append(log, stream, batch_bytes([b"mine"])) for stream in streams]
+    await commit.reached()
+    await append(other, streams[1], batch_bytes([b"theirs"]))
+    commit.release()
+    assert offsets(await asyncio.gather(*appends)) == [0, 1, 0]
+    assert len(world.bucket.objects) == 2
+
+
+# --- snapshots
+
+
+async def test_a_snapshot_bounds_what_the_next_appender_folds(world: World) -> None:
+    log = world.log(snapshot_every_entries=4)
+    [stream] = await log.create_streams(1)
+    for sequence in range(10):
+        await append(log, stream, sent(sequence))
+        await asyncio.sleep(1)
+    snapshot = (await log._streams.snapshot(stream)).value
+    assert 4 <= snapshot.upto <= 9
+    other = world.log()
+    again = await append(other, stream, sent(9))
+    assert again.base_offset == 9
+    assert (await append(other, stream, sent(10))).base_offset == 10
+    state = other._committers[stream % 2]._states[stream]
+    assert state.entries_since_snapshot <= 10 - snapshot.upto
+
+
+async def test_a_snapshot_that_cannot_be_moved_is_moved_later(world: World) -> None:
+    log = world.log(snapshot_every_entries=2)
+    [stream] = await log.create_streams(1)
+    world.store.trap(Fate.REFUSE, "write", "/producers")
+    for sequence in range(9):
+        await append(log, stream, sent(sequence))
+        await asyncio.sleep(1)
+    assert (await log._streams.snapshot(stream)).value.upto >= 4

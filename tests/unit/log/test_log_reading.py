@@ -1,0 +1,226 @@
+"""Reading back from objects: segments, what is damaged, what is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from log_harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
+
+from dray.log import Log, segments
+from dray.log.entries import BatchReference, IndexEntry, pack_batches
+from dray.log.segments import EntryLayout
+from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
+from dray.simulation.scripted import Fate
+
+
+def layout_of(lengths: list[int], counts: list[int], gaps: list[int]) -> EntryLayout:
+    position, batches = 97, []
+    for length, count, gap in zip(lengths, counts, gaps, strict=True):
+        position += gap  # a batch that was refused lies in the object too
+        batches.append(BatchReference(position, length, count, 0, 0, 0, -1, -1, -1))
+        position += length
+    end = 1000 + sum(counts)
+    return EntryLayout(IndexEntry(1000, end, 0, 0, 0, 0, 0, 0, UUID(int=1), "path", pack_batches(batches)))
+
+
+batches = st.tuples(st.integers(61, 700_000), st.integers(1, 5), st.sampled_from((4, 4, 4, 300_000)))
+
+
+@given(st.lists(batches, min_size=1, max_size=40))
+def test_segments_cut_an_entry_in_one_fixed_way(plan: list[tuple[int, int, int]]) -> None:
+    lengths, counts, gaps = ([row[column] for row in plan] for column in range(3))
+    layout = layout_of(lengths, counts, gaps)
+    place = 0
+    for number, segment in enumerate(layout.segments):
+        assert segment.first == place < segment.end, "every batch is in one segment, in order"
+        assert segment.position == layout.references[segment.first].position
+        last = layout.references[segment.end - 1]
+        assert segment.position + segment.length == last.position + last.length
+        assert segment.length >= segments.SEGMENT_BYTES or number == len(layout.segments) - 1
+        for inside in range(segment.first, segment.end):
+            assert layout.segment_of(inside) == number
+        place = segment.end
+    assert place == len(plan)
+    for number, start in enumerate(layout.starts):
+        for offset in range(start, start + counts[number]):
+            assert layout.place_of(offset) == number
+
+
+@pytest.fixture
+def small_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segments, "SEGMENT_BYTES", 200)
+
+
+async def fill(log: Log, count: int, size: int = 50) -> int:
+    """A stream whose one object holds so many batches."""
+    [stream] = await log.create_streams(1)
+    await asyncio.gather(
+        *[append(log, stream, batch_bytes([b"%d" % number * size])) for number in range(count)]
+    )
+    return stream
+
+
+async def test_consumers_of_a_stream_share_what_is_read(log: Log, world: World, small_segments: None) -> None:
+    stream = await fill(log, 10)
+    reader = world.log(tail_cache_bytes=0)
+    for offset in (0, 3, 7, 0, 9):
+        assert values_in(await read(reader, stream, offset))[0][0] == offset
+        await asyncio.sleep(1)  # what was read ahead arrives
+    ranges = world.objects.ranges_read
+    assert len(ranges) == len(set(ranges)), "nothing is read twice"
+    assert all(length < 600 for _, _, length in ranges)
+
+
+async def test_two_readers_at_once_read_once(log: Log, world: World) -> None:
+    stream = await fill(log, 3)
+    reader = world.log(tail_cache_bytes=0)
+    held = world.objects.hold("get")
+    first, second = await soon(read(reader, stream, 0)), await soon(read(reader, stream, 1))
+    await held.reached()
+    first.cancel()  # a consumer that goes away does not take the bytes from the other
+    held.release()
+    assert [offset for offset, _ in values_in(await second)] == [1, 2]
+    assert len(world.objects.ranges_read) == 1
+
+
+async def test_the_next_segment_is_read_ahead(log: Log, world: World, small_segments: None) -> None:
+    stream = await fill(log, 6)
+    reader = world.log(tail_cache_bytes=0)
+    result = await read(reader, stream, 0, max_bytes=150)
+    assert [offset for offset, _ in values_in(result)] == [0]
+    await asyncio.sleep(1)
+    assert len(world.objects.ranges_read) == 2
+
+
+async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segments: None) -> None:
+    stream = await fill(log, 10)
+    reader = world.log(tail_cache_bytes=0, segment_cache_bytes=300)
+    for _ in range(2):
+        for offset in range(10):
+            values_in(await read(reader, stream, offset, max_bytes=1))
+            await asyncio.sleep(1)
+    cache = reader._reader._segments
+    assert cache._size == sum(len(data) for data in cache._cached.values()) <= 300
+    assert len(world.objects.ranges_read) > 6, "what was dropped is read again"
+
+
+# --- damage
+
+
+@pytest.mark.parametrize("target", ["length", "magic", "crc", "attributes", "records", "last byte"])
+async def test_a_damaged_batch_is_named_and_never_served(log: Log, world: World, target: str) -> None:
+    stream = await fill(log, 2)
+    [path] = world.bucket.objects
+    reader = world.log()
+    entry = await reader._reader.find(stream, 0)
+    _, (_, second) = entry.batches()
+    place = {"length": 8, "magic": 16, "crc": 17, "attributes": 22, "records": 62}.get(
+        target, second.length - 1
+    )
+    world.corrupt(path, second.position + place)
+    result = await read(reader, stream, 1)
+    assert isinstance(result.error, ObjectCorrupt)
+    assert path in str(result.error)
+    assert not result.buffers
+    assert (result.high_watermark, result.start_offset) == (2, 0)
+
+
+async def test_every_byte_of_a_batch_is_checked_or_patched(log: Log, world: World) -> None:
+    stream = await fill(log, 1, size=3)
+    [path] = world.bucket.objects
+    entry = await log._reader.find(stream, 0)
+    [(_, batch)] = entry.batches()
+    good = world.bucket.objects[path].data
+    for place in range(batch.length):
+        world.corrupt(path, batch.position + place)
+        result = await read(world.log(), stream, 0)
+        if result.error is None:
+            assert values_in(result) == [(0, b"000")], f"byte {place} is served as it is"
+        else:
+            assert isinstance(result.error, ObjectCorrupt)
+        world.bucket.put(path, good, 0)
+
+
+async def test_an_object_cut_short_is_named(log: Log, world: World) -> None:
+    stream = await fill(log, 2)
+    [path] = world.bucket.objects
+    world.bucket.put(path, world.bucket.objects[path].data[:-100], 0)
+    result = await read(world.log(), stream, 0)
+    assert isinstance(result.error, ObjectCorrupt)
+    assert path in str(result.error)
+
+
+async def test_an_object_that_vanished_is_not_out_of_range(log: Log, world: World) -> None:
+    """Nobody raised the start: this is a loss, and must be called one."""
+    stream = await fill(log, 2)
+    [path] = world.bucket.objects
+    world.bucket.delete(path)
+    result = await read(world.log(), stream, 0)
+    assert isinstance(result.error, ObjectCorrupt)
+
+
+async def test_a_store_that_does_not_answer_is_no_damage(log: Log, world: World) -> None:
+    stream = await fill(log, 2)
+    reader = world.log()
+    world.objects.trap(Fate.REFUSE, "get")
+    assert isinstance((await read(reader, stream, 0)).error, LogUnavailable)
+    assert len(values_in(await read(reader, stream, 0))) == 2
+
+
+async def test_what_adjoins_is_served_up_to_what_is_gone(log: Log, world: World) -> None:
+    """A cached index, and an object in the middle that expired: the next read says so."""
+    [stream] = await log.create_streams(1)
+    for number in range(4):
+        await append(log, stream, batch_bytes([b"%d" % number]))
+    reader = world.log(tail_cache_bytes=0, segment_cache_bytes=0)
+    assert len(values_in(await read(reader, stream, 0))) == 4
+    entry = await reader._reader.find(stream, 2)
+    world.bucket.delete(entry.path)
+    assert [offset for offset, _ in values_in(await read(reader, stream, 0))] == [0, 1]
+
+
+async def test_what_expired_under_a_reader_is_out_of_range(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    for number in range(4):
+        await append(log, stream, batch_bytes([b"%d" % number]))
+    reader = world.log(tail_cache_bytes=0, segment_cache_bytes=0)
+    assert len(values_in(await read(reader, stream, 0))) == 4
+    paths = [(await reader._reader.find(stream, offset)).path for offset in (0, 1)]
+    await log.delete_records(stream, 2)
+    for path in paths:
+        world.bucket.delete(path)
+    result = await read(reader, stream, 0)
+    assert isinstance(result.error, OffsetOutOfRange)
+    assert (result.error.start, result.error.end) == (2, 4)
+
+
+# --- limits
+
+
+async def test_limits_count_over_all_streams_and_the_first_batch_is_free(log: Log) -> None:
+    streams = await log.create_streams(2)
+    size = len(batch_bytes([b"x" * 100]))
+    for stream in streams:
+        for _ in range(3):
+            await append(log, stream, batch_bytes([b"x" * 100]))
+
+    async def counts(per_stream: int, in_all: int, offset: int = 0) -> list[int]:
+        requests = [ReadRequest(stream, offset, per_stream) for stream in streams]
+        results = await log.fetch(requests, min_bytes=0, max_bytes=in_all, max_wait_ms=0)
+        return [result.size // size for result in results]
+
+    for log_reads_from_the_tail in (True, False):
+        if not log_reads_from_the_tail:
+            for stream in streams:
+                log._tail.forget(stream)
+        assert await counts(EVERYTHING, EVERYTHING) == [3, 3]
+        assert await counts(size, EVERYTHING) == [1, 1]
+        assert await counts(2 * size + 1, 3 * size) == [2, 1]
+        assert await counts(1, EVERYTHING) == [1, 0], "at least one batch in all, and no more"
+        assert await counts(EVERYTHING, 1) == [1, 0]
+        assert await counts(EVERYTHING, 4 * size) == [3, 1]
+        assert await counts(EVERYTHING, 0, offset=3) == [0, 0]

@@ -1,0 +1,201 @@
+"""Numbers that are handed out once, and streams that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
+
+from dray.log import Log, counters
+from dray.log.counters import Counter
+from dray.log.types import Bounds, LogUnavailable, StreamClosed
+from dray.metadata import keys
+from dray.metadata.contract import Limits
+from dray.simulation.scripted import Fate, ScriptedStore
+
+KEY = "/dray/v1/counters/test"
+
+
+def counter(world: World, block: int = 3) -> tuple[Counter, ScriptedStore]:
+    store = ScriptedStore(world.runtime, world.state)
+    return Counter(store, KEY, block), store
+
+
+# --- counters
+
+
+async def test_numbers_come_in_blocks(world: World) -> None:
+    first, _ = counter(world)
+    second, _ = counter(world)
+    assert await first.take() == [0]
+    assert await second.take(2) == [3, 4]
+    assert await first.take(4) == [1, 2, 6, 7]
+    assert await second.take(10) == [5, *range(9, 18)]
+
+
+async def test_many_at_once_get_each_number_once(world: World) -> None:
+    takers = [counter(world)[0] for _ in range(4)]
+    taken = await asyncio.gather(*[taker.take(count) for taker in takers for count in (1, 2, 5, 1)])
+    numbers = [number for some in taken for number in some]
+    assert len(numbers) == len(set(numbers)) == 36
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE, Fate.LATE])
+async def test_a_block_whose_reply_was_lost_is_nobodys(world: World, fate: Fate) -> None:
+    first, store = counter(world)
+    other, _ = counter(world)
+    trap = store.trap(fate, "write", KEY)
+    mine = await first.take(3)
+    theirs = await other.take(3)
+    if fate is Fate.LATE:
+        trap.land()
+    mine += await first.take(3)
+    theirs += await other.take(3)
+    assert len({*mine, *theirs}) == 12
+    assert (0 in mine) == (fate is not Fate.LOSE_REPLY), "numbers may be skipped"
+
+
+async def test_no_numbers_without_the_store(world: World) -> None:
+    taker, store = counter(world)
+    store.trap(Fate.REFUSE, "get")
+    with pytest.raises(LogUnavailable, match="no numbers to be had from /dray/v1/counters/test"):
+        await taker.take()
+    assert await taker.take() == [0]
+
+
+async def test_a_counter_that_others_always_win_gives_up(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counters, "_TRIES", 3)
+    taker, store = counter(world)
+    for _ in range(3):
+        store.trap(Fate.LOSE_REPLY, "write")
+    with pytest.raises(LogUnavailable, match="too many others ask"):
+        await taker.take()
+
+
+async def test_producer_ids_are_never_handed_out_twice(world: World) -> None:
+    brokers = [world.log(producer_id_block=5) for _ in range(3)]
+    ids = await asyncio.gather(*[broker.allocate_producer_id() for broker in brokers for _ in range(7)])
+    assert len(set(ids)) == 21
+
+
+# --- creating
+
+
+async def test_created_streams_are_there_and_empty(log: Log, world: World) -> None:
+    streams = await log.create_streams(5)
+    assert len(set(streams)) == 5
+    for stream in streams:
+        assert await world.log().bounds(stream) == Bounds(0, 0)
+
+
+async def test_many_streams_are_created_within_the_limits_of_the_engine() -> None:
+    world = World(limits=Limits(operations=9, value_bytes=1 << 20))
+    log = world.log()
+    streams = await log.create_streams(20)
+    assert {await log.bounds(stream) for stream in streams} == {Bounds(0, 0)}
+
+
+async def test_a_creation_that_is_unclear_burns_its_ids(log: Log, world: World) -> None:
+    broker = world.log()
+    late = world.store.trap(Fate.LATE, "write", "/hwm")
+    with pytest.raises(LogUnavailable):
+        await broker.create_streams(1)
+    [other] = await broker.create_streams(1)
+    late.land()
+    made = [key for key in world.keys(keys.ROOT) if key.endswith("/hwm")]
+    assert len(made) == 2
+    assert keys.high_watermark(other) in made, "the late one is another"
+
+
+async def test_a_late_copy_of_a_creation_changes_nothing(log: Log, world: World) -> None:
+    broker = world.log()
+    copy = world.store.trap(Fate.COPY, "write", "/hwm")
+    [stream] = await broker.create_streams(1)
+    for value in (b"a", b"b", b"c"):
+        await append(broker, stream, batch_bytes([value], producer=(1, 0, value[0] - ord("a"))))
+    await broker.delete_records(stream, 1)
+    copy.land()
+    reader = world.log()
+    assert await reader.bounds(stream) == Bounds(1, 3)
+    again = await append(reader, stream, batch_bytes([b"b"], producer=(1, 0, 1)))
+    assert again.base_offset == 1, "the producers are still known"
+
+
+# --- closing
+
+
+async def test_a_late_copy_of_a_creation_opens_no_closed_stream(world: World) -> None:
+    broker = world.log()
+    copy = world.store.trap(Fate.COPY, "write", "/hwm")
+    [stream] = await broker.create_streams(1)
+    await append(broker, stream, batch_bytes([b"a"]))
+    await broker.close_streams([stream])
+    await broker.sweep_streams([stream])
+    copy.land()
+    with pytest.raises(StreamClosed):
+        await append(world.log(), stream, batch_bytes([b"b"]))
+    assert isinstance((await read(world.log(), stream, 0)).error, StreamClosed)
+
+
+async def test_closing_waits_out_appends_that_come_between(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    closer = world.log()
+    held = world.store.hold("write", "/hwm")
+    closing = asyncio.ensure_future(closer.close_streams([stream]))
+    await held.reached()
+    await append(log, stream, batch_bytes([b"a"]))
+    held.release()
+    await closing
+    with pytest.raises(StreamClosed):
+        await append(log, stream, batch_bytes([b"b"]))
+
+
+async def test_closing_a_closed_stream_or_none_is_done_at_once(log: Log) -> None:
+    [stream] = await log.create_streams(1)
+    await log.close_streams([stream])
+    await log.close_streams([stream, stream + 1000])
+
+
+async def test_an_append_under_way_is_refused_when_its_stream_closes(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    broker = world.log()
+    held = world.store.hold("write", "/hwm")
+    appending = asyncio.ensure_future(append(broker, stream, batch_bytes([b"a"])))
+    await held.reached()
+    await log.close_streams([stream])
+    held.release()
+    with pytest.raises(StreamClosed):
+        await appending
+
+
+async def test_sweeping_lets_go_of_everything_but_the_closed_mark() -> None:
+    world = World(limits=Limits(operations=20, value_bytes=1 << 20))
+    log = world.log(grace_seconds=0.0)
+    kept, swept = await log.create_streams(2)
+    for number in range(15):
+        await append(log, kept, batch_bytes([b"k%d" % number]))
+        await append(log, swept, batch_bytes([b"s%d" % number]))
+    await asyncio.sleep(1)
+    await log.close_streams([swept])
+    await log.sweep_streams([swept])
+    await log.sweep_streams([swept])
+    left = [key for key in world.keys(keys.stream(swept)) if not key.endswith("/hwm")]
+    assert left == []
+    assert [key for key in world.keys(keys.REFERENCES) if int(key.split("/")[6]) == swept] == []
+    await log.collector.run()
+    assert len(world.bucket.objects) == 15
+    assert len(values_in(await read(world.log(), kept, 0))) == 15
+
+
+async def test_sweeping_from_behind_misses_nothing(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    sweeper = world.log()
+    world.store.fall_behind(stream % DOMAINS)
+    for _ in range(3):
+        await append(log, stream, batch_bytes([b"v"]))
+    await log.close_streams([stream])
+    await sweeper.sweep_streams([stream])
+    assert world.keys(keys.offset_index(stream)) == []
