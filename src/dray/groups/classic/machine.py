@@ -228,12 +228,10 @@ def _on_takeover(step: Step) -> None:
     group = step.group
     for member in group.members.values():
         step.start_session(member)
-    if group.state in (GroupState.STABLE, GroupState.COMPLETING) and (
-        len(group.members) > step.settings.largest_group
-    ):
-        prepare(step)
-    elif group.state is GroupState.PREPARING:
+    if group.state is GroupState.PREPARING:
         step.schedule(TimerKind.JOIN, GROUP_WIDE, group.rebalance_timeout_ms)
+    elif len(group.members) > step.settings.largest_group:
+        prepare(step)
     elif group.owed_syncs:
         step.schedule(TimerKind.SYNC, GROUP_WIDE, group.rebalance_timeout_ms)
 

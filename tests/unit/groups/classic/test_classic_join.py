@@ -94,6 +94,13 @@ def test_the_oldest_clients_have_one_timeout_for_both() -> None:
     assert member.rebalance_timeout_ms == SESSION_MS
 
 
+def test_from_version_1_on_clients_say_how_long_a_rebalance_may_take() -> None:
+    coordinator = Coordinator()
+    coordinator.join(version=1)
+    (member,) = coordinator.there.members.values()
+    assert member.rebalance_timeout_ms == REBALANCE_MS
+
+
 def test_an_id_that_is_not_used_is_forgotten_after_a_session() -> None:
     coordinator = Coordinator()
     member = coordinator.joined(coordinator.join()).member_id

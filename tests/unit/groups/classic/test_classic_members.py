@@ -120,6 +120,7 @@ def test_the_last_to_leave_empties_the_group() -> None:
     assert coordinator.there.since_ms == coordinator.now_ms
     assert coordinator.there.generation == 2
     assert coordinator.there.leader_id is None
+    assert coordinator.there.protocol_name is None
     assert coordinator.writes == writes + 1
 
 

@@ -214,6 +214,18 @@ def test_the_leader_stays_the_leader() -> None:
     assert coordinator.there.leader_id == leader
 
 
+def test_the_leader_need_not_be_the_one_who_was_first() -> None:
+    coordinator = Coordinator()
+    first, second = coordinator.settle("first", None, session_ms=100_000)
+    elected = coordinator.join(second, using=protocols(topics=["x"]), session_ms=100_000)
+    coordinator.advance(REBALANCE_MS)
+    assert coordinator.joined(elected).leader_id == second
+    coordinator.join(first, instance_id="first", using=protocols(topics=["y"]))
+    coordinator.join(second, using=protocols(topics=["x"]))
+    assert coordinator.there.generation == 3
+    assert coordinator.there.leader_id == second
+
+
 def test_a_leader_that_does_not_come_is_replaced_by_one_who_did() -> None:
     coordinator = Coordinator()
     _, absent, follower = coordinator.settle("leader", "absent", None, session_ms=100_000)

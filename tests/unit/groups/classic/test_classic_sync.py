@@ -153,3 +153,13 @@ def test_a_rebalance_that_is_called_off_takes_the_assignments_with_it() -> None:
     coordinator.join(follower)
     coordinator.leave(follower)
     assert coordinator.member(leader).assignment == b""
+
+
+def test_after_another_rebalance_has_begun_nobody_owes_a_sync() -> None:
+    coordinator = Coordinator()
+    leader, silent = coordinator.enrol(None, None)
+    coordinator.sync(leader)
+    assert coordinator.member(silent).owes_sync
+    coordinator.join(leader)
+    assert not coordinator.member(silent).owes_sync
+    assert (TimerKind.SYNC, "") not in coordinator.timers
