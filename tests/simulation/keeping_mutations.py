@@ -14,7 +14,15 @@ from dray.log.jobs import Job, JobState, put_job
 from dray.log.poll import Poller
 from dray.log.reader import Reader
 from dray.log.stream_store import StreamStore, StreamView, Versioned
-from dray.log.types import Bounds, LogError, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
+from dray.log.types import (
+    Bounds,
+    LogError,
+    LogUnavailable,
+    ObjectCorrupt,
+    OffsetOutOfRange,
+    ReadRequest,
+    StreamClosed,
+)
 from dray.metadata import keys
 from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, Record
 
@@ -231,6 +239,19 @@ def sweep_the_high_watermark_too(patch: pytest.MonkeyPatch) -> None:
 
 
 # --- readers
+
+
+def absent_by_a_stale_read(patch: pytest.MonkeyPatch) -> None:
+    """What the simulation found: a stream that a broker could not see yet was taken for a closed one."""
+    kept = StreamStore.high_watermark
+
+    async def high_watermark(self: StreamStore, stream: int) -> Any:
+        found = await kept(self, stream)
+        if found is None:
+            raise StreamClosed(f"stream {stream} is closed")
+        return found
+
+    patch.setattr(StreamStore, "high_watermark", high_watermark)
 
 
 def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:

@@ -30,6 +30,7 @@ async def _simulate(seed: int, seconds: float, conditions: LogConditions | None)
     finally:
         for broker in world.brokers:
             broker.crash()
+        await asyncio.sleep(1)  # until the last of their tasks is gone
     return world.report()
 
 

@@ -1,0 +1,129 @@
+"""The log in every weather: it keeps its promises, and what would break them is noticed."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from random import SystemRandom
+
+import pytest
+from log_mutations import FOUND_BY_CHANCE, MUTATIONS
+from log_schedules import SCHEDULES, Schedule
+
+from dray.simulation.log_run import simulate_log
+from dray.simulation.loop import run
+
+SEEDS = 60
+# Seeds at which the simulation found something in the real code once. What each was stands in the commit
+# that mended it; schedules move when code does, so the rule itself has a mutation or a test of its own.
+FOUND_SOMETHING_ONCE = (1, 4, 5, 8, 12, 13, 17, 20, 21, 22, 23, 28, 54)
+# A recorded seed is only where the search starts: any change of the code moves the schedules.
+SEARCH = 60
+SOAK_SEEDS = 2000
+SOAK_SEARCH = 1500
+
+
+@pytest.mark.parametrize("seed", sorted({*range(SEEDS), *FOUND_SOMETHING_ONCE}))
+def test_the_log_keeps_its_promises(seed: int) -> None:
+    simulate_log(seed)
+
+
+def test_the_simulation_covers_what_it_should() -> None:
+    """A simulation in which nothing happens proves nothing."""
+    seen = sum((simulate_log(seed).counts for seed in range(20)), start=simulate_log(20).counts)
+    expected = {
+        "acknowledged": 500,
+        "append errors": 200,
+        "out of order": 5,
+        "consumed": 3000,
+        "crashes": 50,
+        "pauses": 50,
+        "epochs": 20,
+        "records deleted": 30,
+        "topics deleted": 5,
+    }
+    assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
+
+
+def test_one_seed_is_one_run() -> None:
+    first, second = simulate_log(7), simulate_log(7)
+    assert first == second
+    assert simulate_log(8).fingerprint != first.fingerprint
+
+
+def test_one_seed_is_one_run_in_another_process_too() -> None:
+    """Where the hashes of strings, and so the order of sets, are others."""
+    program = "from dray.simulation.log_run import simulate_log; print(simulate_log(7).fingerprint)"
+    prints = set()
+    for hash_seed in ("1", "2"):
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        done = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+        )
+        prints.add(done.stdout.split()[-1])
+    assert prints == {simulate_log(7).fingerprint}
+
+
+# --- every rule, taken away
+
+
+def _noticed(name: str, seed: int) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        MUTATIONS[name](patch)
+        try:
+            simulate_log(seed)
+        except Exception:  # whatever it was: the unmutated code passes this seed
+            return True
+    return False
+
+
+@pytest.mark.parametrize("name", FOUND_BY_CHANCE)
+def test_chance_notices(name: str) -> None:
+    first = FOUND_BY_CHANCE[name]
+    found = next((seed for seed in range(first, first + SEARCH) if _noticed(name, seed)), None)
+    assert found is not None, f"not noticed by the seeds from {first} on"
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES, ids=lambda schedule: schedule.__name__)
+def test_schedule(schedule: Schedule) -> None:
+    run(schedule())
+
+
+@pytest.mark.parametrize(
+    ("schedule", "name"),
+    [(schedule, name) for schedule, names in SCHEDULES.items() for name in names],
+    ids=lambda value: value if isinstance(value, str) else value.__name__,
+)
+def test_schedule_notices(schedule: Schedule, name: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        MUTATIONS[name](patch)
+        # Whatever it was: unmutated, it passes. (What `pytest.raises` says is no `Exception`.)
+        with pytest.raises((Exception, pytest.fail.Exception)):
+            run(schedule())
+
+
+def test_every_mutation_is_noticed_by_something() -> None:
+    noticed = {*FOUND_BY_CHANCE, *[name for names in SCHEDULES.values() for name in names]}
+    assert noticed == set(MUTATIONS)
+
+
+# --- many more
+
+
+@pytest.mark.soak
+def test_the_log_keeps_its_promises_for_long() -> None:
+    base = SystemRandom().randrange(1 << 40)
+    for seed in range(base, base + SOAK_SEEDS):
+        try:
+            simulate_log(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", FOUND_BY_CHANCE)
+def test_chance_notices_from_anywhere(name: str) -> None:
+    base = SystemRandom().randrange(1 << 40)
+    found = next((seed for seed in range(base, base + SOAK_SEARCH) if _noticed(name, seed)), None)
+    assert found is not None, f"not noticed by the seeds from {base} on"
