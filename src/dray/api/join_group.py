@@ -9,6 +9,8 @@ group whose members speak the consumer protocol (INCONSISTENT_GROUP_PROTOCOL).
 
 from __future__ import annotations
 
+from typing import Final
+
 from dray.api.context import Context
 from dray.api.groups import ask_and_wait, client_host
 from dray.api.handler import handles
@@ -19,6 +21,8 @@ from dray.protocol.messages.join_group import (
     JoinGroupResponse,
     JoinGroupResponseMember,
 )
+
+_NULLABLE_FROM: Final = 7
 
 
 @handles(JoinGroupRequest, 0, 9)
@@ -48,12 +52,16 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
     try:
         answer: classic.JoinAnswer = await ask_and_wait(context, request.group_id, event_with)
     except Refused as refusal:
-        return JoinGroupResponse(error_code=refusal.error, member_id=request.member_id)
+        return JoinGroupResponse(
+            error_code=refusal.error,
+            protocol_name=_protocol_name(context, None),
+            member_id=request.member_id,
+        )
     return JoinGroupResponse(
         error_code=answer.error,
         generation_id=answer.generation,
         protocol_type=answer.protocol_type,
-        protocol_name=answer.protocol_name or "",
+        protocol_name=_protocol_name(context, answer.protocol_name),
         leader=answer.leader_id,
         skip_assignment=answer.skip_assignment,
         member_id=answer.member_id,
@@ -64,3 +72,8 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
             for member in answer.members
         ],
     )
+
+
+def _protocol_name(context: Context, name: str | None) -> str | None:
+    """Null where none was chosen; older versions cannot say that."""
+    return name if name is not None or context.version >= _NULLABLE_FROM else ""

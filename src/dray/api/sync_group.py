@@ -1,22 +1,30 @@
 """SyncGroup (14), versions 0 to 5: the leader of a classic group says who gets what, the others ask for it.
 
 Parked until the leader has spoken; members it said nothing about get nothing. Refused: a member that is not
-known, another generation than the present one, another protocol than was chosen, and REBALANCE_IN_PROGRESS
-when the next round has begun.
+known, another generation than the present one, another protocol than was chosen (from v5 it must be named),
+and REBALANCE_IN_PROGRESS when the next round has begun.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from dray.api.context import Context
 from dray.api.groups import ask_and_wait
 from dray.api.handler import handles
 from dray.groups import classic
 from dray.groups.coordinator import Refused
+from dray.protocol import ErrorCode
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
+
+_PROTOCOL_FROM: Final = 5
 
 
 @handles(SyncGroupRequest, 0, 5)
 async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
+    if context.version >= _PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
     def event_with(token: object) -> classic.Sync:
         return classic.Sync(
             token,
