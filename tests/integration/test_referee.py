@@ -11,6 +11,7 @@ import pytest
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
 from tests.services.referee import CASES, run_case
+from tests.services.referee.comparison import differences, flat
 from tests.services.referee.differences import DIFFERENCES
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "referee"
@@ -32,26 +33,6 @@ def kafka(tmp_path_factory):
 def recorded(name: str) -> dict[str, Any]:
     answers: dict[str, Any] = json.loads((RECORDINGS / f"{name}.json").read_text())
     return answers
-
-
-def flat(value: Any, path: str = "") -> dict[str, Any]:
-    """Every leaf of an answer under its path, so that a difference is one line."""
-    if isinstance(value, dict) and value:
-        return {p: leaf for key, held in value.items() for p, leaf in flat(held, f"{path}/{key}").items()}
-    if isinstance(value, list) and value:
-        return {p: leaf for at, held in enumerate(value) for p, leaf in flat(held, f"{path}/{at}").items()}
-    return {path: value}
-
-
-def differences(kafka: Any, dray: Any) -> dict[str, tuple[Any, Any]]:
-    ours, theirs = flat(dray), flat(kafka)
-    paths = [*theirs, *(path for path in ours if path not in theirs)]
-    absent = "(absent)"
-    return {
-        path: (theirs.get(path, absent), ours.get(path, absent))
-        for path in paths
-        if theirs.get(path, absent) != ours.get(path, absent)
-    }
 
 
 @pytest.mark.parametrize("name", CASES)
