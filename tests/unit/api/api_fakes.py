@@ -12,6 +12,7 @@ from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, Impat
 
 from dray.api import ApiSettings, Dispatcher, Services
 from dray.cluster import Broker, Listener, Membership, open_cluster
+from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log.types import (
     Appended,
@@ -168,7 +169,9 @@ class Harness:
         self.log = log
         self.runtime = runtime
         self.settings = settings
-        self.group_settings = GroupsSettings(session_ttl=3600)
+        self.group_settings = GroupsSettings(
+            classic=ClassicGroupSettings(initial_rebalance_delay_ms=0), session_ttl=3600
+        )
         self.store = FaultyStore(runtime, state)
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []

@@ -51,7 +51,8 @@ class ScriptedStore(MemoryStore):
 
     "unavailable": it is refused. "lost": nobody can tell, and nothing happens. "applied": it happens, and
     the reply is lost. "late": nobody can tell, and it happens at `arrive`. "held": it happens, and the reply
-    waits for `release`. While `down`, nothing gets through, keep-alives included.
+    waits for `release`. While `down`, nothing gets through, keep-alives included. After `fall_behind`, reads
+    see the store as it was then, until there is a barrier.
     """
 
     def __init__(self, runtime: SimulatedRuntime, state: MemoryState) -> None:
@@ -62,6 +63,28 @@ class ScriptedStore(MemoryStore):
         self.down = False
         self._late: list[tuple[int, Sequence[Operation], int | None]] = []
         self._held: list[asyncio.Event] = []
+        self._behind: dict[int, MemoryStore] = {}
+
+    async def get(self, domain: int, key: str) -> Record | None:
+        behind = self._behind.get(domain)
+        return await (super().get(domain, key) if behind is None else behind.get(domain, key))
+
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        behind = self._behind.get(domain, super())
+        return await behind.scan(domain, start, end, limit)
+
+    async def barrier(self, domain: int) -> None:
+        await super().barrier(domain)
+        self._behind.pop(domain, None)
+
+    def fall_behind(self) -> None:
+        past = MemoryState()
+        now = self.runtime.monotonic()
+        for domain in range(DOMAINS):
+            source, copy = self._state.domain(domain, now), past.domain(domain, now)
+            copy.entries.update(source.entries)
+            copy.keys.extend(source.keys)
+            self._behind[domain] = MemoryStore(self.runtime, past)
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         fault = self._fault(operations)

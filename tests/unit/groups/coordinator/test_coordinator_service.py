@@ -26,6 +26,7 @@ from dray.groups.coordinator import (
 )
 from dray.groups.coordinator.record import GroupKind, decode_record
 from dray.metadata import keys
+from dray.metadata.contract import Put
 from dray.protocol import ErrorCode
 
 RECORD = keys.group(GROUP)
@@ -128,8 +129,6 @@ async def test_a_group_that_cannot_be_read_does_not_hide_the_others() -> None:
     world = World()
     broker = await world.broker(1)
     await broker.commit(1, group_id="good")
-    from dray.metadata.contract import Put
-
     domain = keys.domain_of_group("bad", 2)
     await broker.store.write(domain, [Put(keys.group("bad"), b"\x63?")])
     assert [listing.group_id for listing in await list_groups(broker.groups)] == ["good"]
@@ -191,6 +190,29 @@ async def test_a_deletion_that_is_cut_short_is_finished_by_the_next() -> None:
     assert await two.committed() is None
     assert world.group_record() is None
     assert world.records(OFFSETS) == []
+
+
+@simulated
+async def test_a_commit_that_waits_behind_a_deletion_begins_a_new_group() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await broker.commit(1)
+    # Both wait for the same write: a member that leaves.
+    member, _ = await broker.stable_group()
+    broker.store.plan = [(RECORD, "held")]
+    leaving = asyncio.ensure_future(broker.leave(member))
+    await settled()
+    deleting = asyncio.ensure_future(broker.delete())
+    await settled()
+    committing = asyncio.ensure_future(broker.commit(2, partition=1))
+    await settled()
+    broker.store.release()
+    assert await asyncio.gather(leaving, deleting, committing) == [ErrorCode.NONE] * 3
+    assert await broker.committed() is None
+    assert await broker.committed(partition=1) == 2
+    await broker.stop()
+    heir = await world.broker(2)
+    assert [await heir.committed(partition=partition) for partition in (0, 1)] == [None, 2]
 
 
 @simulated
@@ -278,6 +300,22 @@ async def test_groups_without_members_leave_memory_when_there_are_too_many() -> 
     assert await other.committed(group_id="simple-0") == 0
     assert await broker.committed(group_id="simple-1") == 1
     assert await broker.commit(7, group_id="simple-1") is ErrorCode.NONE
+
+
+@simulated
+async def test_a_group_with_something_under_way_is_not_forgotten() -> None:
+    broker = await World().broker(1)
+    await broker.commit(1)
+    [group] = broker.groups.active()
+    for held in (OFFSETS, RECORD):
+        broker.store.plan = [(held, "held")]
+        asking = broker.commit(2) if held == OFFSETS else broker.join()
+        under_way = asyncio.ensure_future(asking)
+        await settled()
+        broker.groups.forget(group)
+        broker.store.release()
+        await under_way
+    assert broker.groups.active() == [group]
 
 
 @simulated

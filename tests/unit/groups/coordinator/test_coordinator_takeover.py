@@ -170,6 +170,18 @@ async def test_a_zombie_answers_nothing_after_its_lease() -> None:
 
 
 @simulated
+async def test_whoever_is_parked_hears_of_it_when_the_lease_ends_without_asking() -> None:
+    broker = await World().broker(1)
+    await broker.stable_group()
+    parked = asyncio.ensure_future(refused(broker.join(fresh="second")))
+    await settled()
+    broker.store.down = True
+    started = asyncio.get_running_loop().time()
+    assert await parked is ErrorCode.NOT_COORDINATOR
+    assert asyncio.get_running_loop().time() - started <= TTL
+
+
+@simulated
 async def test_the_lease_is_looked_at_for_each_request_even_when_nobody_told() -> None:
     """The session's own watchdog is a timer, and a process that was frozen runs requests before timers."""
     world = World()
@@ -275,3 +287,84 @@ def test_a_broker_killed_at_any_moment_of_a_join_leaves_a_group_to_go_on_with(mo
         assert again.member_epoch >= first.member_epoch + 1
 
     scenario()
+
+
+# --- behind the times
+
+
+@simulated
+async def test_a_reader_that_is_behind_does_not_take_a_group_for_absent() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    two.store.fall_behind()
+    await one.commit(5)
+    await one.stop()
+    assert await two.committed() == 5
+
+
+@simulated
+async def test_a_reader_that_is_behind_takes_no_offsets_for_orphans() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    two.store.fall_behind()
+    await one.commit(5)
+    await one.stop()
+    assert await two.commit(6, partition=1) is ErrorCode.NONE
+    assert await two.committed() == 5
+
+
+@simulated
+async def test_a_reader_that_is_behind_learns_who_holds_the_lease() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    two.store.fall_behind()
+    await one.commit(5)
+    assert await refused(two.groups.leases.take(GROUP)) is ErrorCode.NOT_COORDINATOR
+
+
+# --- frozen at the worst moment
+
+
+def leave_sessions_unwatched(broker: BrokerUnderTest) -> None:
+    """Nothing but the clock says that they have ended."""
+    for own in broker.groups.leases._sessions.values():
+        own.session._watchdog.cancel()  # type: ignore[attr-defined]
+        own.session._task.cancel()  # type: ignore[attr-defined]
+        own.watching.cancel()
+
+
+@simulated
+async def test_a_broker_frozen_between_a_write_and_what_waited_for_it_says_nothing_more() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    first = answered(await broker.beat("m1"))
+    broker.store.plan = [(RECORD, "held")]
+    joining = asyncio.ensure_future(broker.beat("m2"))
+    await settled()
+    beating = asyncio.ensure_future(refused(broker.beat("m1", first.member_epoch)))
+    await settled()
+    leave_sessions_unwatched(broker)
+    broker.runtime.pause(TTL + 1)
+    broker.store.release()
+    answered(await joining)
+    assert await beating is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_a_broker_frozen_between_an_answer_and_its_way_out_says_nothing() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.beat("m1")
+    [group] = broker.groups.active()
+    leave_sessions_unwatched(broker)
+    adopt = group._adopt
+
+    def adopt_and_freeze(batch: object) -> None:
+        adopt(batch)  # type: ignore[arg-type]
+        confirmed = group.storage.lease._session
+        confirmed._confirmed_until = 0.0
+
+    group._adopt = adopt_and_freeze  # type: ignore[assignment, method-assign]
+    assert await refused(broker.beat("m2")) is ErrorCode.NOT_COORDINATOR
