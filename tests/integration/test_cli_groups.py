@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, Producer
+from tests.services.dray import DrayProcess
 from tests.services.shell import Shell
 
 from dray.cli.main import main
 
+ON_KAFKA = os.environ.get("DRAY_TEST_TARGET") == "kafka"
 RECORDS = 10
 FIRST_TIMESTAMP = 1_700_000_000_000
 MINUTE = 60_000
@@ -175,6 +179,38 @@ def test_all_groups_are_described(drayd: Shell, topic: str) -> None:
     assert (seen[f"a-{topic}"]["state"], seen[f"a-{topic}"]["type"]) == ("Empty", "classic")
     shown = drayd("groups", "describe", f"a-{topic}", f"b-{topic}", "--state")
     assert [line.split()[0] for line in shown.splitlines()] == ["group", f"a-{topic}", f"b-{topic}"]
+
+
+@pytest.mark.skipif(ON_KAFKA, reason="two brokers on one data directory are Dray's own")
+def test_groups_of_two_brokers(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Each broker tells of its own groups, and both can be asked for all of them; then one dies."""
+    one, two = (
+        DrayProcess(
+            tmp_path / number,
+            name=f"drayd-{number}",
+            data_directory=tmp_path / "data",
+            settings={"DRAY_BROKER__SESSION_TTL": "2s"},
+            arguments=["--broker-id", number],
+        )
+        for number in ("1", "2")
+    )
+    names = [f"group {number}/ü" for number in range(12)]
+    with one, two:
+        shells = [Shell(capsys, one.bootstrap), Shell(capsys, two.bootstrap)]
+        shells[0]("topics", "create", "orders", "--partitions", "1")
+        for number, name in enumerate(names):
+            reset = ["groups", "reset-offsets", name, "--topic", "orders", "--to-earliest", "--execute"]
+            shells[number % 2](*reset)
+        for shell in shells:
+            assert [group["group"] for group in shell.json("groups", "list")] == sorted(names)
+        seen = [shell.json("groups", "describe", *names) for shell in shells]
+        assert seen[0] == seen[1]
+        assert {group["coordinator"]["id"] for group in seen[0]} == {1, 2}
+        two.kill()
+        assert [group["group"] for group in shells[0].json("groups", "list")] == sorted(names)
+        after = shells[0].json("groups", "describe", *names)
+        assert {group["coordinator"]["id"] for group in after} == {1}
+        assert [group["partitions"] for group in after] == [group["partitions"] for group in seen[0]]
 
 
 def test_no_broker_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:

@@ -114,11 +114,21 @@ class GroupCalls:
     async def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[ListedGroup]:
-        """Every broker tells of the groups that it looks after."""
-        metadata = await self._first.request(MetadataRequest(topics=[]))
+        """Every broker tells of the groups that it looks after. Those of one that has just died are told of
+        by the others a little later, when it is no longer listed."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        found: dict[str, ListedGroup] = {}
         deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._list_groups(request, deadline)
+            except ClientError:
+                if self._runtime.monotonic() > deadline:
+                    raise
+            await self._runtime.sleep(_PAUSE_SECONDS)
+
+    async def _list_groups(self, request: ListGroupsRequest, deadline: float) -> list[ListedGroup]:
+        metadata = await self._first.request(MetadataRequest(topics=[]))
+        found: dict[str, ListedGroup] = {}
         for broker in metadata.brokers:
             async with self._dial(broker.host, broker.port) as connection:
                 response = await connection.request(request)

@@ -155,6 +155,16 @@ async def test_every_broker_is_asked_for_its_groups() -> None:
     assert (two.seen[0].states_filter, two.seen[0].types_filter) == (["Stable"], ["consumer"])
 
 
+async def test_a_broker_that_died_is_waited_for_until_it_is_no_longer_listed() -> None:
+    one, gone = MetadataResponseBroker(1, "one", 9), MetadataResponseBroker(2, "gone", 9)
+    answers = [MetadataResponse(brokers=[one, gone]), MetadataResponse(brokers=[one])]
+    broker = Broker(ListGroupsRequest=ListGroupsResponse(groups=[ListedGroup("a")]))
+    listed = await calls_to(Broker(MetadataRequest=answers), one=broker).list_groups()
+    assert [group.group_id for group in listed] == ["a"]
+    with pytest.raises(ClientError, match="cannot reach gone"):
+        await calls_to(Broker(MetadataRequest=answers[:1]), one=broker).list_groups()
+
+
 @pytest.mark.parametrize(
     ("code", "name"),
     [
