@@ -8,7 +8,7 @@ from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from tests.services.golden.members import ClassicMember, stable, synced
 from tests.services.golden.session import GroupSession, group_case, subscription
 
-SHORT_MS = 1_500
+SHORT_MS = 2_500
 """A timeout that a case waits for. Long enough for what must happen before it."""
 
 REBALANCE_IN_PROGRESS = 27
