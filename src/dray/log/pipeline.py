@@ -1,8 +1,8 @@
 """From batches to WAL objects: one pipeline per metadata domain.
 
 Batches gather in an open object. It closes when it is large enough, when the linger has passed,
-or, without a linger, as soon as nothing of the domain is in flight: a lone producer waits for nobody. Under
-load, when batches were already waiting as the last object came through, it stays open for the milliseconds
+or, without a linger, as soon as nothing of the domain is uploading: a lone producer waits for nobody. Under
+load, when batches were already waiting as the last upload came through, it stays open for the milliseconds
 in which more keep coming: an object costs as much as dozens of small batches, and so the more there is to do,
 the fewer are made. Objects are staged and uploaded side by side, and committed
 in the order in which they were closed, so that the batches of a producer keep theirs.
@@ -69,6 +69,7 @@ class DomainPipeline:
         self._open = OpenObject()
         self._closed: deque[OpenObject] = deque()
         self._carried: set[asyncio.Task[None]] = set()
+        self._uploading = 0  # those of them that are not committing yet
         self._last_commit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._settling: list[Operation] = []
@@ -91,7 +92,7 @@ class DomainPipeline:
             if self._settings.linger_seconds > 0:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(self._settings.linger_seconds, self._close)
-            elif not self._carried:
+            elif not self._uploading:
                 # Not this instant, so that what arrived together is flushed together.
                 self._timer = asyncio.get_running_loop().call_soon(self._close)
 
@@ -124,14 +125,24 @@ class DomainPipeline:
             task = self._runtime.spawn(
                 self._carry(self._closed.popleft(), previous, done), f"wal-domain-{self._domain}"
             )
+            self._uploading += 1
             self._carried.add(task)
             task.add_done_callback(self._carried_to_the_end)
 
     def _carried_to_the_end(self, task: asyncio.Task[None]) -> None:
         self._carried.discard(task)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """An upload is done, or an object: while one commits, the next may be uploaded."""
         if self._closed:
             self._launch()
-        elif self._open.batch_count and not self._carried and self._settings.linger_seconds == 0:
+        elif (
+            self._open.batch_count
+            and self._timer is None
+            and not self._uploading
+            and self._settings.linger_seconds == 0
+        ):
             self._close_at_a_lull(0, _LULL_LOOKS)
 
     def _close_at_a_lull(self, batches_before: int, looks: int) -> None:
@@ -159,19 +170,13 @@ class DomainPipeline:
                 _finish(done)
 
     async def _carry_on(self, opened: OpenObject, previous: asyncio.Future[None] | None) -> None:
-        began = self._runtime.monotonic()
-        staged, encoded = await self._stage(opened)
-        if staged is None or encoded is None:
-            self._fail(opened, "the metadata store did not take the staging mark: try again")
-            return
         try:
-            await self._objects.put(staged.path, encoded.parts)
-        except ObjectError as error:
-            _log.warning("WAL upload failed", path=staged.path, error=str(error))
-            self._fail(opened, f"the object store did not take the records: {error}")
-            self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, list(staged.chunks)))
+            staged = await self._upload(opened)
+        finally:
+            self._uploading -= 1
+            self._go_on()
+        if staged is None:
             return
-        self._observer.flushed(encoded.size, self._runtime.monotonic() - began)
         if previous is not None and not previous.done():
             await asyncio.shield(previous)
         settlement = await self._committer.commit(staged)
@@ -181,6 +186,23 @@ class DomainPipeline:
         else:
             self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, settlement.failed))
         self._on_settled([stream for stream in staged.chunks if stream not in settlement.failed])
+
+    async def _upload(self, opened: OpenObject) -> StagedObject | None:
+        """The object, staged and uploaded; None if it was not, and everybody has been told."""
+        began = self._runtime.monotonic()
+        staged, encoded = await self._stage(opened)
+        if staged is None or encoded is None:
+            self._fail(opened, "the metadata store did not take the staging mark: try again")
+            return None
+        try:
+            await self._objects.put(staged.path, encoded.parts)
+        except ObjectError as error:
+            _log.warning("WAL upload failed", path=staged.path, error=str(error))
+            self._fail(opened, f"the object store did not take the records: {error}")
+            self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, list(staged.chunks)))
+            return None
+        self._observer.flushed(encoded.size, self._runtime.monotonic() - began)
+        return staged
 
     def _fail(self, opened: OpenObject, why: str) -> None:
         for chunk in opened.chunks.values():
