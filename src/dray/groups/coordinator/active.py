@@ -160,8 +160,6 @@ class ActiveGroup:
         try:
             if batch.persist:
                 await self._store(batch.state)
-            if not self._lease.confirmed():
-                raise NotCoordinator(f"the lease of group '{self.group_id}' ended meanwhile")
         except NotCoordinator as error:
             _refuse(batch.entries, error)
             self.drop(error.message)

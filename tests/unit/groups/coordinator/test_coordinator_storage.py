@@ -276,3 +276,20 @@ def test_the_format() -> None:
     for broken in (b"\1", b"\1\2\0", b"\1\11\0\0\0\0\0\0\0\7"):
         with pytest.raises(ValueCorrupt):
             decode_record(GROUP, broken)
+
+
+@simulated
+async def test_what_was_acknowledged_before_the_lease_was_taken_is_seen() -> None:
+    state = MemoryState()
+    before, owner = Owner(state, 1), Owner(state, 2)
+    lease = await owner._leases.take(GROUP)
+    owner.store.fall_behind()
+    record = GroupRecord(GroupKind.CLASSIC, 1, b"acknowledged")
+    offset = keys.group_offset(GROUP, "a", 0)
+    await before.store.write(DOMAIN, [Put(KEY, encode_record(record)), Put(offset, b"5")])
+    storage = GroupStorage(owner.store, owner.runtime, GROUP, DOMAIN, lease)
+    await storage.open()
+    assert storage.record == record._replace(coordinator_epoch=2)
+    owner.store.fall_behind()
+    await before.store.write(DOMAIN, [Put(offset, b"6")])
+    assert [found.value for found in await storage.scan_offsets()] == [b"6"]
