@@ -264,6 +264,16 @@ async def _undecided(stage: Stage, broker: Actor, stream: int, value: bytes) -> 
     return late.land
 
 
+async def a_late_commit_before_any_collector_comes() -> None:
+    stage = Stage()
+    broker = stage.actor()
+    [stream] = await broker.log.create_streams(1)
+    land = await _undecided(stage, broker, stream, b"late")
+    await asyncio.sleep(2)  # it would settle now, if it could
+    land()
+    await stage.check(stream, [b"late"])
+
+
 async def a_late_commit_of_an_orphan() -> None:
     stage = Stage()
     broker, other = stage.actor(), stage.actor()
@@ -351,6 +361,24 @@ async def a_late_copy_of_a_lower_start() -> None:
     await stage.check(stream, [b"c"], start=2)
 
 
+async def raising_the_start_with_a_lost_write() -> None:
+    """Until the start is seen where it should be, nothing below it may go."""
+    stage = Stage()
+    broker, reader = stage.actor(), stage.actor()
+    [stream] = await broker.log.create_streams(1)
+    values = [b"a", b"b", b"c"]
+    for value in values:
+        await broker.append(stream, value)
+    broker.store.trap(Fate.LOSE, "write", "/start")
+    again = broker.store.hold("write", "/start")
+    deleting = asyncio.ensure_future(broker.log.delete_records(stream, 2))
+    await again.reached()
+    assert await reader.read(stream, 0) == values
+    again.release()
+    assert await deleting == 2
+    await stage.check(stream, [b"c"], start=2)
+
+
 async def closing_with_a_lost_write() -> None:
     stage = Stage()
     broker, other = stage.actor(), stage.actor()
@@ -411,11 +439,13 @@ SCHEDULES: dict[Schedule, list[str]] = {
     a_late_copy_of_staging_before_settling: ["stage only if absent"],
     a_slow_broker_and_a_collector: ["recheck without the version", "judge without taking the mark"],
     a_broker_that_is_slow_after_its_recheck: ["recheck before the high watermark is read", "no fence"],
+    a_late_commit_before_any_collector_comes: ["settle what is undecided"],
     a_late_commit_of_an_orphan: ["no fence"],
     a_late_commit_after_a_lost_fence: ["fence unseen"],
     a_late_commit_after_a_fence_from_behind: ["fence without a barrier"],
     a_late_copy_of_a_lower_snapshot: ["snapshot without compare-and-set"],
     a_late_copy_of_a_lower_start: ["start without compare-and-set"],
+    raising_the_start_with_a_lost_write: ["delete before the start is seen"],
     closing_with_a_lost_write: ["close unseen"],
     closing_from_behind: ["close unseen"],
     a_stream_newer_than_what_is_read: ["absent by a stale read"],

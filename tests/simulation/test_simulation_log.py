@@ -19,7 +19,7 @@ SEEDS = 60
 # that mended it; schedules move when code does, so the rule itself has a mutation or a test of its own.
 FOUND_SOMETHING_ONCE = (1, 4, 5, 8, 12, 13, 17, 20, 21, 22, 23, 28, 54)
 # A recorded seed is only where the search starts: any change of the code moves the schedules.
-SEARCH = 60
+SEARCH = 200
 SOAK_SEEDS = 2000
 SOAK_SEARCH = 1500
 
@@ -40,6 +40,7 @@ def test_the_simulation_covers_what_it_should() -> None:
         "crashes": 50,
         "pauses": 50,
         "epochs": 20,
+        "looked up by time": 100,
         "records deleted": 30,
         "topics deleted": 5,
     }

@@ -135,9 +135,10 @@ class Committer:
     def fail(self, chunk: Chunk, error: LogError) -> None:
         """Refuse what is left of a chunk. The batches that their producers sent behind it are on their
         way already, perhaps: they must not be taken for the first ones."""
+        now_ms = self._runtime.wall_ms()
         for pending in chunk.pending:
             if not pending.answered:
-                self._failures.note(chunk.stream, pending.batch)
+                self._failures.note(chunk.stream, pending.batch, now_ms)
                 pending.refuse(error)
 
     async def commit(self, staged: StagedObject) -> Settlement:
@@ -255,7 +256,7 @@ class Committer:
                 try:
                     remembered = producers.judge(reference, now_ms)
                     if remembered is None and not producers.knows(reference.producer_id, now_ms):
-                        self._failures.check(chunk.stream, reference)
+                        self._failures.check(chunk.stream, reference, now_ms)
                 except LogError as error:
                     judgement.refused.append((error, pending))
                     continue

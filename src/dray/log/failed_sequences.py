@@ -3,7 +3,8 @@
 A producer that a stream does not know may start at any sequence: its state may have expired. But a
 producer with several batches in flight is unknown too when its very first one fails, an upload lost,
 say, and the second is next. Appended, the second would stand before the first for ever, and the first,
-sent again, would be refused. The log cannot tell these cases apart; the broker that saw the failure can.
+sent again, would be refused. The log cannot tell these cases apart; the broker that saw the failure can,
+for as long as a client may still be trying.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dray.log.producer_state import NO_PRODUCER, SEQUENCES
 from dray.log.types import OutOfOrderSequence
 
 _REMEMBERED: Final = 10_000
+_REMEMBERED_MS: Final = 10 * 60_000
 
 
 class Sequenced(Protocol):
@@ -31,27 +33,32 @@ class FailedSequences:
 
     def __init__(self, limit: int = _REMEMBERED) -> None:
         self._limit = limit
-        self._failed: OrderedDict[tuple[int, int], tuple[int, int]] = OrderedDict()
+        self._failed: OrderedDict[tuple[int, int], tuple[int, int, int]] = OrderedDict()
 
-    def note(self, stream: int, batch: Sequenced) -> None:
+    def note(self, stream: int, batch: Sequenced, now_ms: int) -> None:
         if batch.producer_id == NO_PRODUCER:
             return
         key = (stream, batch.producer_id)
-        epoch, sequence = self._failed.get(key, (-1, 0))
-        if batch.producer_epoch > epoch or (
-            batch.producer_epoch == epoch and _is_behind(batch.base_sequence, sequence)
-        ):
-            self._failed[key] = batch.producer_epoch, batch.base_sequence
-            self._failed.move_to_end(key)
-            if len(self._failed) > self._limit:
-                self._failed.popitem(last=False)
+        epoch, sequence, _ = self._recent(key, now_ms) or (-1, 0, 0)
+        if batch.producer_epoch < epoch:
+            return
+        if batch.producer_epoch > epoch or _is_behind(batch.base_sequence, sequence):
+            epoch, sequence = batch.producer_epoch, batch.base_sequence
+        self._failed[key] = epoch, sequence, now_ms
+        self._failed.move_to_end(key)
+        if len(self._failed) > self._limit:
+            self._failed.popitem(last=False)
 
-    def check(self, stream: int, batch: Sequenced) -> None:
+    def _recent(self, key: tuple[int, int], now_ms: int) -> tuple[int, int, int] | None:
+        failed = self._failed.get(key)
+        return None if failed is None or now_ms - failed[2] > _REMEMBERED_MS else failed
+
+    def check(self, stream: int, batch: Sequenced, now_ms: int) -> None:
         """For a batch of a producer that the stream does not know: raises if one before it failed."""
-        failed = self._failed.get((stream, batch.producer_id))
+        failed = self._recent((stream, batch.producer_id), now_ms)
         if failed is None:
             return
-        epoch, sequence = failed
+        epoch, sequence, _ = failed
         if batch.producer_epoch == epoch and _is_behind(sequence, batch.base_sequence):
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "

@@ -100,6 +100,10 @@ class Reader:
         self._index.forget(stream)
         self._tail.forget(stream)
 
+    def forget_entries(self, stream: int) -> None:
+        """What is cached of the index does not hold any more: ask the store from now on."""
+        self._index.forget_entries(stream)
+
     # --- planning
 
     async def plan(self, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Plan:

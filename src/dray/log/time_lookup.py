@@ -7,13 +7,16 @@ stream's start can spoil that, and then the search goes forward from the start.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Final
 
 from dray.log.entries import IndexEntry
 from dray.log.reader import Reader
-from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, TimestampedOffset
+from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, TimestampedOffset
 from dray.objects.contract import ObjectMissing
 from dray.records import decode, find_timestamp
+
+_TRIES: Final = 4
 
 
 class TimeLookup:
@@ -21,7 +24,25 @@ class TimeLookup:
         self._reader = reader
 
     async def first_at_or_after(self, stream: int, timestamp: int) -> TimestampedOffset | None:
-        bounds = await self._reader.refresh(stream, barrier=True)
+        return await self._steadily(stream, lambda bounds: self._first(stream, bounds, timestamp))
+
+    async def latest_timestamp(self, stream: int) -> TimestampedOffset | None:
+        """The first record that has the stream's greatest timestamp."""
+        return await self._steadily(stream, lambda bounds: self._greatest(stream, bounds))
+
+    async def _steadily(
+        self, stream: int, look: Callable[[Bounds], Awaitable[TimestampedOffset | None]]
+    ) -> TimestampedOffset | None:
+        """Look again when records are deleted, or moved elsewhere, under the search."""
+        for _ in range(_TRIES):
+            bounds = await self._reader.refresh(stream, barrier=True)
+            try:
+                return await look(bounds)
+            except (OffsetOutOfRange, ObjectMissing):
+                self._reader.forget_entries(stream)
+        raise LogUnavailable(f"stream {stream}: its records move faster than they can be searched: try again")
+
+    async def _first(self, stream: int, bounds: Bounds, timestamp: int) -> TimestampedOffset | None:
         offset = await self._search(stream, bounds, timestamp)
         while offset < bounds.end:
             entry = await self._reader.find(stream, offset)
@@ -31,9 +52,7 @@ class TimeLookup:
             offset = entry.end
         return None
 
-    async def latest_timestamp(self, stream: int) -> TimestampedOffset | None:
-        """The first record that has the stream's greatest timestamp."""
-        bounds = await self._reader.refresh(stream, barrier=True)
+    async def _greatest(self, stream: int, bounds: Bounds) -> TimestampedOffset | None:
         if bounds.start >= bounds.end:
             return None
         last = await self._reader.find(stream, bounds.end - 1)
@@ -53,7 +72,7 @@ class TimeLookup:
                 if base_offset + batch.record_count <= bounds.start:
                     continue
                 if base_offset < bounds.start:
-                    view = await self._open(stream, entry, place)
+                    view = await self._reader.read_batch(stream, entry, place)
                     best = max(_records_from(view, bounds.start), key=lambda record: record.timestamp)
                 elif best is None or batch.max_timestamp > best.timestamp:
                     best = TimestampedOffset(base_offset, batch.max_timestamp)
@@ -62,7 +81,7 @@ class TimeLookup:
         if best is None or best_batch is None:
             return best
         entry, place, base_offset = best_batch
-        at = find_timestamp(await self._open(stream, entry, place), best.timestamp)
+        at = find_timestamp(await self._reader.read_batch(stream, entry, place), best.timestamp)
         if at is None:
             raise ObjectCorrupt(f"{entry.path}: no record has the time that the index says")
         return TimestampedOffset(base_offset + at[0], at[1])
@@ -84,7 +103,7 @@ class TimeLookup:
         for place, (base_offset, batch) in enumerate(entry.batches()):
             if base_offset + batch.record_count <= start or batch.max_timestamp < timestamp:
                 continue
-            view = await self._open(stream, entry, place)
+            view = await self._reader.read_batch(stream, entry, place)
             if base_offset < start:
                 found = next((at for at in _records_from(view, start) if at.timestamp >= timestamp), None)
             elif (at := find_timestamp(view, timestamp)) is not None:
@@ -94,12 +113,6 @@ class TimeLookup:
             if found is not None:
                 return found
         return None
-
-    async def _open(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
-        try:
-            return await self._reader.read_batch(stream, entry, place)
-        except ObjectMissing as error:
-            raise LogUnavailable(f"{entry.path} was just compacted: try again") from error
 
 
 def _records_from(batch: memoryview, start: int) -> Iterator[TimestampedOffset]:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from dray.log.stream_store import StreamStore
 from dray.log.types import (
@@ -26,11 +26,13 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.records import Record, decode, twin, validate
-from dray.simulation.log_truth import Violation
+from dray.simulation.log_truth import Violation, identity_of, time_of
 from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 
 PRODUCERS = (1, 2)
 _MANY = 1 << 30
+
+T = TypeVar("T")
 
 
 def players(world: LogWorld) -> list[Coroutine[Any, Any, None]]:
@@ -113,7 +115,7 @@ class IdempotentProducer:
             count = self._world.random.randint(1, 3)
             name = b"p%d.%d" % (self._producer, self._epoch)
             values = [b"%s:%d:%d" % (name, self._number, place) for place in range(count)]
-            data = batch_of(values, (self._producer, self._epoch, self._sequence))
+            data = batch_of(values, (self._producer, self._epoch, self._sequence), times_of(values))
             self._window.append(Sent(values, data))
             self._sequence += count
             self._number += 1
@@ -165,7 +167,7 @@ async def play_plain_producer(world: LogWorld, stream: int) -> None:
         await asyncio.sleep(world.random.random() * world.conditions.pace)
         values = [b"plain%d:%d:%d" % (stream, number, place) for place in range(2)]
         number += 1
-        answer = append(world.any_broker(), stream, batch_of(values))
+        answer = append(world.any_broker(), stream, batch_of(values, times=times_of(values)))
         await asyncio.wait([answer], timeout=world.random.random() * world.conditions.patience)
         if not answer.done():
             answer.cancel()  # and never sent again: it may be in the log, once
@@ -200,10 +202,21 @@ def _heard(answer: asyncio.Future[Appended]) -> None:
         answer.exception()
 
 
-def batch_of(values: Sequence[bytes], producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
+def batch_of(
+    values: Sequence[bytes],
+    producer: tuple[int, int, int] = (-1, -1, -1),
+    times: Sequence[int] | None = None,
+) -> bytearray:
     producer_id, epoch, sequence = producer
-    records = [Record(place, 1000, None, value) for place, value in enumerate(values)]
+    records = [
+        Record(place, 1000 if times is None else times[place], None, value)
+        for place, value in enumerate(values)
+    ]
     return twin.encode(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def times_of(values: Sequence[bytes]) -> list[int]:
+    return [time_of(identity_of(value)) for value in values]
 
 
 # --- consumers
@@ -213,6 +226,7 @@ async def play_consumer(world: LogWorld, stream: int) -> None:
     """Read the stream from its start, again and again, through whichever broker."""
     while stream not in world.closing:
         await _check_bounds(world, stream)
+        await _check_times(world, stream, world.random.choice((None, 900, 1050, 1090, 1096, 2000)))
         offset = world.truth.start(stream)
         while offset < world.truth.end(stream) or world.random.random() < 0.7:
             await asyncio.sleep(world.random.uniform(0.0, 0.1))
@@ -224,22 +238,38 @@ async def play_consumer(world: LogWorld, stream: int) -> None:
 
 async def _check_bounds(world: LogWorld, stream: int) -> None:
     before = Bounds(world.truth.start(stream), world.truth.end(stream))
-    found = await _ask_bounds(world, stream)
-    if found is not None and not (
+    answer = await _ask(world, stream, world.any_broker().log.bounds(stream))
+    if answer is None:
+        return
+    [found] = answer
+    if not (
         before.end <= found.end <= world.truth.end(stream)
         and before.start <= found.start <= world.truth.start(stream)
     ):
         raise Violation(f"stream {stream}: bounds {found}, but {before} was known before it was asked")
 
 
-async def _ask_bounds(world: LogWorld, stream: int) -> Bounds | None:
+async def _check_times(world: LogWorld, stream: int, timestamp: int | None) -> None:
+    before = Bounds(world.truth.start(stream), world.truth.end(stream))
+    log = world.any_broker().log
+    if timestamp is None:
+        answer = await _ask(world, stream, log.find_max_timestamp(stream))
+    else:
+        answer = await _ask(world, stream, log.find_timestamp(stream, timestamp))
+    if answer is not None:
+        world.truth.found_by_time(stream, timestamp, before, answer[0])
+        world.counts["looked up by time"] += 1
+
+
+async def _ask(world: LogWorld, stream: int, question: Coroutine[Any, Any, T]) -> tuple[T] | None:
+    """The answer; None where a client would ask again."""
     try:
-        return await asyncio.wait_for(world.any_broker().log.bounds(stream), 2.0)
+        return (await asyncio.wait_for(question, 2.0),)
     except (TimeoutError, LogUnavailable):
         return None
-    except StreamClosed as error:
-        if stream not in world.closing:
-            raise Violation(f"stream {stream}: {error}") from error
+    except LogError as error:
+        if not isinstance(error, StreamClosed) or stream not in world.closing:
+            raise Violation(f"stream {stream}: {error!r}") from error
         return None
     except asyncio.CancelledError:
         if not crashed_under_us():

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from dray.log.entries import HighWatermark, IndexEntry
-from dray.log.types import Appended
+from dray.log.types import Appended, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put
 from dray.records import decode
@@ -32,6 +32,12 @@ Identity = tuple[str, int, int]  # producer (with its epoch), number of its batc
 def identity_of(value: bytes) -> Identity:
     producer, number, place = value.split(b":")
     return producer.decode(), int(number), int(place)
+
+
+def time_of(identity: Identity) -> int:
+    """The timestamp of a record: any, as long as it is not monotonic."""
+    _, number, place = identity
+    return 1000 + (number * 37 + place * 11) % 97
 
 
 @dataclass(slots=True)
@@ -199,6 +205,27 @@ class LogTruth:
         records = self.streams[stream].records
         if offset >= len(records) or records[offset] != identity_of(value):
             raise Violation(f"stream {stream}: offset {offset} was read as {value!r}")
+
+    def found_by_time(
+        self, stream: int, timestamp: int | None, before: Bounds, found: TimestampedOffset | None
+    ) -> None:
+        """The first record at or after a time, or (None) with the greatest: right at some moment since the
+        bounds were those of `before`."""
+        truth = self.streams[stream]
+        times = [time_of(record) for record in truth.records]
+        certain = range(truth.start, before.end)  # there all the time
+        if found is None:
+            if any(timestamp is None or times[offset] >= timestamp for offset in certain):
+                raise Violation(f"stream {stream}: nothing found at {timestamp}")
+            return
+        if not before.start <= found.offset < len(times) or times[found.offset] != found.timestamp:
+            raise Violation(f"stream {stream}: {found} is not what is there")
+        if timestamp is None:
+            missed = [offset for offset in certain if times[offset] > found.timestamp]
+        else:
+            missed = [offset for offset in certain if offset < found.offset and times[offset] >= timestamp]
+        if missed:
+            raise Violation(f"stream {stream}: {found} by time {timestamp}, though {missed[0]} comes first")
 
     # --- what must always hold
 

@@ -60,6 +60,17 @@ class SimulationLoop(asyncio.SelectorEventLoop):
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run to the end on virtual time; tasks that are left over are cancelled."""
+    """Run to the end on virtual time. Tasks that are left over are cancelled, and so are those that these
+    start on their way out."""
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
-        return runner.run(coroutine)
+        return runner.run(_run_and_sweep(coroutine))
+
+
+async def _run_and_sweep(coroutine: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await coroutine
+    finally:
+        while others := asyncio.all_tasks() - {asyncio.current_task()}:
+            for task in others:
+                task.cancel()
+            await asyncio.wait(others)

@@ -28,6 +28,8 @@ from dray.objects.contract import Buffer, ObjectError, ObjectInfo
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import Runtime
 
+_PATIENCE = 3600.0
+
 
 class Fate(Enum):
     PASS = "happens"
@@ -50,7 +52,11 @@ class Trap:
     _landings: list[Callable[[], object]] = field(default_factory=list)
 
     async def reached(self) -> None:
-        await self.sprung.wait()
+        """Until a call is caught. Something else may go on for ever, so this does not."""
+        try:
+            await asyncio.wait_for(self.sprung.wait(), _PATIENCE)
+        except TimeoutError:
+            raise LookupError(f"no {self.kind} of {self.part} came") from None
 
     def release(self) -> None:
         """Let a call that was held go on."""

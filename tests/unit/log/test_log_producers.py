@@ -245,45 +245,59 @@ def test_a_new_epoch_forgets_the_batches_of_the_old_one() -> None:
 
 def test_what_comes_behind_a_failed_batch_waits_for_it() -> None:
     failed = FailedSequences()
-    failed.note(1, reference(4))
-    failed.note(1, reference(2))  # objects fail in any order: the earliest counts
-    failed.note(1, reference(6))
+    failed.note(1, reference(4), 0)
+    failed.note(1, reference(2), 0)  # objects fail in any order: the earliest counts
+    failed.note(1, reference(6), 0)
     for sequence in (0, 2):
-        failed.check(1, reference(sequence))
+        failed.check(1, reference(sequence), 0)
     for sequence in (3, 4, 100):
         with pytest.raises(OutOfOrderSequence, match="2 failed before it"):
-            failed.check(1, reference(sequence))
+            failed.check(1, reference(sequence), 0)
 
 
 def test_a_failure_is_of_one_stream_one_producer_and_one_epoch() -> None:
     failed = FailedSequences()
-    failed.note(1, reference(2, epoch=1))
-    failed.check(2, reference(3, epoch=1))
-    failed.check(1, reference(3, epoch=1, producer=2))
-    failed.check(1, reference(3, epoch=2))
-    failed.note(1, reference(0, epoch=0))  # a zombie's
+    failed.note(1, reference(2, epoch=1), 0)
+    failed.check(2, reference(3, epoch=1), 0)
+    failed.check(1, reference(3, epoch=1, producer=2), 0)
+    failed.check(1, reference(3, epoch=2), 0)
+    failed.note(1, reference(0, epoch=0), 0)  # a zombie's
     with pytest.raises(OutOfOrderSequence):
-        failed.check(1, reference(3, epoch=1))
-    failed.note(1, reference(7, epoch=2))
-    failed.check(1, reference(3, epoch=1))  # which is fenced anyway
+        failed.check(1, reference(3, epoch=1), 0)
+    failed.note(1, reference(7, epoch=2), 0)
+    failed.check(1, reference(3, epoch=1), 0)  # which is fenced anyway
     with pytest.raises(OutOfOrderSequence):
-        failed.check(1, reference(8, epoch=2))
+        failed.check(1, reference(8, epoch=2), 0)
 
 
 def test_failed_sequences_wrap() -> None:
     failed = FailedSequences()
-    failed.note(1, reference(LAST))
-    failed.check(1, reference(LAST - 1))
+    failed.note(1, reference(LAST), 0)
+    failed.check(1, reference(LAST - 1), 0)
     with pytest.raises(OutOfOrderSequence):
-        failed.check(1, reference(0))
+        failed.check(1, reference(0), 0)
 
 
 def test_failures_of_plain_producers_are_none_and_there_is_a_limit() -> None:
     failed = FailedSequences(limit=2)
-    failed.note(1, reference(-1, epoch=-1, producer=-1))
+    failed.note(1, reference(-1, epoch=-1, producer=-1), 0)
     for producer in (1, 2, 3):
-        failed.note(1, reference(0, producer=producer))
-    failed.check(1, reference(1, producer=1))  # forgotten
+        failed.note(1, reference(0, producer=producer), 0)
+    failed.check(1, reference(1, producer=1), 0)  # forgotten
     for producer in (2, 3):
         with pytest.raises(OutOfOrderSequence):
-            failed.check(1, reference(1, producer=producer))
+            failed.check(1, reference(1, producer=producer), 0)
+
+
+def test_a_failure_is_remembered_for_as_long_as_a_client_may_try_again() -> None:
+    failed = FailedSequences()
+    minute = 60_000
+    failed.note(1, reference(2), 0)
+    failed.note(1, reference(4), 5 * minute)  # it is still being tried
+    with pytest.raises(OutOfOrderSequence, match="2 failed before it"):
+        failed.check(1, reference(3), 15 * minute)
+    failed.check(1, reference(3), 15 * minute + 1)
+    failed.note(1, reference(9), 16 * minute)
+    failed.check(1, reference(3), 16 * minute)
+    with pytest.raises(OutOfOrderSequence, match="9 failed before it"):
+        failed.check(1, reference(10), 16 * minute)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import World, append, batch_bytes, start_append
+from log_harness import World, append, batch_bytes, soon, start_append
 
 from dray.log import Log
 from dray.log.types import TimestampedOffset
@@ -111,3 +112,24 @@ async def test_a_lookup_reads_few_batches(log: Log, world: World) -> None:
     reader = world.log()
     assert await reader.find_timestamp(stream, 60) == TimestampedOffset(60, 60)
     assert len(world.objects.ranges_read) == 1
+
+
+@pytest.mark.parametrize("greatest", [True, False])
+async def test_records_that_are_deleted_under_the_search_are_searched_again(
+    log: Log, world: World, greatest: bool
+) -> None:
+    [stream] = await log.create_streams(1)
+    for time in (500, 100, 400, 300):
+        await append(log, stream, batch_bytes([b"v"], timestamps=[time]))
+    await log.delete_records(stream, 1)  # so that the greatest of all is below the start
+    reader = world.log()
+    held = world.store.hold("scan", "/offset-index/")
+    looking = await soon(
+        reader.find_max_timestamp(stream) if greatest else reader.find_timestamp(stream, 350)
+    )
+    await held.reached()
+    await log.delete_records(stream, 3)
+    for path in list(world.bucket.objects)[:3]:
+        world.bucket.delete(path)
+    held.release()
+    assert await looking == (TimestampedOffset(3, 300) if greatest else None)
