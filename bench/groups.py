@@ -12,25 +12,25 @@ from __future__ import annotations
 import argparse
 import asyncio
 import gc
-import os
 import resource
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Sequence
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
-
-from tests.unit.api.api_fakes import FakeConnection, FakeLog
 
 from dray.api import Dispatcher, Services
 from dray.cluster import Broker, Listener, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
+from dray.log import Log, LogSettings
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryStore
 from dray.metadata.sqlite import SqliteStore
+from dray.objects.memory import MemoryObjects
 from dray.protocol import (
     ErrorCode,
     Request,
@@ -60,13 +60,30 @@ CLASSIC = GroupsSettings(
 )
 
 
+class Nowhere:
+    """A connection that nobody is at the other end of."""
+
+    peer = "127.0.0.1:40000"
+    listener = "PLAINTEXT"
+    ending = False
+
+    def __init__(self) -> None:
+        self.state: dict[str, Any] = {}
+
+    def when_ending(self, callback: Callable[[], None]) -> None: ...
+
+    def forget(self, callback: Callable[[], None]) -> None: ...
+
+    async def turn(self) -> None: ...
+
+
 class Bench:
     """A broker without sockets."""
 
     def __init__(self, dispatcher: Dispatcher, groups: Groups) -> None:
         self.dispatcher = dispatcher
         self.groups = groups
-        self.connection = FakeConnection()
+        self.connection = Nowhere()
 
     async def ask(self, request: Request[ResponseType], version: int) -> ResponseType:
         buffers = await self.dispatcher.dispatch(framed(request, version), self.connection)
@@ -86,7 +103,8 @@ def framed(request: Request[Any], version: int) -> memoryview:
 @asynccontextmanager
 async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) -> AsyncIterator[Bench]:
     cluster = await open_cluster(store, runtime, 4)
-    log = FakeLog()
+    log = Log(store, MemoryObjects(runtime), runtime, cluster.domains, LogSettings())
+    await log.start()
     topics = Topics(store, runtime, log, TopicsOptions())
     await topics.start()
     if await topics.get(TOPIC) is None:
@@ -102,6 +120,7 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
         await groups.stop()
         await membership.stop()
         await topics.stop()
+        await log.stop()
         await store.close()
 
 
@@ -196,13 +215,10 @@ async def heartbeats(bench: Bench, name: str, frames: Sequence[memoryview], seco
 
 async def measure_members(runtime: SystemRuntime, seconds: float) -> None:
     async with broker(MemoryStore(runtime), runtime, 500) as bench:
-        before = resident()
         names = [f"classic-{number}" for number in range(20)]
         started = time.perf_counter()
         members = await asyncio.gather(*(join_classic(bench, name, 500) for name in names))
         print(f"{'classic: 20 groups of 500 joined in':42} {time.perf_counter() - started:10.2f} s")
-        gc.collect()
-        print(f"{'classic: memory per member':42} {(resident() - before) / 1e7:10.2f} KB   (target 20)")
         frames = [
             framed(HeartbeatRequest(name, generation, member_id), 4)
             for name, group in zip(names, members, strict=True)
@@ -210,23 +226,43 @@ async def measure_members(runtime: SystemRuntime, seconds: float) -> None:
         ]
         await heartbeats(bench, "classic: heartbeats", frames, seconds)
     async with broker(MemoryStore(runtime), runtime, 500) as bench:
-        before = resident()
-        consumers = [
-            [ConsumerMember(bench, f"consumer-{number}", f"member-{index}") for index in range(500)]
-            for number in range(20)
-        ]
+        consumers = consumers_of(bench, 20, 500)
         started = time.perf_counter()
         for group in consumers:
             await settle(group)
         print(f"{'KIP-848: 20 groups of 500 settled in':42} {time.perf_counter() - started:10.2f} s")
-        gc.collect()
-        print(f"{'KIP-848: memory per member':42} {(resident() - before) / 1e7:10.2f} KB   (target 20)")
         frames = [
             framed(ConsumerGroupHeartbeatRequest(member.group_id, member.member_id, member.epoch), 1)
             for group in consumers
             for member in group
         ]
         await heartbeats(bench, "KIP-848: heartbeats", frames, seconds)
+
+
+def consumers_of(bench: Bench, groups: int, members: int) -> list[list[ConsumerMember]]:
+    return [
+        [ConsumerMember(bench, f"consumer-{number}", f"member-{index}") for index in range(members)]
+        for number in range(groups)
+    ]
+
+
+async def measure_memory(runtime: SystemRuntime, directory: Path) -> None:
+    """What is allocated for 1,000 members and still there, the store's own copies left aside."""
+    for kind in ("classic", "KIP-848"):
+        store = SqliteStore(directory / f"memory-{kind}.sqlite", runtime)
+        await store.open()
+        async with broker(store, runtime, 500) as bench:
+            gc.collect()
+            tracemalloc.start()
+            if kind == "classic":
+                await asyncio.gather(*(join_classic(bench, f"group-{number}", 100) for number in range(10)))
+            else:
+                for group in consumers_of(bench, 10, 100):
+                    await settle(group)
+            gc.collect()
+            size, _ = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            print(f"{f'{kind}: memory per member':42} {size / 1e6:10.2f} KB   (target 20)")
 
 
 async def measure_rebalance(runtime: SystemRuntime, directory: Path) -> None:
@@ -278,11 +314,6 @@ async def measure_commits(runtime: SystemRuntime, directory: Path, seconds: floa
             )
 
 
-def resident() -> int:
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=3.0)
@@ -291,6 +322,7 @@ async def main() -> None:
     runtime = SystemRuntime()
     with tempfile.TemporaryDirectory(dir=arguments.directory) as directory:
         await measure_members(runtime, arguments.seconds)
+        await measure_memory(runtime, Path(directory))
         await measure_rebalance(runtime, Path(directory))
         await measure_commits(runtime, Path(directory), arguments.seconds)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
