@@ -13,7 +13,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from dray.log.producer_state import NO_PRODUCER, SEQUENCES
-from dray.log.types import OutOfOrderSequence
+from dray.log.types import OutOfOrderSequence, ProducerFenced
 
 _REMEMBERED: Final = 10_000
 _REMEMBERED_MS: Final = 10 * 60_000
@@ -54,11 +54,16 @@ class FailedSequences:
         return None if failed is None or now_ms - failed[2] > _REMEMBERED_MS else failed
 
     def check(self, stream: int, batch: Sequenced, now_ms: int) -> None:
-        """For a batch of a producer that the stream does not know: raises if one before it failed."""
+        """For a batch of a producer that the stream does not know: raises if one before it failed, or one
+        of a newer epoch: its producer has started anew, and this one is a straggler."""
         failed = self._recent((stream, batch.producer_id), now_ms)
         if failed is None:
             return
         epoch, sequence, _ = failed
+        if batch.producer_epoch < epoch:
+            raise ProducerFenced(
+                f"producer {batch.producer_id} has epoch {batch.producer_epoch}, but epoch {epoch} was seen"
+            )
         if batch.producer_epoch == epoch and _is_behind(sequence, batch.base_sequence):
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "

@@ -128,6 +128,22 @@ async def test_a_producer_that_nobody_knows_may_start_anywhere(log: Log) -> None
     assert (await append(log, stream, sent(58))).base_offset == 1
 
 
+async def test_stragglers_of_an_epoch_that_was_given_up_are_fenced(world: World) -> None:
+    """Nothing of either epoch is in the log yet, but the producer has started anew."""
+    log = world.log(max_object_bytes=1)
+    [stream] = await log.create_streams(1)
+    for _ in range(2):
+        world.objects.trap(Fate.REFUSE, "put")
+    slow = world.store.hold("write", keys.STAGING)
+    batches = [start_append(log, stream, sent(3, epoch=0))]
+    await slow.reached()
+    batches += [start_append(log, stream, sent(0, epoch=0)), start_append(log, stream, sent(0, epoch=1))]
+    await asyncio.wait(batches[1:])
+    slow.release()
+    await asyncio.wait(batches)
+    assert [type(batch.exception()) for batch in batches] == [ProducerFenced, LogUnavailable, LogUnavailable]
+
+
 async def test_producers_do_not_wait_for_each_other(world: World) -> None:
     log = world.log(max_object_bytes=1)
     [stream] = await log.create_streams(1)
