@@ -23,7 +23,7 @@ from dray.cluster import BrokerIdTaken
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.metadata.contract import MetadataError
-from dray.node import CannotListen, Node
+from dray.node import CannotListen, Node, groups_settings
 from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
 from dray.server import AddressInUse
@@ -35,6 +35,7 @@ from dray.topics.configs import check_configs
 
 def serve(settings: Settings, lock: FileLock | None, *, banner: bool) -> None:
     _check_topic_defaults(settings)
+    _check_groups(settings)
     tune_memory()
     raise_file_limit()
     with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -47,6 +48,14 @@ def _check_topic_defaults(settings: Settings) -> None:
         check_configs(settings.topics.defaults)
     except TopicError as error:
         raise Failure(f"topics.defaults = {dict(settings.topics.defaults)}: {error}", USAGE) from error
+
+
+def _check_groups(settings: Settings) -> None:
+    """Their timeouts must fit together, which the room of groups knows."""
+    try:
+        groups_settings(settings)
+    except ValueError as error:
+        raise Failure(f"groups: {error}", USAGE) from error
 
 
 async def _run(settings: Settings, *, banner: bool) -> None:
