@@ -91,11 +91,10 @@ def _write_member(out: bytearray, member: Member) -> None:
 class _Reader:
     def __init__(self, body: memoryview) -> None:
         self._body = body
-        self.position = 0
+        self.position = _HEAD.size
 
     def group(self, group_id: str) -> ClassicGroup:
         number, generation, since_ms = _HEAD.unpack_from(self._body, 0)
-        self.position = _HEAD.size
         if number >= len(_STATES):
             raise DecodeError(f"there is no state {number}")
         state = _STATES[number]

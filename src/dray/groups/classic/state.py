@@ -208,15 +208,14 @@ class ClassicGroup:
 def _static_after(
     static: Mapping[str, str], before: Member | None, after: Member | None
 ) -> Mapping[str, str]:
-    old = None if before is None or before.instance_id is None else before
-    new = None if after is None or after.instance_id is None else after
-    if old is None and new is None:
+    old = None if before is None else before.instance_id
+    if old is None and (after is None or after.instance_id is None):
         return static
     changed = dict(static)
-    if old is not None and old.instance_id is not None:
-        del changed[old.instance_id]
-    if new is not None and new.instance_id is not None:
-        changed[new.instance_id] = new.member_id
+    if old is not None:
+        del changed[old]
+    if after is not None and after.instance_id is not None:
+        changed[after.instance_id] = after.member_id
     return changed
 
 

@@ -108,6 +108,7 @@ def test_an_id_that_is_not_used_is_forgotten_after_a_session() -> None:
     assert member in coordinator.there.pending
     coordinator.advance(1)
     assert member not in coordinator.there.pending
+    assert coordinator.there.generation == 0, "that is no rebalance of an empty group"
     assert coordinator.joined(coordinator.join(member)).error is ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -231,6 +231,7 @@ def test_an_empty_group_knows_no_generations() -> None:
     (member,) = coordinator.settle(None)
     coordinator.leave(member)
     assert coordinator.commit(member, 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert coordinator.commit("", 0) is ErrorCode.UNKNOWN_MEMBER_ID
     assert coordinator.commit() is ErrorCode.NONE
 
 

@@ -157,6 +157,13 @@ def test_a_group_that_has_become_too_large_shrinks() -> None:
     assert errors == [ErrorCode.NONE, ErrorCode.NONE, ErrorCode.GROUP_MAX_SIZE_REACHED]
 
 
+def test_a_group_that_is_just_full_goes_on() -> None:
+    coordinator = Coordinator(ClassicGroupSettings(largest_group=2))
+    members = coordinator.settle(None, None)
+    coordinator.take_over()
+    assert [coordinator.beat(member, 1) for member in members] == [ErrorCode.NONE, ErrorCode.NONE]
+
+
 def test_a_rebalance_that_was_stored_is_gone_on_with() -> None:
     """Nothing here stores one, but whoever does finds that its members are called to join again."""
     coordinator = Coordinator()

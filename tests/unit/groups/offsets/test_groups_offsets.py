@@ -61,6 +61,7 @@ def test_a_format_of_the_future_is_refused_by_name() -> None:
 
 def test_a_commit_without_metadata_has_empty_metadata() -> None:
     assert CommittedOffset.at(42, -1, None, NOW) == PLAIN
+    assert CommittedOffset.at(42, -1, "mine", NOW).metadata == "mine"
 
 
 @pytest.mark.parametrize(
