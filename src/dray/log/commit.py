@@ -255,7 +255,11 @@ class Committer:
             if reference.producer_id != NO_PRODUCER:
                 try:
                     remembered = producers.judge(reference, now_ms)
-                    if remembered is None and not producers.knows(reference.producer_id, now_ms):
+                    if (
+                        remembered is None
+                        and self._failures  # as a rule there are none
+                        and not producers.knows(reference.producer_id, now_ms)
+                    ):
                         self._failures.check(chunk.stream, reference, now_ms)
                 except LogError as error:
                     judgement.refused.append((error, pending))

@@ -35,6 +35,9 @@ class FailedSequences:
         self._limit = limit
         self._failed: OrderedDict[tuple[int, int], tuple[int, int, int]] = OrderedDict()
 
+    def __len__(self) -> int:
+        return len(self._failed)
+
     def note(self, stream: int, batch: Sequenced, now_ms: int) -> None:
         if batch.producer_id == NO_PRODUCER:
             return
