@@ -61,10 +61,13 @@ async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
 async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:
     from dray.objects import ObjectError
     from dray.objects.factory import open_store
+    from dray.records import uninitialised
 
     secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     try:
-        return await open_store(settings.objects_url, settings.objects.options, runtime, secrets)
+        return await open_store(
+            settings.objects_url, settings.objects.options, runtime, secrets, allocate=uninitialised
+        )
     except ValueError as error:
         raise Failure(f"objects: {error}", USAGE) from error
     except ObjectError as error:

@@ -15,7 +15,7 @@ environment variables and instance roles are used.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from dray.objects.contract import ObjectStore
 from dray.objects.local import LocalStore
@@ -24,7 +24,11 @@ from dray.runtime import Runtime
 
 
 async def open_store(
-    url: str, options: Mapping[str, str], runtime: Runtime, secrets: Mapping[str, str] | None = None
+    url: str,
+    options: Mapping[str, str],
+    runtime: Runtime,
+    secrets: Mapping[str, str] | None = None,
+    allocate: Callable[[int], bytearray] = bytearray,
 ) -> ObjectStore:
     """`ValueError` with one line for a URL or an option that makes no sense; `ObjectError` if the
     local disk refuses. A remote store is first asked when it is first used."""
@@ -38,7 +42,7 @@ async def open_store(
         path = rest.removeprefix("//")
         if not path:
             raise ValueError(f"object store {url}: it names no directory")
-        return await LocalStore.open(path, runtime)
+        return await LocalStore.open(path, runtime, allocate=allocate)
     # A broker on local files has no need to load a client for three clouds.
     from dray.objects.providers import open_remote
 

@@ -45,10 +45,21 @@ _IDLE_SECONDS = 30.0
 
 
 class LocalStore:
-    """Made by `LocalStore.open`. Several processes may have the same root open."""
+    """Made by `LocalStore.open`. Several processes may have the same root open.
 
-    def __init__(self, root: str, runtime: Runtime, disk: Disk, incoming: Incoming) -> None:
+    `allocate` makes the buffers that are read into. Zeroing a mebibyte that is filled at once takes
+    longer than filling it, and holds up every other thread meanwhile."""
+
+    def __init__(
+        self,
+        root: str,
+        runtime: Runtime,
+        disk: Disk,
+        incoming: Incoming,
+        allocate: Callable[[int], bytearray] = bytearray,
+    ) -> None:
         self._root = root
+        self._allocate = allocate
         self._runtime = runtime
         self._disk = disk
         self._incoming = incoming
@@ -59,17 +70,23 @@ class LocalStore:
 
     @classmethod
     async def open(
-        cls, root: str | os.PathLike[str], runtime: Runtime, disk: Disk | None = None
+        cls,
+        root: str | os.PathLike[str],
+        runtime: Runtime,
+        disk: Disk | None = None,
+        allocate: Callable[[int], bytearray] = bytearray,
     ) -> LocalStore:
         """Make the root if it is missing, and sweep what crashed processes left half written."""
-        return await runtime.in_thread(cls._open, os.fspath(root), runtime, disk or SystemDisk())
+        return await runtime.in_thread(cls._open, os.fspath(root), runtime, disk or SystemDisk(), allocate)
 
     @classmethod
-    def _open(cls, root: str, runtime: Runtime, disk: Disk) -> LocalStore:
+    def _open(
+        cls, root: str, runtime: Runtime, disk: Disk, allocate: Callable[[int], bytearray]
+    ) -> LocalStore:
         root = os.path.abspath(root)
         with _errors("open the object store", root):
             make_root_lasting(disk, root)
-            return cls(root, runtime, disk, Incoming.open(disk, root, runtime))
+            return cls(root, runtime, disk, Incoming.open(disk, root, runtime), allocate)
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._runtime.in_thread(self._write, check_path(path), list(parts), True)
@@ -79,7 +96,7 @@ class LocalStore:
 
     async def get(self, path: str) -> Buffer:
         def read(file: Descriptor, size: int) -> Buffer:
-            return read_ranges(self._disk, file, [(0, size)])[0]
+            return read_ranges(self._disk, file, [(0, size)], self._allocate)[0]
 
         self._keep_open_for_a_while()
         return await self._runtime.in_thread(self._read, check_path(path), read)
@@ -89,7 +106,7 @@ class LocalStore:
 
         def read(file: Descriptor, size: int) -> list[bytearray]:
             check_inside(path, size, wanted)
-            return read_ranges(self._disk, file, wanted)
+            return read_ranges(self._disk, file, wanted, self._allocate)
 
         self._keep_open_for_a_while()
         return await self._runtime.in_thread(self._read, check_path(path), read)

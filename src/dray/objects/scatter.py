@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from dray.objects.contract import Buffer
 from dray.objects.disk import Descriptor, Disk
@@ -50,9 +50,16 @@ def read_all(disk: Disk, file: Descriptor, buffers: Sequence[bytearray | memoryv
         remaining[index] = memoryview(remaining[index])[count:]
 
 
-def read_ranges(disk: Disk, file: Descriptor, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
-    """One buffer per (start, length), in the order asked for; the ranges must lie in the file."""
-    buffers = [bytearray(length) for _, length in ranges]
+def read_ranges(
+    disk: Disk,
+    file: Descriptor,
+    ranges: Sequence[tuple[int, int]],
+    allocate: Callable[[int], bytearray] = bytearray,
+) -> list[bytearray]:
+    """One buffer per (start, length), in the order asked for; the ranges must lie in the file.
+
+    What `allocate` gives need not be zeroed: it is filled, or the read fails."""
+    buffers = [allocate(length) for _, length in ranges]
     gap = memoryview(bytearray(_WORTH_READING_OVER)) if len(ranges) > 1 else memoryview(b"")
     run: list[bytearray | memoryview] = []
     run_start = run_end = 0
