@@ -55,6 +55,8 @@ class Cluster(World):
         self.random = Random(self.seed)
         self.weather = Weather(Random(self.seed + 1), stale=0.05)
         self._started = 0
+        self.restless = True
+        """Whether members come and go."""
 
     def apply(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         sessions = {operation.session for operation in operations if isinstance(operation, Put)} - {None}
@@ -115,6 +117,7 @@ class Cluster(World):
                 frozen.runtime.pause(self.random.random() * 3 * SESSION_TTL)
 
     async def calm(self) -> None:
+        self.restless = False
         self.weather.calm()
         for number in (1, 2, 3):
             if number not in self.running:
@@ -161,6 +164,8 @@ class Client:
         task = broker.runtime.spawn(ask(), self.name)
         done, _ = await asyncio.wait([task], timeout=PATIENCE)
         if not done or task.cancelled():  # it takes too long, or the broker was killed
+            # What waits in a connection that was given up could overtake what follows, on Kafka too.
+            task.cancel()
             self._coordinator = None
             return None
         answer = task.result()
@@ -239,7 +244,16 @@ class ConsumerMember(Client):
     async def live(self) -> None:
         while True:
             await asyncio.sleep(0.3 + self.random.random())
+            if self.cluster.restless and self.random.random() < 0.03:
+                await self.leave()
             await self.beat()
+
+    async def leave(self) -> None:
+        self.owners.give_up(self.name)
+        self.owned, self.full = set(), True
+        broker = await self.broker()
+        await self.answer(broker, partial(broker.beat, self.name, -1, group_id=self.group_id))
+        self.epoch = 0
 
     async def beat(self) -> None:
         broker = await self.broker()
@@ -290,6 +304,11 @@ class ClassicMember(Client):
     async def live(self) -> None:
         while True:
             await asyncio.sleep(0.2 + self.random.random() * 0.5)
+            if self.cluster.restless and self.member_id and self.random.random() < 0.03:
+                self.rejoin()
+                broker = await self.broker()
+                await self.answer(broker, partial(broker.leave, self.member_id, group_id=self.group_id))
+                self.member_id = ""
             if self.generation < 0:
                 await self.join()
             else:
