@@ -25,10 +25,9 @@ def client_host(context: Context) -> str:
 async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:
     """The answer to a request that may be parked for long. When the connection ends first (its peer hung up,
     or this broker is stopping), the client had better look for the coordinator again. Raises `Refused`."""
-    waiting = context.services.groups.ask(group_id, event_with)
-    if context.connection.ending:
-        return await waiting
-    answer = await unless_ending(context.connection, waiting)
+    answer = None
+    if not context.connection.ending:
+        answer = await unless_ending(context.connection, context.services.groups.ask(group_id, event_with))
     if answer is None:
         raise NotCoordinator("this connection is ending")
     return answer

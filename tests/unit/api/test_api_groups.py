@@ -224,6 +224,9 @@ async def test_a_parked_join_ends_with_its_connection(broker: Harness) -> None:
     assert not parked.done()
     connection.end()
     assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
+    # Nor is anything parked on one that is ending.
+    assert (await broker.ask(join(), 3, connection)).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await broker.ask(sync("g", 1, "m"), 5, connection)).error_code == ErrorCode.NOT_COORDINATOR
 
 
 async def test_another_brokers_group(broker: Harness) -> None:
