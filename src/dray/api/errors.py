@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from dray.log.types import (
-    DuplicateSequence,
     LogError,
     LogUnavailable,
     ObjectCorrupt,
@@ -76,7 +75,6 @@ def topic_error(error: TopicError) -> ErrorCode:
 _APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
     StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-    DuplicateSequence: ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
     # The records may be there. Every client retries this code, and librdkafka holds them for "possibly
     # persisted", where NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR would say that they are not.

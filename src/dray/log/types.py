@@ -32,10 +32,6 @@ class OutOfOrderSequence(LogError):
     """A producer's batch does not follow its last one."""
 
 
-class DuplicateSequence(LogError):
-    """A producer's batch was appended, too long ago to know its offset."""
-
-
 class ProducerFenced(LogError):
     """A producer's epoch is older than the newest seen."""
 

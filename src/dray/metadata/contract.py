@@ -14,6 +14,10 @@ of a session share their write with nothing but puts of the same session: engine
 operation alone (Oxia) could otherwise not promise that `SessionEnded` means nothing happened. A put
 without a session makes a key of a session permanent. A write or a domain that breaks these rules or
 the engine's limits is a `ValueError`.
+
+A read may be older than the newest write until a `barrier` was waited for, but the reads of one client in
+one domain never go back: what it has seen once, it sees or has seen superseded from then on. The log's
+recheck rests on that.
 """
 
 from __future__ import annotations

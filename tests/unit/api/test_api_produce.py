@@ -13,7 +13,6 @@ from tests.unit.api.api_fakes import FakeConnection, Harness, batch, frame, runn
 from dray.api import ApiSettings, RefuseConnection
 from dray.api.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from dray.log.types import (
-    DuplicateSequence,
     LogError,
     LogUnavailable,
     OutOfOrderSequence,
@@ -412,7 +411,6 @@ async def test_keys_and_timestamps_are_judged_together(
     ("error", "code"),
     [
         (OutOfOrderSequence("x"), ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        (DuplicateSequence("x"), ErrorCode.DUPLICATE_SEQUENCE_NUMBER),
         (ProducerFenced("x"), ErrorCode.INVALID_PRODUCER_EPOCH),
         (LogUnavailable("x"), ErrorCode.REQUEST_TIMED_OUT),
     ],
