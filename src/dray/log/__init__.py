@@ -1,7 +1,7 @@
 """The log: append, index, read. `service.Log` is what the rooms above use; `types` is what it answers.
 
-The writes and their order are those of the commit protocol; `docs/design/0001-commit-protocol.md` says
-which module does which step.
+The writes and their order are those of the commit protocol; `docs/design/0001` says which module
+does which step.
 """
 
 from dray.log.collector import Collection, Collector
