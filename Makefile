@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-dev lint format test soak bench lock clean
+.PHONY: help run setup setup-pipeline setup-dev lint format test soak bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -14,6 +14,7 @@ run: setup ## set up everything, then a broker on 127.0.0.1:9092 with its data i
 	$(BIN)/drayd up
 
 setup: $(VENV)/.installed-run ## .venv with what a broker needs, and drayd in .venv/bin
+setup-pipeline: $(VENV)/.installed-pipeline ## the same and the data pipeline: Spark, Iceberg, DuckDB (about 1 GB)
 setup-dev: $(VENV)/.installed-dev ## .venv with what developers and tests need
 
 $(VENV)/.created:
@@ -23,6 +24,10 @@ $(VENV)/.created:
 
 $(VENV)/.locked-run: requirements/run.lock | $(VENV)/.created
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/run.lock
+	touch $@
+
+$(VENV)/.locked-pipeline: requirements/pipeline.lock | $(VENV)/.created
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/pipeline.lock
 	touch $@
 
 $(VENV)/.locked-dev: requirements/dev.lock | $(VENV)/.created
@@ -35,6 +40,10 @@ $(VENV)/.built: $(CORE) | $(VENV)/.created
 
 # The core is built by the pinned Cython, so what is locked comes first.
 $(VENV)/.installed-run: $(VENV)/.locked-run
+	$(MAKE) --no-print-directory $(VENV)/.built
+	touch $@
+
+$(VENV)/.installed-pipeline: $(VENV)/.locked-pipeline
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
