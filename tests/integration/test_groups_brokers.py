@@ -157,7 +157,9 @@ class Team:
         wait_for("the team goes on", lambda: self.story().count() >= goal, 90)
 
 
-@pytest.mark.parametrize("kind", ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky"])
+@pytest.mark.parametrize(
+    "kind", ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky", "java-range", "java-consumer"]
+)
 def test_the_coordinator_is_killed_in_mid_rebalance(kind: str, pair: Pair, tmp_path: Path) -> None:
     with ExitStack() as stack:
         team = Team(tmp_path, kind, pair.bootstrap, stack)

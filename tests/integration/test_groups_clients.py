@@ -114,7 +114,10 @@ def test_a_team_shares_and_goes_on(kind: str, server: DrayProcess, tmp_path: Pat
         assert story.repeated() == 0, "nobody was killed, and every batch was committed"
 
 
-@pytest.mark.parametrize("kind", ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky"])
+@pytest.mark.parametrize(
+    "kind",
+    ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky", "java-cooperative", "java-consumer"],
+)
 def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: DrayProcess, tmp_path: Path) -> None:
     topic = f"failing-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)
@@ -141,7 +144,7 @@ def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: DrayPro
         team.story().check_starts()
 
 
-@pytest.mark.parametrize("kind", ["confluent-range", "confluent-consumer"])
+@pytest.mark.parametrize("kind", ["confluent-range", "confluent-consumer", "java-range", "java-consumer"])
 def test_a_static_member_comes_back_to_what_it_had(kind: str, server: DrayProcess, tmp_path: Path) -> None:
     topic = f"static-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)

@@ -17,6 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.services.clients.java_client import JVM_OPTIONS, SOURCES
+from tests.services.maven import compile_java, require_kafka_jars
+
 KINDS = (
     "confluent-range",
     "confluent-cooperative",
@@ -25,6 +28,9 @@ KINDS = (
     "aiokafka-sticky",
     "kafka-python-range",
     "kafka-python-cooperative",
+    "java-range",
+    "java-cooperative",
+    "java-consumer",
 )
 
 
@@ -57,21 +63,7 @@ class ConsumerProcess:
         self._errors = directory / f"{name}.log"
         with self.path.open("ab") as lines, self._errors.open("ab") as errors:
             self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "tests.services.consumer_process",
-                    json.dumps(
-                        {
-                            "kind": kind,
-                            "bootstrap": bootstrap,
-                            "topic": topic,
-                            "group": group,
-                            "session_ms": session_ms,
-                            "instance": instance,
-                        }
-                    ),
-                ],
+                _command(kind, bootstrap, topic, group, session_ms, instance),
                 stdin=subprocess.DEVNULL,
                 stdout=lines,
                 stderr=errors,
@@ -119,6 +111,22 @@ class ConsumerProcess:
         if self._process.poll() is None:
             self.thaw()
             self.kill()
+
+
+def _command(kind: str, bootstrap: str, topic: str, group: str, session_ms: int, instance: str) -> list[str]:
+    if kind.startswith("java"):
+        class_path = f"{require_kafka_jars()}/*:{compile_java(SOURCES)}"
+        arguments = [kind, bootstrap, topic, group, str(session_ms), instance]
+        return ["java", *JVM_OPTIONS, "-cp", class_path, "ConsumeGroup", *arguments]
+    settings = {
+        "kind": kind,
+        "bootstrap": bootstrap,
+        "topic": topic,
+        "group": group,
+        "session_ms": session_ms,
+        "instance": instance,
+    }
+    return [sys.executable, "-m", "tests.services.consumer_process", json.dumps(settings)]
 
 
 class Story:
