@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from dray.cli.configuration import (
     BrokerIdOption,
@@ -20,6 +22,20 @@ if TYPE_CHECKING:
     from dray.config import Settings
 
 
+BrokersOption = Annotated[
+    int,
+    typer.Option(
+        "--brokers",
+        "-n",
+        min=1,
+        max=64,
+        metavar="N",
+        help="How many brokers to start, each a process of its own. The ports and ids of the further ones "
+        "count up from those of the first.",
+    ),
+]
+
+
 def up(
     *,
     data_dir: DataDirOption = None,
@@ -27,21 +43,34 @@ def up(
     http: HttpOption = None,
     config: ConfigOption = None,
     broker_id: BrokerIdOption = None,
+    brokers: BrokersOption = 1,
 ) -> None:
-    """Start everything on this machine: one broker, embedded metadata, objects in local files.
+    """Start everything on this machine: brokers, embedded metadata, objects in local files.
 
     Nothing needs to be set up before. Stop it with Ctrl-C; the data stays in the data directory.
+
+    A broker uses one core. With [bold]--brokers 3[/] there are three, at 127.0.0.1:9092, 9093 and 9094, with
+    HTTP at 9644, 9645 and 9646: a cluster on one machine. Clients may start at any of them. One that dies is
+    started again, and its clients go on with the others.
 
     [dim]Examples:[/]
 
     drayd up
 
+    drayd up --brokers 3
+
     drayd up --data-dir /var/lib/dray --listen 127.0.0.1:9093 --http off
     """
     settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
-    from dray.cli.serving import serve
+    lock, banner = _directory_lock(settings), sys.stdout.isatty()
+    if brokers > 1:
+        from dray.cli.fleet import serve_fleet
 
-    serve(settings, _directory_lock(settings), banner=sys.stdout.isatty())
+        serve_fleet(settings, brokers, config, lock, banner=banner)
+    else:
+        from dray.cli.serving import serve
+
+        serve(settings, lock, banner=banner)
 
 
 def broker(

@@ -10,6 +10,7 @@ import uvloop
 from rich.console import Console
 
 from dray.cli.failures import USAGE, Failure
+from dray.cli.notify import tell_manager
 from dray.cli.process import (
     FileLock,
     StopSignals,
@@ -34,12 +35,17 @@ from dray.topics.configs import check_configs
 
 
 def serve(settings: Settings, lock: FileLock | None, *, banner: bool) -> None:
-    _check_topic_defaults(settings)
-    _check_groups(settings)
+    check_settings(settings)
     tune_memory()
     raise_file_limit()
     with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, banner=banner))
+
+
+def check_settings(settings: Settings) -> None:
+    """What the config alone cannot tell; a wrong one is a line, and nothing is started."""
+    _check_topic_defaults(settings)
+    _check_groups(settings)
 
 
 def _check_topic_defaults(settings: Settings) -> None:
@@ -60,13 +66,14 @@ def _check_groups(settings: Settings) -> None:
 
 async def _run(settings: Settings, *, banner: bool) -> None:
     runtime = SystemRuntime()
-    configure_logging(_log_format(settings), settings.logging.level, runtime)
+    configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
     stores = await open_stores(settings, runtime)
     node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
     try:
         if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
+            _tell_manager(node, settings)
             if banner:
                 _print_banner(node, settings)
             await signals.wait()
@@ -113,14 +120,31 @@ async def _start(node: Node, settings: Settings) -> None:
         raise Failure(f"the object store: {error}") from error
 
 
-def _log_format(settings: Settings) -> LogFormat:
+def log_format(settings: Settings) -> LogFormat:
     wanted = settings.logging.format
     console = sys.stderr.isatty() if wanted == "auto" else wanted == "console"
     return "console" if console else "json"
 
 
+def _log_fields(settings: Settings) -> dict[str, int]:
+    """Brokers that share a terminal or a collector of logs are told apart by their ids."""
+    return {} if settings.broker.id is None else {"broker": settings.broker.id}
+
+
+def _tell_manager(node: Node, settings: Settings) -> None:
+    kafka = str(_kafka_address(node, settings))
+    fields = {"READY": "1", "STATUS": f"broker {node.broker_id} serves at {kafka}", "X_DRAY_KAFKA": kafka}
+    if node.http_address is not None:
+        fields["X_DRAY_HTTP"] = str(Address(*node.http_address))
+    tell_manager(**fields)
+
+
+def _kafka_address(node: Node, settings: Settings) -> Address:
+    return settings.broker.advertised or Address(*node.address)
+
+
 def _print_banner(node: Node, settings: Settings) -> None:
-    kafka = settings.broker.advertised or Address(*node.address)
+    kafka = _kafka_address(node, settings)
     console = Console(highlight=False)
     console.print(f"\n[bold]Dray is up.[/]  Kafka clients connect to [bold cyan]{kafka}[/]")
     if node.http_address is not None:

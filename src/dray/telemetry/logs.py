@@ -63,9 +63,11 @@ def configure_logging(
     level: str,
     runtime: Runtime,
     stream: TextIO | None = None,
+    fields: Mapping[str, Any] | None = None,
 ) -> None:
     """Set up logging for the process, the standard library's loggers (asyncio, obstore) included.
-    Lines go to standard error unless a stream is given: standard output belongs to the commands."""
+    Lines go to standard error unless a stream is given: standard output belongs to the commands.
+    `fields` are on every line: they tell this process from others whose lines end up in one place."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
         raise ValueError(f"unknown log level {level!r}")
@@ -75,6 +77,7 @@ def configure_logging(
         structlog.stdlib.add_logger_name,
         _Timestamp(runtime),
         _RequestFields(runtime.random),
+        _ProcessFields(fields or {}),
         mask_secrets,
     ]
     rendering = _rendering(format, target)
@@ -135,6 +138,16 @@ class _Timestamp:
         milliseconds = self._runtime.wall_ms()
         moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
         event["timestamp"] = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return event
+
+
+class _ProcessFields:
+    def __init__(self, fields: Mapping[str, Any]) -> None:
+        self._fields = dict(fields)
+
+    def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+        for name, value in self._fields.items():
+            event.setdefault(name, value)
         return event
 
 
