@@ -2,14 +2,16 @@
 
 An index entry lists the batches it holds, by their place in the WAL object: a batch that was
 refused after the upload lies in the object too, but in no entry, and whoever reads follows the
-entry. An entry is kept in memory as it is stored, a fixed-size row per batch, so that a cached index
-costs little and gives the garbage collector nothing to walk.
+entry. After compaction it names a Parquet file instead, and lists the file's row groups. An entry is kept
+in memory as it is stored, a fixed-size row per batch or row group, so that a cached index costs little
+and gives the garbage collector nothing to walk.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -17,16 +19,26 @@ from uuid import UUID
 from dray.metadata.values import ValueCorrupt, unseal
 
 FORMAT: Final = 1
+# Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
+PARQUET_FORMAT: Final = 2
 NO_TIMESTAMP: Final = -1
 
-_WAL: Final = 0
-
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
-# offset, WAL id, length of the path, number of batches
+# offset, object id, length of the path, number of batches or row groups
 _ENTRY = Struct(">BBqqqqqqqq16sHI")
 _BATCH = Struct(">IIIhqqqhi")
+# Of a Parquet file: its size, and the length of its footer with the eight bytes behind it
+_FILE = Struct(">QI")
+_ROW_GROUP = Struct(">QIIqQqq")
 # format, closed, has head, end, cumulative size, running maximum timestamp and its offset
 _HIGH_WATERMARK = Struct(">BBBqqqq")
+
+
+class EntryKind(IntEnum):
+    """What kind of object an entry names."""
+
+    WAL = 0
+    PARQUET = 1
 
 
 class BatchReference(NamedTuple):
@@ -48,9 +60,22 @@ class BatchReference(NamedTuple):
         return self.max_timestamp if self.attributes & 0x08 else NO_TIMESTAMP
 
 
+class RowGroup(NamedTuple):
+    """One row group of an entry's Parquet file: `position` and `length` are the bytes of its columns in the
+    file, `raw_bytes` about what its records take as uncompressed Kafka batches."""
+
+    position: int
+    length: int
+    record_count: int
+    first_offset: int
+    raw_bytes: int
+    min_timestamp: int
+    max_timestamp: int
+
+
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """Offsets `start` up to, not including, `end`, and where their batches are."""
+    """Offsets `start` up to, not including, `end`, and where their records are."""
 
     start: int
     end: int
@@ -61,29 +86,103 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    wal_id: UUID
+    wal_id: UUID  # of the object, whatever its kind: see `object_id`
     path: str
     table: bytes
+    kind: EntryKind = EntryKind.WAL
+
+    @classmethod
+    def parquet(
+        cls,
+        inputs: Sequence[IndexEntry],
+        parquet_id: UUID,
+        path: str,
+        file_size: int,
+        footer_length: int,
+        row_groups: Sequence[RowGroup],
+    ) -> IndexEntry:
+        """The entry that takes the place of adjoining ones: it goes onto the key of the last."""
+        first, last = inputs[0], inputs[-1]
+        return cls(
+            start=first.start,
+            end=last.end,
+            cumulative_size=last.cumulative_size,
+            created_ms=last.created_ms,
+            min_timestamp=min(entry.min_timestamp for entry in inputs),
+            max_timestamp=max(entry.max_timestamp for entry in inputs),
+            running_max_timestamp=last.running_max_timestamp,
+            running_max_offset=last.running_max_offset,
+            wal_id=parquet_id,
+            path=path,
+            table=pack_row_groups(file_size, footer_length, row_groups),
+            kind=EntryKind.PARQUET,
+        )
+
+    @property
+    def is_parquet(self) -> bool:
+        return self.kind is EntryKind.PARQUET
+
+    @property
+    def object_id(self) -> UUID:
+        """The id of the WAL object or of the Parquet file."""
+        return self.wal_id
+
+    # --- of a WAL object
 
     @property
     def batch_count(self) -> int:
+        self._must_be(EntryKind.WAL)
         return len(self.table) // _BATCH.size
 
     def batches(self) -> Iterator[tuple[int, BatchReference]]:
         """Every batch with its base offset."""
+        self._must_be(EntryKind.WAL)
+        return self._batches()
+
+    def _batches(self) -> Iterator[tuple[int, BatchReference]]:
         offset = self.start
         for row in _BATCH.iter_unpack(self.table):
             reference = BatchReference._make(row)
             yield offset, reference
             offset += reference.record_count
 
+    # --- of a Parquet file
+
+    @property
+    def file_size(self) -> int:
+        return self._file()[0]
+
+    @property
+    def footer_length(self) -> int:
+        """With the eight bytes behind the footer: the tail of the file that a reader asks for first."""
+        return self._file()[1]
+
+    def row_groups(self) -> list[RowGroup]:
+        self._must_be(EntryKind.PARQUET)
+        return [RowGroup._make(row) for row in _ROW_GROUP.iter_unpack(self.table[_FILE.size :])]
+
+    def _file(self) -> tuple[int, int]:
+        self._must_be(EntryKind.PARQUET)
+        size, footer_length = _FILE.unpack_from(self.table)
+        return size, footer_length
+
+    def _must_be(self, kind: EntryKind) -> None:
+        if self.kind is not kind:
+            raise ValueError(f"{self.path} is a {self.kind.name} object, not a {kind.name} one")
+
+    # --- as stored
+
     def encode(self) -> bytes:
         path = self.path.encode()
+        if self.is_parquet:
+            count = (len(self.table) - _FILE.size) // _ROW_GROUP.size
+        else:
+            count = len(self.table) // _BATCH.size
         return b"".join(
             (
                 _ENTRY.pack(
-                    FORMAT,
-                    _WAL,
+                    PARQUET_FORMAT if self.is_parquet else FORMAT,
+                    self.kind,
                     self.start,
                     self.end,
                     self.cumulative_size,
@@ -94,7 +193,7 @@ class IndexEntry:
                     self.running_max_offset,
                     self.wal_id.bytes,
                     len(path),
-                    self.batch_count,
+                    count,
                 ),
                 path,
                 self.table,
@@ -103,7 +202,7 @@ class IndexEntry:
 
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        unseal("an offset index entry", value, FORMAT)
+        format_version, _ = unseal("an offset index entry", value, PARQUET_FORMAT)
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -122,7 +221,11 @@ class IndexEntry:
             count,
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
-        if kind != _WAL or len(value) != table_at + count * _BATCH.size:
+        if format_version == PARQUET_FORMAT:
+            expected, table_size = EntryKind.PARQUET, _FILE.size + count * _ROW_GROUP.size
+        else:
+            expected, table_size = EntryKind.WAL, count * _BATCH.size
+        if kind != expected or len(value) != table_at + table_size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes, kind {kind}")
         try:
             path = value[_ENTRY.size : table_at].decode()
@@ -140,12 +243,18 @@ class IndexEntry:
             UUID(bytes=wal_id),
             path,
             value[table_at:],
+            expected,
         )
 
 
 def pack_batches(references: list[BatchReference]) -> bytes:
     pack = _BATCH.pack
     return b"".join([pack(*reference) for reference in references])
+
+
+def pack_row_groups(file_size: int, footer_length: int, row_groups: Sequence[RowGroup]) -> bytes:
+    pack = _ROW_GROUP.pack
+    return _FILE.pack(file_size, footer_length) + b"".join([pack(*group) for group in row_groups])
 
 
 @dataclass(frozen=True, slots=True)

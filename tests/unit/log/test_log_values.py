@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
-from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, RowGroup, pack_batches
 from dray.log.jobs import Job, JobState
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
 from dray.log.stream_store import StreamStore, _decode_start
@@ -40,6 +40,19 @@ ENTRY = IndexEntry(
             BatchReference(311, 80, 2, 0x08, 1_790_000_000_100, 1_790_000_000_100, -1, -1, -1),
         ]
     ),
+)
+
+PARQUET_ID = UUID("7c9e6679-7425-40de-944b-e07fc1f90ae7")
+PARQUET_ENTRY = IndexEntry.parquet(
+    [ENTRY],
+    PARQUET_ID,
+    f"compaction/v1/topic=orders/partition=3/job-7-{PARQUET_ID.hex}.parquet",
+    file_size=5_000_000_000,
+    footer_length=2048,
+    row_groups=[
+        RowGroup(4, 800, 5, 1000, 900, 1_789_999_999_000, 1_790_000_000_500),
+        RowGroup(4_999_000_000, 700, 2, 1005, 300, 1_790_000_000_100, 1_790_000_000_100),
+    ],
 )
 
 
@@ -118,10 +131,12 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
+    newest = 2 if name == "log-index-entry" else 1
     with pytest.raises(
-        FormatTooNew, match="is stored in format 2, and this build reads formats up to 1: upgrade"
+        FormatTooNew,
+        match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
     ):
-        decode(b"\2" + encode(value)[1:])
+        decode(bytes([newest + 1]) + encode(value)[1:])
 
 
 @pytest.mark.parametrize(("name", "value", "encode", "decode", "compared"), STORED, ids=NAMES)
@@ -136,6 +151,46 @@ def test_a_value_cut_short_is_refused(
     for length in lengths:
         with pytest.raises(UnreadableValue):
             decode(whole[:length])
+
+
+# --- entries of Parquet files are format 2
+
+
+def test_an_entry_of_a_parquet_file_is_kept_as_format_2() -> None:
+    kept = (FIXTURES / "log-index-entry.v2.bin").read_bytes()
+    assert kept[:2] == b"\2\1"
+    assert IndexEntry.decode(kept) == PARQUET_ENTRY
+    assert PARQUET_ENTRY.encode() == kept
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(kept[:length])
+
+
+def test_format_and_kind_belong_together() -> None:
+    for entry in (ENTRY, PARQUET_ENTRY):
+        stored = entry.encode()
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(bytes([3 - stored[0]]) + stored[1:])
+
+
+def test_a_parquet_entry_stands_for_all_its_inputs() -> None:
+    later = IndexEntry(1007, 1010, 124_000, 1_790_000_001_000, 5, 9, 10, 43, WAL_ID, PATH, b"")
+    merged = IndexEntry.parquet([ENTRY, later], PARQUET_ID, "a", 100, 20, [])
+    assert (merged.start, merged.end, merged.cumulative_size) == (1000, 1010, 124_000)
+    assert (merged.min_timestamp, merged.max_timestamp) == (5, ENTRY.max_timestamp)
+    assert (merged.running_max_timestamp, merged.running_max_offset) == (10, 43)
+    assert (merged.created_ms, merged.object_id) == (later.created_ms, PARQUET_ID)
+    assert (merged.file_size, merged.footer_length, merged.row_groups()) == (100, 20, [])
+    assert (merged.kind, merged.is_parquet, ENTRY.is_parquet) == (EntryKind.PARQUET, True, False)
+
+
+def test_what_belongs_to_the_other_kind_is_refused() -> None:
+    for wrong in (PARQUET_ENTRY.batches, lambda: PARQUET_ENTRY.batch_count):
+        with pytest.raises(ValueError, match="is a PARQUET object, not a WAL one"):
+            wrong()
+    for wrong in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
+        with pytest.raises(ValueError, match="is a WAL object, not a PARQUET one"):
+            wrong()
 
 
 def test_a_reference_has_a_format_too() -> None:
