@@ -30,8 +30,12 @@ ROOMS: dict[str, frozenset[str]] = {
     "groups": frozenset({"cluster", "metadata", "protocol", "runtime", "topics"}),  # of protocol, its codes
     "topics": frozenset({"cluster", "log", "metadata", "runtime"}),
     "cluster": frozenset({"metadata", "runtime"}),
+    # --- the data pipeline
+    "iceberg": frozenset({"compaction", "runtime"}),  # of compaction, the port that it answers
+    "compaction": frozenset({"log", "metadata", "objects", "parquet", "records", "runtime", "topics", "wal"}),
     # --- the log
-    "log": frozenset({"metadata", "objects", "records", "runtime", "wal"}),
+    "log": frozenset({"metadata", "objects", "parquet", "records", "runtime", "wal"}),
+    "parquet": frozenset({"records"}),
     "wal": frozenset({"records"}),
     # --- at the bottom: each knows only what it is about
     "telemetry": frozenset({"metadata", "objects", "runtime"}),  # it measures the stores from outside

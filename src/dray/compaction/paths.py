@@ -1,0 +1,52 @@
+"""Where the files of compaction lie, and what a path says about its file.
+
+    compaction/v1/topic=<name>/id=<topic id>/partition=<p>/stream=<s>/job-<number>-<attempt id>.parquet
+
+The collector goes by topic id, stream and job; the topic's name and the partition are for people. The
+topic's id keeps the files of a deleted topic apart from those of another one with the same name.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from urllib.parse import quote, unquote
+from uuid import UUID
+
+PREFIX = "compaction/v1/"
+
+_NUMBER = "0|[1-9][0-9]{0,19}"
+_HEX = "[0-9a-f]{32}"
+_PATH = re.compile(
+    rf"compaction/v1/topic=([^/]+)/id=({_HEX})/partition=({_NUMBER})/stream=({_NUMBER})/job-({_NUMBER})-({_HEX})\.parquet"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePath:
+    topic: str
+    topic_id: UUID
+    partition: int
+    stream: int
+    job: int
+    parquet_id: UUID
+
+
+def unit_prefix(topic: str, topic_id: UUID, partition: int, stream: int) -> str:
+    return f"{PREFIX}topic={quote(topic, safe='')}/id={topic_id.hex}/partition={partition}/stream={stream}"
+
+
+def file_path(prefix: str, job: int, parquet_id: UUID) -> str:
+    """Each attempt has an id of its own, so that no two ever write the same path."""
+    return f"{prefix}/job-{job}-{parquet_id.hex}.parquet"
+
+
+def parse_file_path(path: str) -> FilePath | None:
+    """None for a path that no file of ours has: something foreign, to be left alone."""
+    matched = _PATH.fullmatch(path)
+    if matched is None:
+        return None
+    topic, topic_id, partition, stream, job, parquet_id = matched.groups()
+    return FilePath(
+        unquote(topic), UUID(hex=topic_id), int(partition), int(stream), int(job), UUID(hex=parquet_id)
+    )
