@@ -34,6 +34,8 @@ from dray.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 LARGEST_MESSAGE: Final = 4096
+DRAYD: Final = (sys.executable, "-m", "dray.cli.supervised", str(os.getpid()))
+"""What stands before a child's arguments."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +61,16 @@ class Supervisor:
     """`start` returns when all children are ready, `wait` when `stop` was called; `stop` ends them all."""
 
     def __init__(
-        self, children: Sequence[Child], runtime: Runtime, policy: RestartPolicy | None = None
+        self,
+        children: Sequence[Child],
+        runtime: Runtime,
+        policy: RestartPolicy | None = None,
+        launcher: Sequence[str] = DRAYD,
     ) -> None:
         self._runtime = runtime
         self._directory = Path(tempfile.mkdtemp(prefix="drayd-"))
         self._watched = [
-            _Watched(child, self._directory / str(number), runtime, policy or RestartPolicy())
+            _Watched(child, self._directory / str(number), runtime, policy or RestartPolicy(), launcher)
             for number, child in enumerate(children)
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -105,11 +111,14 @@ class Supervisor:
 class _Watched:
     """One child over all of its lives."""
 
-    def __init__(self, child: Child, address: Path, runtime: Runtime, policy: RestartPolicy) -> None:
+    def __init__(
+        self, child: Child, address: Path, runtime: Runtime, policy: RestartPolicy, launcher: Sequence[str]
+    ) -> None:
         self.name = child.name
         self.process: asyncio.subprocess.Process | None = None
         self.first_start: asyncio.Future[Mapping[str, str]] = asyncio.get_running_loop().create_future()
         self._child = child
+        self._command = (*launcher, *child.arguments)
         self._runtime = runtime
         self._policy = policy
         self._stopping = False
@@ -161,7 +170,7 @@ class _Watched:
     async def _spawn(self) -> asyncio.subprocess.Process:
         self._forget_messages()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "dray.cli.supervised", str(os.getpid()), *self._child.arguments),
+            *self._command,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._environment, **self._child.environment},
             process_group=0,
