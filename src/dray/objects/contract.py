@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
+OwnBuffer: TypeAlias = bytearray | memoryview
+"""One that its receiver may change."""
 
 
 class ObjectError(Exception):
@@ -47,7 +49,7 @@ class ObjectStore(Protocol):
 
     async def get(self, path: str) -> Buffer: ...
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         """One buffer per (start, length), each the caller's own to change; near ranges may be
         read together. All of them or an error, never a short one; what reaches past the object's end
         is `RangeOutside` before anything of that length is allocated. An empty range is never outside."""

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from dray.objects import direct
 from dray.objects.contract import Buffer
 
 Descriptor = int
@@ -54,6 +55,14 @@ class Disk(Protocol):
     def write(self, file: Descriptor, parts: Sequence[Buffer]) -> int:
         """Append as many bytes of `parts` as the system takes, and say how many that were."""
 
+    def write_directly(self, file: Descriptor, parts: Sequence[Buffer]) -> bool:
+        """Write the whole of an empty file past the page cache, still to be synced. False, and nothing
+        written, where the disk has no such way."""
+
+    def open_directly(self, path: str) -> Descriptor | None:
+        """An existing file, for reading whole blocks into block-aligned buffers past the page cache. None
+        where the disk has no such way."""
+
     def sync(self, descriptor: Descriptor) -> None:
         """Make what was written to a file, or which entries a directory has, survive a power cut."""
 
@@ -85,6 +94,9 @@ class Disk(Protocol):
 class SystemDisk:
     """The operating system's."""
 
+    def __init__(self) -> None:
+        self._buffers = direct.Buffers()
+
     def open_directory(self, path: str) -> Descriptor:
         return os.open(path, _DIRECTORY)
 
@@ -103,6 +115,12 @@ class SystemDisk:
 
     def write(self, file: Descriptor, parts: Sequence[Buffer]) -> int:
         return os.writev(file, parts[:_MOST_VECTORS])
+
+    def write_directly(self, file: Descriptor, parts: Sequence[Buffer]) -> bool:
+        return direct.write_whole(file, parts, self._buffers)
+
+    def open_directly(self, path: str) -> Descriptor | None:
+        return direct.open_file(path)
 
     def sync(self, descriptor: Descriptor) -> None:
         # macOS's fsync stops at the drive's own cache.

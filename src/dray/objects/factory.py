@@ -6,8 +6,13 @@
     gs://BUCKET/PREFIX
     az://CONTAINER/PREFIX
 
-Options of the remote stores: `endpoint`, `region` and `path_style` (S3), `timeout` and
-`connect_timeout` of a request, `retries` and `retry_timeout`, `multipart_threshold`, `part_size`.
+Option of the local engine: `page_cache`, `true` to write and read through it; by default large objects go
+past it, where the file system has a way.
+
+Options of the remote stores: `endpoint`, `ca_file` (certificates to trust besides the system's), `region`,
+`path_style` and `unsigned_payload` (S3), `timeout` and `connect_timeout` of a request, `retries`,
+`retry_timeout`, `backoff` (before the first retry; it doubles) and `max_backoff`, `multipart_threshold`,
+`part_size`.
 Any other name is an option of obstore's for that store, such as `account_name` on Azure. Credentials
 come the same way, as `secrets`, which appear in no error and no log; without any, the provider's own
 environment variables and instance roles are used.
@@ -17,7 +22,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from dray.objects.contract import ObjectStore
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.objects.direct import WORTHWHILE
 from dray.objects.local import LocalStore
 from dray.objects.memory import MemoryObjects
 from dray.runtime import Runtime
@@ -29,21 +35,35 @@ async def open_store(
     runtime: Runtime,
     secrets: Mapping[str, str] | None = None,
     allocate: Callable[[int], bytearray] = bytearray,
+    *,
+    check: bool = False,
 ) -> ObjectStore:
     """`ValueError` with one line for a URL or an option that makes no sense; `ObjectError` if the
-    local disk refuses. A remote store is first asked when it is first used."""
+    local disk refuses. A remote store is first asked when it is first used, or now with `check`."""
     scheme, _, rest = url.partition(":")
     if scheme in ("file", "memory"):
-        if options or secrets:
-            name = next(iter((*options, *(secrets or ()))))
-            raise ValueError(f"object store {url}: it has no option {name!r}")
+        known = {"page_cache"} if scheme == "file" else set()
+        if unknown := [name for name in (*options, *(secrets or ())) if name not in known]:
+            raise ValueError(f"object store {url}: it has no option {unknown[0]!r}")
         if scheme == "memory":
             return MemoryObjects(runtime)
         path = rest.removeprefix("//")
         if not path:
             raise ValueError(f"object store {url}: it names no directory")
-        return await LocalStore.open(path, runtime, allocate=allocate)
+        page_cache = options.get("page_cache", "false")
+        if page_cache not in ("true", "false"):
+            raise ValueError(f"object store {url}: page_cache is true or false, not {page_cache!r}")
+        direct_from = WORTHWHILE if page_cache == "false" else None
+        return await LocalStore.open(path, runtime, allocate=allocate, direct_from=direct_from)
     # A broker on local files has no need to load a client for three clouds.
+    from dray.objects.access import check_access
     from dray.objects.providers import open_remote
 
-    return open_remote(url, options, secrets or {}, runtime)
+    store = open_remote(url, options, secrets or {}, runtime)
+    if check:
+        try:
+            await check_access(store)
+        except ObjectError:
+            await store.close()
+            raise
+    return store

@@ -7,6 +7,8 @@ an object is under its name as a whole or not at all, and one that was acknowled
 Each operation is one hop to a thread. Few system calls are made there, and each matters less for its
 own cost than because the thread has to win the interpreter back from the event loop after it.
 
+Large objects and large ranges go past the page cache where the file system lets them (`direct`).
+
 Unlike on S3, a path cannot be both an object and the folder of another; asking for it is an error.
 """
 
@@ -19,6 +21,7 @@ import posixpath
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
@@ -28,7 +31,9 @@ from dray.objects.contract import (
     ObjectExists,
     ObjectInfo,
     ObjectMissing,
+    OwnBuffer,
 )
+from dray.objects.direct import WORTHWHILE, read_range
 from dray.objects.directories import Directories, make_root_lasting
 from dray.objects.disk import Descriptor, Disk, SystemDisk
 from dray.objects.incoming import Incoming
@@ -48,7 +53,8 @@ class LocalStore:
     """Made by `LocalStore.open`. Several processes may have the same root open.
 
     `allocate` makes the buffers that are read into. Zeroing a mebibyte that is filled at once takes
-    longer than filling it, and holds up every other thread meanwhile."""
+    longer than filling it, and holds up every other thread meanwhile. Objects and ranges of
+    `direct_from` bytes and more go past the page cache; None: all go through it."""
 
     def __init__(
         self,
@@ -57,14 +63,17 @@ class LocalStore:
         disk: Disk,
         incoming: Incoming,
         allocate: Callable[[int], bytearray] = bytearray,
+        direct_from: int | None = WORTHWHILE,
     ) -> None:
         self._root = root
+        self._direct_from = direct_from
         self._allocate = allocate
         self._runtime = runtime
         self._disk = disk
         self._incoming = incoming
         self._directories = Directories(disk, root, _OPEN_DIRECTORIES, runtime.monotonic)
         self._files = OpenFiles(disk, self._open_object, _OPEN_OBJECTS, runtime.monotonic)
+        self._direct_files = OpenFiles(disk, self._open_directly, _OPEN_OBJECTS, runtime.monotonic)
         self._gate = _Gate()
         self._idle_timer: asyncio.TimerHandle | None = None
 
@@ -75,18 +84,25 @@ class LocalStore:
         runtime: Runtime,
         disk: Disk | None = None,
         allocate: Callable[[int], bytearray] = bytearray,
+        direct_from: int | None = WORTHWHILE,
     ) -> LocalStore:
         """Make the root if it is missing, and sweep what crashed processes left half written."""
-        return await runtime.in_thread(cls._open, os.fspath(root), runtime, disk or SystemDisk(), allocate)
+        opened = os.fspath(root), runtime, disk or SystemDisk(), allocate, direct_from
+        return await runtime.in_thread(cls._open, *opened)
 
     @classmethod
     def _open(
-        cls, root: str, runtime: Runtime, disk: Disk, allocate: Callable[[int], bytearray]
+        cls,
+        root: str,
+        runtime: Runtime,
+        disk: Disk,
+        allocate: Callable[[int], bytearray],
+        direct_from: int | None,
     ) -> LocalStore:
         root = os.path.abspath(root)
         with _errors("open the object store", root):
             make_root_lasting(disk, root)
-            return cls(root, runtime, disk, Incoming.open(disk, root, runtime), allocate)
+            return cls(root, runtime, disk, Incoming.open(disk, root, runtime), allocate, direct_from)
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._runtime.in_thread(self._write, check_path(path), list(parts), True)
@@ -99,17 +115,29 @@ class LocalStore:
             return read_ranges(self._disk, file, [(0, size)], self._allocate)[0]
 
         self._keep_open_for_a_while()
-        return await self._runtime.in_thread(self._read, check_path(path), read)
+        return await self._runtime.in_thread(self._read, check_path(path), read, self._files)
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         wanted = check_ranges(path, ranges)
 
-        def read(file: Descriptor, size: int) -> list[bytearray]:
+        def read(file: Descriptor, size: int) -> Sequence[OwnBuffer]:
             check_inside(path, size, wanted)
-            return read_ranges(self._disk, file, wanted, self._allocate)
+            return [*read_ranges(self._disk, file, wanted, self._allocate)]
+
+        def read_directly(file: Descriptor, size: int) -> Sequence[OwnBuffer]:
+            check_inside(path, size, wanted)
+            [(start, length)] = wanted
+            fill = partial(self._disk.read, file)
+            return [read_range(fill, start, length, self._allocate)]
 
         self._keep_open_for_a_while()
-        return await self._runtime.in_thread(self._read, check_path(path), read)
+        check_path(path)
+        if len(wanted) == 1 and self._worth_it(wanted[0][1]):
+            try:
+                return await self._runtime.in_thread(self._read, path, read_directly, self._direct_files)
+            except _NoDirectAccess:
+                self._direct_from = None
+        return await self._runtime.in_thread(self._read, path, read, self._files)
 
     async def head(self, path: str) -> ObjectInfo:
         return await self._runtime.in_thread(self._head, check_path(path))
@@ -139,7 +167,7 @@ class LocalStore:
             placed = False
             try:
                 try:
-                    write_all(self._disk, file, parts)
+                    self._fill(file, parts)
                     self._disk.sync(file)
                 finally:
                     self._disk.close(file)
@@ -148,7 +176,21 @@ class LocalStore:
             finally:
                 if not placed:
                     self._discard(temporary)
-            self._files.forget(path)
+            self._forget_open(path)
+
+    def _fill(self, file: Descriptor, parts: Sequence[Buffer]) -> None:
+        if self._worth_it(sum(map(len, parts))):
+            if self._disk.write_directly(file, parts):
+                return
+            self._direct_from = None  # the file system has no such way: do not ask again
+        write_all(self._disk, file, parts)
+
+    def _worth_it(self, size: int) -> bool:
+        return self._direct_from is not None and size >= self._direct_from
+
+    def _forget_open(self, path: str) -> None:
+        self._files.forget(path)
+        self._direct_files.forget(path)
 
     def _place(self, path: str, temporary: str, replace: bool) -> None:
         folder, name = posixpath.split(path)
@@ -175,19 +217,27 @@ class LocalStore:
         with suppress(FileNotFoundError):
             self._disk.unlink(self._incoming.descriptor, temporary)
 
-    def _read(self, path: str, read: Callable[[Descriptor, int], T]) -> T:
+    def _read(self, path: str, read: Callable[[Descriptor, int], T], files: OpenFiles) -> T:
         with self._gate, _errors("get", path, missing=(FileNotFoundError, NotADirectoryError)):
-            with self._files.borrow(path) as file:
+            with files.borrow(path) as file:
                 status = self._disk.status(file)
                 if status.links:
                     return read(file, status.size)
             # The object was deleted or replaced since it was opened.
-            self._files.forget(path)
-            with self._files.borrow(path) as file:
+            files.forget(path)
+            with files.borrow(path) as file:
                 return read(file, self._disk.status(file).size)
 
     def _open_object(self, path: str) -> Descriptor:
-        file = self._disk.open(posixpath.join(self._root, path))
+        return self._checked(self._disk.open(posixpath.join(self._root, path)))
+
+    def _open_directly(self, path: str) -> Descriptor:
+        file = self._disk.open_directly(posixpath.join(self._root, path))
+        if file is None:
+            raise _NoDirectAccess
+        return self._checked(file)
+
+    def _checked(self, file: Descriptor) -> Descriptor:
         if self._disk.status(file).is_file:
             return file
         self._disk.close(file)
@@ -211,7 +261,7 @@ class LocalStore:
                 # An earlier attempt may have got as far as the unlink: the sync is still due.
                 with suppress(FileNotFoundError):
                     self._disk.unlink(directory, name)
-                self._files.forget(path)
+                self._forget_open(path)
                 self._disk.sync(directory)
             finally:
                 self._disk.close(directory)
@@ -243,6 +293,7 @@ class LocalStore:
         self._gate.shut()
         with _errors("close the object store", self._root):
             self._files.close()
+            self._direct_files.close()
             self._directories.close()
             self._incoming.close()
 
@@ -260,9 +311,14 @@ class LocalStore:
 
     async def _close_idle(self) -> None:
         moment = self._runtime.monotonic() - _IDLE_SECONDS
-        await self._runtime.in_thread(self._files.forget_unused_since, moment)
-        if len(self._files):
+        for files in (self._files, self._direct_files):
+            await self._runtime.in_thread(files.forget_unused_since, moment)
+        if len(self._files) + len(self._direct_files):
             self._keep_open_for_a_while()
+
+
+class _NoDirectAccess(Exception):
+    """The file system has no way past its page cache."""
 
 
 class _Gate:

@@ -9,9 +9,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from dray.metadata.contract import Ambiguous, Change, Limits, Operation, Outcome, Record, Session, Unavailable
+from dray.metadata.contract import (
+    Ambiguous,
+    Change,
+    Limits,
+    Operation,
+    Outcome,
+    Record,
+    Session,
+    SessionEnded,
+    Unavailable,
+)
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore
+from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.weather import Weather
 
@@ -37,6 +47,7 @@ class FaultyStore:
         self._runtime = runtime
         self._weather = weather
         self._behind: dict[int, MemoryStore] = {}
+        self._sessions = _SessionKeeper(runtime, state)
         self.cut_off = False
 
     @property
@@ -79,6 +90,7 @@ class FaultyStore:
         return self._behind.get(domain, self._current)
 
     def _fall_behind(self, domain: int) -> None:
+        self._weather.counts["reads stale"] += 1
         past = MemoryState()
         now = self._runtime.monotonic()
         source, copy = self._state.domain(domain, now), past.domain(domain, now)
@@ -104,18 +116,27 @@ class FaultyStore:
         if (chance := chance - weather.lost) < 0:
             why = "the request was lost"
         elif (chance := chance - weather.late) < 0:
-            weather.arrive_later(lambda: self._apply(domain, operations))
+            weather.arrive_later(lambda: self._apply_late(domain, operations))
             why = "the request timed out"
         else:
             outcomes = self._apply(domain, operations)
             if (chance := chance - weather.unanswered) < 0:
                 why = "the reply was lost"
             elif chance - weather.twice < 0:
-                weather.arrive_later(lambda: self._apply(domain, operations))
+                weather.counts["write arrived twice"] += 1
+                weather.arrive_later(lambda: self._apply_late(domain, operations))
+        if why:
+            weather.counts[f"write: {why}"] += 1
         await self._come_back()
         if why or outcomes is None:
             raise Ambiguous(why)
         return outcomes
+
+    def _apply_late(self, domain: int, operations: Sequence[Operation]) -> None:
+        try:
+            self._apply(domain, operations)
+        except SessionEnded:
+            return  # and nobody is there to be told
 
     # --- the rest
 
@@ -123,18 +144,26 @@ class FaultyStore:
         """The process is gone: nothing more goes out, whoever still tries."""
         self.cut_off = True
         self._current.abandon()
+        self._sessions.abandon()
+
+    def silence(self, seconds: float) -> None:
+        """Let no sign of life through for a while: the sessions of this process may run out under it."""
+        self._sessions.silent_until = self._runtime.monotonic() + seconds
 
     async def watch(self, domain: int) -> AsyncIterator[Change]:
         async for change in self._current.watch(domain):
             await self._runtime.awake()
             if change.key is None or not self._weather.happens(self._weather.unheard):
                 yield change
+            else:
+                self._weather.counts["hint lost"] += 1
 
     async def session(self, domain: int, ttl: float) -> Session:
         await self._travel()
-        return await self._current.session(domain, ttl)
+        return await self._sessions.session(domain, ttl)
 
     async def close(self) -> None:
+        await self._sessions.close()
         await self._current.close()
 
     async def _travel(self) -> None:
@@ -143,7 +172,19 @@ class FaultyStore:
         if self.cut_off:
             raise asyncio.CancelledError
         if self._weather.happens(self._weather.refused):
+            self._weather.counts["store away"] += 1
             raise Unavailable("the metadata store is away")
+
+
+class _SessionKeeper(MemoryStore):
+    """Where a process opens its sessions and sends its signs of life."""
+
+    silent_until = 0.0
+
+    async def _turn(self) -> None:
+        if self._runtime.monotonic() < self.silent_until:
+            raise Unavailable("no sign of life gets through")
+        await super()._turn()
 
 
 class FaultyObjects:
@@ -177,7 +218,7 @@ class FaultyObjects:
         await self._travel()
         return await self._inner.get(path)
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         await self._travel()
         found = await self._inner.get_ranges(path, ranges)
         await self._runtime.awake()
@@ -215,7 +256,10 @@ class FaultyObjects:
             if (chance := chance - weather.unanswered) < 0:
                 why = "the reply was lost"
             elif chance - weather.twice < 0:
+                weather.counts["object changed twice"] += 1
                 weather.arrive_later(act)
+        if why:
+            weather.counts[f"object: {why}"] += 1
         await weather.delay()
         await self._runtime.awake()
         if why:
@@ -227,4 +271,5 @@ class FaultyObjects:
         if self.cut_off:
             raise asyncio.CancelledError
         if self._weather.happens(self._weather.refused):
+            self._weather.counts["objects away"] += 1
             raise ObjectError("the object store is away")

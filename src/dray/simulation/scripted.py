@@ -24,7 +24,7 @@ from dray.metadata.contract import (
     Unavailable,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.objects.contract import Buffer, ObjectError, ObjectInfo
+from dray.objects.contract import Buffer, ObjectError, ObjectInfo, OwnBuffer
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import Runtime
 
@@ -232,7 +232,7 @@ class ScriptedObjects(_Traps):
     async def get(self, path: str) -> Buffer:
         return await self._inner.get(path)
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         self.ranges_read += [(path, start, length) for start, length in ranges]
         trap = self.springing("get", [path])
         await _meet_object(trap.before(_nothing))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
-    from dray.objects.contract import Buffer, ObjectInfo, ObjectStore
+    from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
     from dray.runtime import Runtime
     from dray.telemetry.instruments import Counter, Family, Histogram
     from dray.telemetry.metrics import Metrics
@@ -125,7 +125,7 @@ class InstrumentedObjectStore:
         self._read.value += len(content)
         return content
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         contents = await self._get_ranges.time(self.inner.get_ranges(path, ranges))
         self._read.value += sum(map(len, contents))
         return contents

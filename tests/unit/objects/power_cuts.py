@@ -17,6 +17,9 @@ from dray.objects import LocalStore, ObjectExists
 T = TypeVar("T")
 ROOT = "/data/objects"
 
+DIRECT_FROM = 10
+"""Half of what is written goes past the page cache."""
+
 
 class Turns:
     """Threads that take turns at the disk, one call each, in an order that the seed decides.
@@ -151,7 +154,7 @@ async def live(
     runtime = SteppedRuntime(Random(seed), turns)
     try:
         turns.together(1)
-        store = await LocalStore.open(ROOT, runtime, disk)
+        store = await LocalStore.open(ROOT, runtime, disk, direct_from=DIRECT_FROM)
         for operations in rounds:
             turns.together(len(operations))
             outcomes = await asyncio.gather(
@@ -169,7 +172,7 @@ async def live(
 
 async def contents(disk: SimulatedDisk, seed: int) -> dict[str, bytes]:
     """Every object that a store opened on the disk lists and reads."""
-    store = await LocalStore.open(ROOT, SteppedRuntime(Random(seed)), disk)
+    store = await LocalStore.open(ROOT, SteppedRuntime(Random(seed)), disk, direct_from=DIRECT_FROM)
     found = {info.path: bytes(await store.get(info.path)) async for info in store.list("")}
     await store.close()
     assert disk.open_count == 0

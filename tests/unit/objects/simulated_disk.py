@@ -134,6 +134,20 @@ class SimulatedDisk:
             self._opened_file(file).data += data
             return len(data)
 
+    def write_directly(self, file: int, parts: Sequence[Buffer]) -> bool:
+        """As the system does it: whole blocks first, then the surplus is cut off."""
+        data = b"".join(parts)
+        rest = data + bytes(-len(data) % BLOCK)
+        while rest:
+            rest = rest[self.write(file, [rest]) :]
+        self._step("truncate")
+        with self._mutex:
+            del self._opened_file(file).data[len(data) :]
+        return True
+
+    def open_directly(self, path: str) -> int | None:
+        return self.open(path)
+
     def sync(self, descriptor: int) -> None:
         self._step("sync")
         with self._mutex:

@@ -25,6 +25,7 @@ class WatchedDisk(SystemDisk):
     """Counts the calls, and fails those it is told to."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.calls: list[str] = []
         self.failures: dict[str, int] = {}
         self.spared = 0
