@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncIterator, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from random import Random
 
