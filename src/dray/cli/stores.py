@@ -66,7 +66,12 @@ async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:
     secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     try:
         return await open_store(
-            settings.objects_url, settings.objects.options, runtime, secrets, allocate=uninitialised
+            settings.objects_url,
+            settings.objects.options,
+            runtime,
+            secrets,
+            allocate=uninitialised,
+            check=True,
         )
     except ValueError as error:
         raise Failure(f"objects: {error}", USAGE) from error

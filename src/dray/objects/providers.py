@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -53,7 +54,13 @@ def open_remote(
     retry: dict[str, Any] = {
         "max_retries": _number(left, "retries", 5),
         "retry_timeout": _duration(left, "retry_timeout", 60.0),
+        "backoff": {
+            "init_backoff": _duration(left, "backoff", 0.1),
+            "max_backoff": _duration(left, "max_backoff", 5.0),
+        },
     }
+    if "ca_file" in left:
+        client["root_certificate"] = _certificates(left.pop("ca_file"))
     config: dict[str, Any] = {}
     endpoint = left.pop("endpoint", None)
     if endpoint is not None:
@@ -61,6 +68,13 @@ def open_remote(
         client["allow_http"] = endpoint.startswith("http://")
     if parsed.scheme == "s3" and "path_style" in left:
         config["virtual_hosted_style_request"] = not _truth(left, "path_style")
+    if parsed.scheme == "s3" and "unsigned_payload" in left:
+        config["unsigned_payload"] = _truth(left, "unsigned_payload")
+        if config["unsigned_payload"] and client.get("allow_http"):
+            raise ValueError(
+                "object store option unsigned_payload: it needs an https endpoint, "
+                "since without TLS only the signature guards the bytes on their way"
+            )
     config.update(left)
     config.update(secrets)
     try:
@@ -89,6 +103,14 @@ def _duration(options: dict[str, str], name: str, default: float) -> timedelta:
     if matched is None:
         raise ValueError(f"object store option {name}: {text!r} is not a time such as 500ms, 30s or 2m")
     return timedelta(seconds=float(matched[1]) * _SECONDS[matched[2]])
+
+
+def _certificates(path: str) -> str:
+    try:
+        return Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not a PEM file"
+        raise ValueError(f"object store option ca_file: cannot read {path}: {reason}") from None
 
 
 def _truth(options: dict[str, str], name: str) -> bool:

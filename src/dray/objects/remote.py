@@ -7,21 +7,12 @@ are the caller's own, and errors are few, named, and free of credentials.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
-
-from dray.objects.contract import (
-    Buffer,
-    ObjectError,
-    ObjectExists,
-    ObjectInfo,
-    ObjectMissing,
-)
+from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing
+from dray.objects.failures import told
 from dray.objects.names import check_inside, check_path, check_prefix, check_ranges, outside
 from dray.runtime import Runtime
 
@@ -32,7 +23,6 @@ if TYPE_CHECKING:
     ObstoreStore = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
 
 _LISTED_AT_ONCE = 1000
-_QUERY = re.compile(r"\?[^\s,)\"]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ class RemoteStore:
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         check_path(path)
         settings = self._settings
-        with _errors("put", path):
+        with told("put", path):
             if sum(map(len, parts)) <= settings.multipart_threshold:
                 await self._store.put_async(path, b"".join(parts), use_multipart=False)
                 return
@@ -79,12 +69,12 @@ class RemoteStore:
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         check_path(path)
-        with _errors("put", path):
+        with told("put", path):
             await self._store.put_async(path, b"".join(parts), mode="create", use_multipart=False)
 
     async def get(self, path: str) -> Buffer:
         check_path(path)
-        with _errors("get", path):
+        with told("get", path):
             found = await self._store.get_async(path)
             return memoryview(await found.bytes_async())
 
@@ -108,7 +98,7 @@ class RemoteStore:
         length = run.end - run.start
         try:
             async with limit:
-                with _errors("get", path):
+                with told("get", path):
                     found = await self._store.get_range_async(path, start=run.start, length=length)
         except ObjectMissing:
             raise
@@ -123,20 +113,20 @@ class RemoteStore:
 
     async def head(self, path: str) -> ObjectInfo:
         check_path(path)
-        with _errors("head", path):
+        with told("head", path):
             return _info(await self._store.head_async(path))
 
     async def delete(self, path: str) -> None:
         check_path(path)
         try:
-            with _errors("delete", path):
+            with told("delete", path):
                 await self._store.delete_async(path)
         except ObjectMissing:
             return
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         folder = check_prefix(prefix)
-        with _errors("list", folder):
+        with told("list", folder):
             async for found in self._store.list(folder or None, chunk_size=_LISTED_AT_ONCE):
                 for meta in found:
                     yield _info(meta)
@@ -191,18 +181,3 @@ def _pieces(parts: Sequence[Buffer], size: int) -> Iterator[bytes]:
             missing -= len(view)
     if piece:
         yield b"".join(piece)
-
-
-@contextmanager
-def _errors(action: str, path: str) -> Iterator[None]:
-    """Errors by our own names. The cause is cut off on purpose: it repeats the whole request, and a
-    URL may carry a signature."""
-    try:
-        yield
-    except FileNotFoundError:
-        raise ObjectMissing(f"{path}: no such object") from None
-    except (AlreadyExistsError, PreconditionError):
-        raise ObjectExists(f"{path}: there is an object already") from None
-    except (BaseError, OSError) as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise ObjectError(f"cannot {action} {path}: {_QUERY.sub('?...', lines[0])}") from None

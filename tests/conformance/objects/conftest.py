@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from obstore.store import LocalStore as ObstoreLocalStore
 from obstore.store import MemoryStore as ObstoreMemoryStore
+from tests.services.s3 import BUCKET, S3Process
 
-from dray.objects import LocalStore, MemoryObjects, ObjectStore
+from dray.objects import LocalStore, MemoryObjects, ObjectStore, open_store
 from dray.objects.remote import RemoteSettings, RemoteStore
 from dray.runtime import SystemRuntime
 
@@ -45,6 +47,12 @@ ENGINES: dict[str, Opener] = {
 }
 
 
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Process]:
+    with S3Process(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
 @pytest.fixture
 def runtime() -> Iterator[SystemRuntime]:
     runtime = SystemRuntime()
@@ -52,10 +60,16 @@ def runtime() -> Iterator[SystemRuntime]:
     runtime.close()
 
 
-@pytest.fixture(params=ENGINES)
+@pytest.fixture(params=[*ENGINES, "s3"])
 async def store(
     request: pytest.FixtureRequest, tmp_path: Path, runtime: SystemRuntime
 ) -> AsyncIterator[ObjectStore]:
-    store = await ENGINES[request.param](tmp_path, runtime)
+    if request.param == "s3":
+        server: S3Process = request.getfixturevalue("s3_server")
+        # One server for all tests, and a prefix for each.
+        url = f"s3://{BUCKET}/{uuid4().hex}"
+        store = await open_store(url, server.options(), runtime, server.secrets())
+    else:
+        store = await ENGINES[request.param](tmp_path, runtime)
     yield store
     await store.close()

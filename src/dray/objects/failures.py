@@ -1,0 +1,83 @@
+"""What a remote store said when it did not do what was asked, in one line that is safe to print.
+
+`obstore` repeats the whole request and the whole answer in its errors. A URL may carry a signature, and an
+answer what was signed and by whom; so only what is known to be harmless is taken over: the request
+without its query, the status, and the store's own code and message.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+
+from dray.objects.contract import ObjectError, ObjectExists, ObjectMissing
+
+_REQUEST = "Error performing "
+_QUERY = re.compile(r"\?[^\s,)\"]+")
+_ANSWER = re.compile(r":?\s*[<{].*")
+_STATUS = re.compile(r"status code: ([0-9]{3})")
+_CODE = re.compile(r"<Code>([A-Za-z0-9]{1,100})</Code>")
+_MESSAGE = re.compile(r"<Message>([^<]{1,300})</Message>")
+_REASONS = (
+    re.compile(r'message: "([^"]{1,200})"'),
+    re.compile(r'error: "([^"]{1,200})"'),
+    re.compile(r"(InvalidCertificate\(\s*\w+)"),
+    re.compile(r"source: (TimedOut)"),
+)
+
+_OBJECT_IS_MISSING = {None, "NoSuchKey", "BlobNotFound"}
+"""What S3, GCS and Azure call it. None: an answer to HEAD has no body. A store also answers 404 when the
+bucket or the account is missing, and that must not look as if an object were gone."""
+
+
+class RemoteFailure(ObjectError):
+    """`status` and `code` are the store's own; both are None when nobody answered."""
+
+    def __init__(self, line: str, status: int | None, code: str | None) -> None:
+        super().__init__(line)
+        self.status = status
+        self.code = code
+
+
+@contextmanager
+def told(action: str, path: str) -> Iterator[None]:
+    """Errors by our own names. Their cause is cut off on purpose: see the module's text."""
+    try:
+        yield
+    except (AlreadyExistsError, PreconditionError):
+        raise ObjectExists(f"{path}: there is an object already") from None
+    except (BaseError, OSError) as error:
+        text = str(error)
+        code = _found(_CODE, text)
+        if isinstance(error, FileNotFoundError) and code in _OBJECT_IS_MISSING:
+            raise ObjectMissing(f"{path}: no such object") from None
+        status = _found(_STATUS, text)
+        raise RemoteFailure(
+            f"cannot {action} {path or 'the bucket'}: {_one_line(error)}",
+            int(status) if status else None,
+            code,
+        ) from None
+
+
+def _one_line(error: BaseError | OSError) -> str:
+    text = str(error)
+    lines = text.splitlines() or [type(error).__name__]
+    line = _ANSWER.sub("", _QUERY.sub("?...", lines[0])).rstrip(" :")
+    line = line[max(0, line.rfind(_REQUEST)) :]
+    code, message = _found(_CODE, text), _found(_MESSAGE, text)
+    if code is not None:
+        return f"{line} ({code}{': ' + html.unescape(message) if message else ''})"
+    for reason in _REASONS:
+        found = _found(reason, text)
+        if found is not None:
+            return f"{line} ({' '.join(found.replace('(', ' ').split())})"
+    return line
+
+
+def _found(pattern: re.Pattern[str], text: str) -> str | None:
+    matched = pattern.search(text)
+    return matched[1] if matched else None
