@@ -89,7 +89,8 @@ class Lifecycle:
                 for entry in entries:
                     key = keys.index_entry(stream, entry.value.end, entry.value.cumulative_size)
                     operations.append(Delete(key))
-                    operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
+                    if not entry.value.is_parquet:
+                        operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
                 await self._store.write(stream, operations)
             leftovers: list[Operation] = [Delete(keys.producers(stream)), Delete(keys.start(stream))]
             await self._store.write(stream, leftovers)

@@ -1,17 +1,21 @@
-"""Raising a stream's start: DeleteRecords now, retention by age and size later.
+"""Raising a stream's start: DeleteRecords, and retention by age and size.
 
 A job of the commit protocol: RETAIN, then the producer snapshot past what goes, then the start by
 compare-and-set and *seen* there (the commit point: readers go by it), then RAISED, then one write that
 deletes the entries below it together with their references, then DONE. It is never abandoned.
+
+A compaction that is in the way is carried on as far as the log alone can: one that is only CREATED is
+abandoned, one that is written waits for its table, and the rest is a matter of the index.
 """
 
 from __future__ import annotations
 
-from dray.log.entries import IndexEntry
+from dray.log.entries import NO_TIMESTAMP, IndexEntry
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.settings import LogSettings
 from dray.log.snapshots import advance_snapshot
-from dray.log.stream_store import StreamStore, Versioned
+from dray.log.stream_store import StreamStore, StreamView, Versioned
+from dray.log.swap import Swap, SwapImpossible
 from dray.log.types import LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
@@ -20,11 +24,16 @@ from dray.runtime import Runtime
 _STEPS = 64
 
 
+class WaitsForTable(LogUnavailable):
+    """A compaction of the stream is written and not yet in its table: only a compactor can go on."""
+
+
 class Retention:
     def __init__(self, store: StreamStore, runtime: Runtime, settings: LogSettings) -> None:
         self._store = store
         self._runtime = runtime
         self._settings = settings
+        self._swap = Swap(store, runtime)
 
     async def raise_start(self, stream: int, before: int) -> int:
         """Drop the records below `before` (-1: all there are); the stream's start afterwards."""
@@ -38,6 +47,20 @@ class Retention:
             if start is not None:
                 return start
         raise LogUnavailable(f"stream {stream}: its start could not be raised, too much else happens")
+
+    async def keep(self, stream: int, retention_ms: int, retention_bytes: int) -> bool:
+        """Drop what is older, or more, than the topic keeps; True where something went. Both may be -1."""
+        try:
+            view = await self._store.view(stream)
+        except MetadataError as error:
+            raise LogUnavailable(f"the metadata store did not answer: {error}") from error
+        if view is None or view.high_watermark.value.closed:
+            return False
+        threshold = expired_below(view, self._runtime.wall_ms(), retention_ms, retention_bytes)
+        if threshold <= view.start:
+            return False
+        await self.raise_start(stream, threshold)
+        return True
 
     async def _step(self, stream: int, before: int) -> int | None:
         """One step towards the goal; the start, once it is reached."""
@@ -69,22 +92,27 @@ class Retention:
         return None
 
     async def _sweep(self, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
-        """Remove index entries that a late write brought back after they were done with."""
-        operations: list[Operation] = []
-        for entry in dead[: self._store.store.limits.operations // 2]:
-            operations += [
-                Delete(keys.index_entry(stream, entry.value.end, entry.value.cumulative_size), entry.version),
-                Delete(keys.reference(entry.value.wal_id, stream)),
-            ]
-        if operations:
-            await self._store.write(stream, operations)
+        await sweep(self._store, stream, dead)
 
     async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
         """The next step of an unfinished job, whoever began it."""
-        if job.value.state is JobState.RETAIN:
+        state = job.value.state
+        if state is JobState.RETAIN:
             await self._retain(stream, job)
-        elif job.value.state is JobState.RAISED:
+        elif state is JobState.RAISED:
             await self._delete_below(stream, job)
+        elif state is JobState.CREATED:
+            await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])
+        elif state is JobState.PARQUET_WRITTEN:
+            if job.value.compacted.table:
+                raise WaitsForTable(f"stream {stream}: its compaction waits for the table, try again later")
+            committed = job.value.moved(JobState.ICEBERG_COMMITTED)
+            await self._store.write(stream, [put_job(stream, committed, job.version)])
+        else:
+            try:
+                await self._swap.step(stream, job)
+            except SwapImpossible as error:
+                raise StreamClosed(f"stream {stream} is closed") from error
 
     async def _retain(self, stream: int, job: Versioned[Job]) -> None:
         if not await advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
@@ -103,11 +131,46 @@ class Retention:
         for entry in await self._store.entries_above(stream, -1):
             if entry.value.end > job.value.threshold or len(operations) >= limit:
                 break
-            key = keys.index_entry(stream, entry.value.end, entry.value.cumulative_size)
-            operations.append(Delete(key))
-            operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
+            operations += removal(stream, entry.value)
         if operations:
             await self._store.write(stream, operations)
             if len(operations) >= limit:
                 return  # there is more
         await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])
+
+
+def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[Operation]:
+    """Take an entry out of the index together with the reference it holds, in one write."""
+    key = keys.index_entry(stream, entry.end, entry.cumulative_size)
+    operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
+    if not entry.is_parquet:  # nobody counts who points at a Parquet file: its collector asks the index
+        operations.append(Delete(keys.reference(entry.wal_id, stream)))
+    return operations
+
+
+async def sweep(store: StreamStore, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
+    """Remove index entries that a late write brought back after they were done with."""
+    operations: list[Operation] = []
+    for entry in dead[: store.store.limits.operations // 2]:
+        operations += removal(stream, entry.value, entry.version)
+    if operations:
+        await store.write(stream, operations)
+
+
+def expired_below(view: StreamView, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+    """The offset below which a topic's retention lets everything go: whole entries from the oldest on, up
+    to the first that is young enough and needed for the size. Anything below 0 turns a rule off."""
+    value = view.high_watermark.value
+    entries = [entry.value for entry in view.split()[0]]
+    if value.head is not None:
+        entries.append(value.head)
+    threshold = view.start
+    for entry in entries:
+        newest_ms = entry.max_timestamp if entry.max_timestamp != NO_TIMESTAMP else entry.created_ms
+        too_old = retention_ms >= 0 and newest_ms < now_ms - retention_ms
+        left = value.cumulative_size - entry.cumulative_size
+        too_much = 0 <= retention_bytes <= left
+        if not (too_old or too_much):
+            break
+        threshold = max(threshold, entry.end)
+    return threshold

@@ -20,6 +20,8 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
         return True
     states, upto = stored.value.states, stored.value.upto
     for entry in await store.entries_above(stream, upto):
+        if entry.value.is_parquet:
+            continue  # it tells nothing of producers: somebody has moved the snapshot past it since
         if entry.value.start == upto and entry.value.end <= need:
             states.fold(entry.value)
             upto = entry.value.end

@@ -56,6 +56,8 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
 
     producers, reached, folded = snapshot.states, snapshot.upto, 0
     for entry in entries:
+        if entry.value.is_parquet:
+            continue  # it tells nothing of producers: the snapshot must be past it, or there is a gap
         if entry.value.start == reached and entry.value.end <= high_watermark.value.end:
             producers.fold(entry.value)
             reached = entry.value.end

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
 from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, RowGroup, pack_batches
-from dray.log.jobs import Job, JobState
+from dray.log.jobs import Compaction, Input, Job, JobState
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
-from dray.log.stream_store import StreamStore, _decode_start
+from dray.log.stream_store import StreamStore, Versioned, _decode_start
 from dray.metadata.values import FormatTooNew, UnreadableValue
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
@@ -131,7 +131,7 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
-    newest = 2 if name == "log-index-entry" else 1
+    newest = 2 if name in ("log-index-entry", "log-job") else 1
     with pytest.raises(
         FormatTooNew,
         match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
@@ -151,6 +151,59 @@ def test_a_value_cut_short_is_refused(
     for length in lengths:
         with pytest.raises(UnreadableValue):
             decode(whole[:length])
+
+
+# --- jobs that compact are format 2
+
+COMPACTING = Job(
+    13,
+    JobState.PARQUET_WRITTEN,
+    compaction=Compaction(
+        topic="orders",
+        topic_id=UUID(int=9),
+        partition=3,
+        start=990,
+        end=1007,
+        inputs=(
+            Input(1000, 100_000, 41, PARQUET_ID, EntryKind.PARQUET, PARQUET_ENTRY.path),
+            Input.of(Versioned(ENTRY, 42)),
+        ),
+        table=True,
+        owner="somebody",
+        written={"path": "a", "parquet_id": PARQUET_ID.hex, "row_groups": [[1, 2, 3]]},
+    ),
+)
+
+
+def test_a_job_that_compacts_is_kept_as_format_2() -> None:
+    kept = (FIXTURES / "log-job.v2.bin").read_bytes()
+    assert kept[0] == 2
+    assert Job.decode(kept) == COMPACTING
+    assert COMPACTING.encode() == kept
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            Job.decode(kept[:length])
+
+
+def test_a_job_that_is_done_forgets_what_it_compacted() -> None:
+    done = COMPACTING.moved(JobState.DONE)
+    assert done == Job(13, JobState.DONE)
+    assert done.encode()[0] == 1
+    with pytest.raises(ValueError, match=r"job 13 \(DONE\) compacts nothing"):
+        _ = done.compacted
+
+
+def test_a_compaction_must_say_what_it_compacts() -> None:
+    for body in (
+        b'{"number":1,"state":"CREATED","threshold":0,"need":0}',
+        COMPACTING.encode()[1:].replace(b'"inputs":[[', b'"inputs":[],"gone":[['),
+        COMPACTING.encode()[1:].replace(b'"written":{', b'"written":1,"gone":{'),
+    ):
+        for version in (b"\1", b"\2"):
+            if version == b"\1" and b"compaction" in body:
+                continue
+            with pytest.raises(UnreadableValue):
+                Job.decode(version + body)
 
 
 # --- entries of Parquet files are format 2
