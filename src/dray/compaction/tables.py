@@ -122,6 +122,9 @@ class Tables(Protocol):
     async def live_files(self, topic: TopicTable) -> set[str] | None:
         """The paths in *any* live snapshot; None if there is no table of this topic (id)."""
 
+    async def current_files(self, topic: TopicTable) -> set[str] | None:
+        """The paths in the newest snapshot only: what a query reads now. None as above."""
+
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
     ) -> Maintained:
