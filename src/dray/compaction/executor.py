@@ -1,0 +1,86 @@
+"""A unit becomes a Parquet file: what an executor does, wherever it runs.
+
+Rows are read in pieces of a few mebibytes, turned into columns and written out at once, so that the memory
+this takes does not grow with the unit. What is stored is checked on the way: a batch that is not what was
+stored, or an offset without a record, fails the unit, by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING
+
+from dray.compaction.model import ColumnSizes, Progress, Unit, UnitFailed, WrittenFile
+from dray.compaction.paths import file_path
+from dray.compaction.sources import Damaged, rows_of
+from dray.log.entries import RowGroup
+from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
+from dray.parquet.writer import FileStatistics, FileWriter
+from dray.runtime import Runtime
+
+if TYPE_CHECKING:
+    import pyarrow
+
+
+async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenFile | UnitFailed:
+    """One attempt. Its file has a name of its own, so that no two attempts ever meet."""
+    parquet_id = runtime.uuid()
+    path = file_path(unit.prefix, unit.job, parquet_id)
+    try:
+        async with aclosing(rows_of(unit, objects, runtime)) as rows:
+            statistics = await _write(rows, path, objects, runtime)
+    except Damaged as error:
+        return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
+    except ObjectMissing as error:
+        # Planned over an index that has moved on since: the next plan knows better.
+        return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
+    except ObjectError as error:
+        return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
+    groups = [RowGroup(*group) for group in statistics.groups]
+    return WrittenFile(
+        stream=unit.stream,
+        job=unit.job,
+        path=path,
+        parquet_id=parquet_id,
+        file_size=statistics.file_size,
+        footer_length=statistics.footer_length,
+        record_count=statistics.record_count,
+        min_timestamp=min(group.min_timestamp for group in groups),
+        max_timestamp=max(group.max_timestamp for group in groups),
+        start=unit.start,
+        end=unit.end,
+        row_groups=tuple(groups),
+        columns=tuple(ColumnSizes(*leaf) for leaf in statistics.leaves),
+        split_offsets=tuple(group.position for group in groups),
+    )
+
+
+async def _write(
+    rows: AsyncIterator[pyarrow.RecordBatch], path: str, objects: ObjectStore, runtime: Runtime
+) -> FileStatistics:
+    writer = await runtime.in_thread(FileWriter)
+    parts: list[bytes] = []
+    async for batch in rows:
+        parts += await runtime.in_thread(writer.add, batch)
+    last, statistics = await runtime.in_thread(writer.finish)
+    await objects.put(path, [*parts, *last])
+    return statistics
+
+
+class LocalUnitWriter:
+    """Writes units in this process, one after the other: for tests, and where there is no Spark."""
+
+    def __init__(self, objects: ObjectStore, runtime: Runtime) -> None:
+        self._objects = objects
+        self._runtime = runtime
+
+    async def write(
+        self, units: Sequence[Unit], progress: Progress | None = None
+    ) -> list[WrittenFile | UnitFailed]:
+        answers: list[WrittenFile | UnitFailed] = []
+        for unit in units:
+            answers.append(await write_unit(unit, self._objects, self._runtime))
+            if progress is not None:
+                progress(len(answers), len(units))
+        return answers

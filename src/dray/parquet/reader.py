@@ -1,0 +1,152 @@
+"""Row groups read back from pieces of a file: its footer, and the bytes of the row group that is wanted.
+
+The caller fetches both, each by one range request, since the index entry of a file knows where they are.
+What is not as it was written is `ParquetCorrupt`: every page has a checksum, which is checked, and the rows
+must be those that the caller expects.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from dray.records.arrow import schema
+
+if TYPE_CHECKING:
+    import pyarrow
+
+    from dray.records import Buffer
+
+_MAGIC: Final = b"PAR1"
+
+
+class ParquetCorrupt(Exception):
+    """The bytes are not the file that was written."""
+
+
+class Footer:
+    """What a file says about itself, decoded once for all of its row groups."""
+
+    def __init__(self, footer: Buffer, file_size: int) -> None:
+        """`footer` is the tail of the file, from the start of its footer to its last byte."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if len(footer) > file_size:
+            raise ParquetCorrupt("its footer is longer than the file")
+        try:
+            # A file of nothing but a footer, as far as this call can tell: rows are not looked for.
+            self._metadata = pq.read_metadata(pa.BufferReader(b"".join((_MAGIC, footer))))
+        except (pa.ArrowException, OSError) as error:
+            raise ParquetCorrupt(f"its footer makes no sense: {_first_line(error)}") from error
+        self._file_size = file_size
+        self.size = len(footer)
+
+    @property
+    def group_count(self) -> int:
+        return int(self._metadata.num_row_groups)
+
+    def read_group(
+        self, number: int, position: int, data: Buffer, first_offset: int, record_count: int
+    ) -> pyarrow.RecordBatch:
+        """Row group `number`, whose bytes begin at `position` of the file. It must hold the records from
+        `first_offset` on, one per offset."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        if number >= self.group_count:
+            raise ParquetCorrupt(f"it has no row group {number}")
+        window = _Window(self._file_size, position, data)
+        try:
+            file = pq.ParquetFile(
+                pa.PythonFile(window, mode="r"),
+                metadata=self._metadata,
+                pre_buffer=False,
+                page_checksum_verification=True,
+            )
+            table = file.read_row_group(number, use_threads=False)
+        except (pa.ArrowException, OSError) as error:
+            raise ParquetCorrupt(f"row group {number} makes no sense: {_first_line(error)}") from error
+        if not table.schema.equals(schema()):
+            raise ParquetCorrupt("its columns are not those of a topic's table")
+        batch = one_batch(table)
+        if len(batch) != record_count or not is_dense(batch, first_offset):
+            raise ParquetCorrupt(
+                f"row group {number} does not hold the {record_count} records from offset {first_offset} on"
+            )
+        return batch
+
+
+def one_batch(table: pyarrow.Table) -> pyarrow.RecordBatch:
+    import pyarrow as pa
+
+    batches = table.combine_chunks().to_batches()
+    if len(batches) == 1:
+        return batches[0]
+    return pa.RecordBatch.from_pylist([], table.schema)
+
+
+def is_dense(batch: pyarrow.RecordBatch, first_offset: int) -> bool:
+    """One row per offset, in order, from `first_offset` on."""
+    import pyarrow.compute as pc
+
+    offsets = batch.column("offset")
+    if not len(offsets):
+        return True
+    if offsets.null_count or offsets[0].as_py() != first_offset:
+        return False
+    steps = pc.min_max(pc.pairwise_diff(offsets)).as_py()
+    return len(offsets) == 1 or steps == {"min": 1, "max": 1}
+
+
+class _Window:
+    """A file of which one range is here. To read outside of it is to believe damaged bytes."""
+
+    closed = False
+
+    def __init__(self, size: int, position: int, data: Buffer) -> None:
+        self._size = size
+        self._start = position
+        self._data = memoryview(data).cast("B")
+        self._at = 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._size)[whence]
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+    def size(self) -> int:
+        return self._size
+
+    def read_buffer(self, length: int = -1) -> Any:
+        import pyarrow as pa
+
+        return pa.py_buffer(self._take(length))
+
+    def read(self, length: int = -1) -> bytes:
+        return bytes(self._take(length))
+
+    def _take(self, length: int) -> memoryview:
+        if length < 0:
+            length = self._size - self._at
+        first = self._at - self._start
+        if first < 0 or first + length > len(self._data):
+            raise OSError(f"bytes {self._at} to {self._at + length} are not where they should be")
+        self._at += length
+        return self._data[first : first + length]
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def close(self) -> None: ...
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
