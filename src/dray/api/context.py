@@ -77,6 +77,7 @@ class ApiSettings:
     max_decompressed_bytes: int = 128 << 20  # of one batch
     fetch_max_bytes: int = 55 << 20  # Kafka's fetch.max.bytes
     describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
+    enforce_owner: bool = False  # refuse produce and fetch at brokers without affinity
     broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
     features: Sequence[Feature] = ()
 

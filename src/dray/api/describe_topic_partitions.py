@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS, leaders
+from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS
+from dray.api.routing import Routes
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -39,7 +40,7 @@ async def handle(
     first, skip = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     limit = context.services.settings.describe_partition_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
-    leader = leaders(context)
+    replicas = Routes(context).replicas()
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
         if remaining == 0:
@@ -52,7 +53,7 @@ async def handle(
             continue
         begin = skip if name == first else 0
         end = min(begin + remaining, len(topic.streams))
-        response.topics.append(_describe(topic, begin, end, leader))
+        response.topics.append(_describe(topic, begin, end, replicas))
         if end < len(topic.streams):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
@@ -83,18 +84,18 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
 
 
 def _describe(
-    topic: Topic, begin: int, end: int, leader: Callable[[int], int]
+    topic: Topic, begin: int, end: int, replicas: Callable[[int], list[int]]
 ) -> DescribeTopicPartitionsResponseTopic:
     partitions = []
     for index in range(begin, end):
-        node = leader(topic.streams[index])
+        nodes = replicas(topic.streams[index])
         partitions.append(
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
-                leader_id=node,
+                leader_id=nodes[0],
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node],
-                isr_nodes=[node],
+                replica_nodes=nodes,
+                isr_nodes=nodes,
                 eligible_leader_replicas=[],
                 last_known_elr=[],
             )

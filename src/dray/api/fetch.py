@@ -9,10 +9,15 @@
   that does not read must fit into memory.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
+- A consumer that names its rack (v11) and is not in this broker's zone is sent to the broker of its own: the
+  answer names that one as the preferred replica, and holds no records, as in Kafka.
+- With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 """
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,7 +25,8 @@ from dray.api.context import Context, unless_ending
 from dray.api.errors import read_error
 from dray.api.handler import handles
 from dray.api.partitions import LEADER_EPOCH, find_topic, forget_closed
-from dray.log.types import LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
+from dray.api.routing import Routes
+from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -34,6 +40,7 @@ from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
 _KNOWS_STORAGE_ERROR: Final = 6
+_KNOWS_RACKS: Final = 11
 _FULL_REQUESTS: Final = frozenset({-1, 0})  # the session epochs of requests that name every partition
 
 
@@ -56,6 +63,9 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         [await _resolve(context, topic, partition) for partition in topic.partitions]
         for topic in request.topics
     ]
+    elsewhere = _route(context, request, wanted)
+    if elsewhere is not None:
+        return await _send_elsewhere(context, request, wanted, elsewhere)
     reads = [
         ReadRequest(one.stream, partition.fetch_offset, max(partition.partition_max_bytes, 0))
         for row, topic in zip(wanted, request.topics, strict=True)
@@ -90,6 +100,57 @@ async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition
     else:
         wanted.error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     return wanted
+
+
+def _route(
+    context: Context, request: FetchRequest, wanted: list[list[_Wanted]]
+) -> Callable[[int], int] | None:
+    """Where to send the consumer, if not here. Partitions that this broker should not serve are refused."""
+    enforced = context.services.settings.enforce_owner
+    if not enforced and not request.rack_id:
+        return None
+    routes = Routes(context)
+    if request.rack_id and context.version >= _KNOWS_RACKS:
+        elsewhere = routes.nearest(request.rack_id)
+        if elsewhere is not None:
+            return elsewhere
+    if enforced:
+        for row in wanted:
+            for one in row:
+                if not one.error and not routes.is_owner(one.stream, request.rack_id):
+                    one.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return None
+
+
+async def _send_elsewhere(
+    context: Context, request: FetchRequest, wanted: list[list[_Wanted]], elsewhere: Callable[[int], int]
+) -> FetchResponse:
+    log = context.services.log
+
+    async def one(part: _Wanted) -> PartitionData:
+        if part.error:
+            return _refused(part)
+        try:
+            bounds = await log.bounds(part.stream)
+        except LogError as error:
+            return await _answer(context, request, part, ReadResult(error=error))
+        return PartitionData(
+            partition_index=part.partition,
+            high_watermark=bounds.end,
+            last_stable_offset=bounds.end,
+            log_start_offset=bounds.start,
+            aborted_transactions=[] if request.isolation_level else None,
+            preferred_read_replica=elsewhere(part.stream),
+            records=b"",
+        )
+
+    rows = [list(await asyncio.gather(*(one(part) for part in row))) for row in wanted]
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(topic.topic_id, topic.topic, row)
+            for topic, row in zip(request.topics, rows, strict=True)
+        ]
+    )
 
 
 async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest]) -> list[ReadResult]:

@@ -6,8 +6,10 @@
   the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
   that no topic can have.
 - Every broker serves every partition. The leader named is the broker with affinity for the partition's
-  domain, and it is the only replica: what replicates is the object store. The leader epoch is always 0.
-- The controller named is this broker: any can do what controllers do.
+  domain, in the client's zone. What replicates is the object store; the replicas named are the leaders of
+  all zones, where a consumer may be sent by its rack. The leader epoch is always 0.
+- A client that names its zone in its `client.id` sees the brokers of that zone alone, if there are any.
+- The controller named is this broker, or else one that the client sees: any can do what controllers do.
 - Clients may do anything, and are told so where they ask for authorized operations (v8).
 """
 
@@ -20,7 +22,8 @@ from typing import Final
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS, leaders
+from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS
+from dray.api.routing import Routes
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,
@@ -44,15 +47,16 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
         found: list[Topic | MetadataResponseTopic] = list(services.topics.all_cached())
     else:
         found = await _find_all(context, request, asked)
-    leader = leaders(context)
-    topics = [_describe(one, leader) if isinstance(one, Topic) else one for one in found]
+    routes = Routes(context)
+    replicas = routes.replicas()
+    topics = [_describe(one, replicas) if isinstance(one, Topic) else one for one in found]
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
     response = MetadataResponse(
-        brokers=_brokers(context),
+        brokers=_brokers(context, routes),
         cluster_id=services.cluster.cluster_id,
-        controller_id=services.membership.me.broker_id,
+        controller_id=routes.controller,
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
@@ -60,9 +64,9 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     return response
 
 
-def _brokers(context: Context) -> list[MetadataResponseBroker]:
+def _brokers(context: Context, routes: Routes) -> list[MetadataResponseBroker]:
     brokers = []
-    for broker in context.services.membership.brokers():
+    for broker in routes.brokers:
         listener = broker.at(context.connection.listener)
         brokers.append(
             MetadataResponseBroker(
@@ -128,17 +132,17 @@ def _unknown(code: ErrorCode, name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
 
 
-def _describe(topic: Topic, leader: Callable[[int], int]) -> MetadataResponseTopic:
+def _describe(topic: Topic, replicas: Callable[[int], list[int]]) -> MetadataResponseTopic:
     partitions = []
     for index, stream in enumerate(topic.streams):
-        node = leader(stream)
+        nodes = replicas(stream)
         partitions.append(
             MetadataResponsePartition(
                 partition_index=index,
-                leader_id=node,
+                leader_id=nodes[0],
                 leader_epoch=LEADER_EPOCH,
-                replica_nodes=[node],
-                isr_nodes=[node],
+                replica_nodes=nodes,
+                isr_nodes=nodes,
             )
         )
     return MetadataResponseTopic(

@@ -1,15 +1,13 @@
-"""What several APIs say of a topic's partitions: who leads them, and which stream one is."""
+"""What several APIs say of a topic's partitions, and which stream one is."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, TypeVar
 from uuid import UUID
 
 from dray.api.context import Context
-from dray.cluster import leader_for
-from dray.metadata import keys
 from dray.protocol import ErrorCode
 from dray.topics import Topic, TopicsUnavailable
 
@@ -21,14 +19,6 @@ LEADER_EPOCH: Final = 0
 # The operations that Kafka lists for a client that may do anything, as bits.
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
-
-
-def leaders(context: Context) -> Callable[[int], int]:
-    """The id of the broker that clients should ask about a stream."""
-    brokers = context.services.membership.brokers()
-    domains = context.services.cluster.domains
-    by_domain = [leader_for(domain, brokers).broker_id for domain in range(domains)]
-    return lambda stream: by_domain[keys.domain_of_stream(stream, domains)]
 
 
 def broker_ids(context: Context) -> set[int]:

@@ -11,6 +11,7 @@ and refused as Kafka 4 refuses them: the connection is closed. From v13 topics a
 - A closed stream means that the topic was deleted: the answer is unknown topic (or id), and what was known of
   it is read again. The records are *not* moved to a new topic of that name: pipelined requests would
   overtake each other on the way there. The client tries again in order.
+- With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 - A transactional id is refused. The client's timeout is not applied: an append that is given up here may
   still happen, and the log ends its own attempts.
 
@@ -21,6 +22,7 @@ turn; one that has to wait for a thread or the store closes a gate behind itself
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from dray.api.batches import Acceptable, Refused, accept, takes_long
@@ -28,6 +30,7 @@ from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
 from dray.api.handler import handles
 from dray.api.partitions import find_topic, forget_closed, repeated
+from dray.api.routing import Routes
 from dray.log.types import Appended, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
@@ -96,10 +99,13 @@ def _begin_at_once(
         (topic.name, part.index) for topic, (_, part) in zip(known, parts, strict=True)
     ):
         return None
-    return [_begin(context, topic, part) for topic, (_, part) in zip(known, parts, strict=True)]
+    led = _refuse_strangers(context, known, parts)
+    return [_begin(context, topic, part) for topic, (_, part) in zip(led, parts, strict=True)]
 
 
-def _begin(context: Context, topic: Topic, part: PartitionProduceData) -> _Begun:
+def _begin(context: Context, topic: Topic | Refused, part: PartitionProduceData) -> _Begun:
+    if isinstance(topic, Refused):
+        return topic
     try:
         accepted = _accept(context, topic, part)
     except Refused as refused:
@@ -136,12 +142,13 @@ async def _begin_in_turn(
     try:
         if before is not None:
             await before.wait()
-        found = [await _find_topic(context, data, part) for data, part in parts]
+        found: Sequence[Topic | Refused] = [await _find_topic(context, data, part) for data, part in parts]
         twice = repeated(
             (topic.name, part.index)
             for topic, (_, part) in zip(found, parts, strict=True)
             if isinstance(topic, Topic)
         )
+        found = _refuse_strangers(context, found, parts)
         accepted = await asyncio.gather(
             *(
                 _accept_in_turn(context, topic, part, twice)
@@ -174,6 +181,23 @@ async def _find_topic(
     if topic.stream_of(part.index) is None:
         return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {part.index}.")
     return topic
+
+
+def _refuse_strangers(
+    context: Context,
+    found: Sequence[Topic | Refused],
+    parts: list[tuple[TopicProduceData, PartitionProduceData]],
+) -> Sequence[Topic | Refused]:
+    """Where owners are enforced: what this client should send to another broker."""
+    if not context.services.settings.enforce_owner:
+        return found
+    routes = Routes(context)
+    return [
+        Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {routes.leader(topic.streams[part.index])} leads.")
+        if isinstance(topic, Topic) and not routes.is_owner(topic.streams[part.index])
+        else topic
+        for topic, (_, part) in zip(found, parts, strict=True)
+    ]
 
 
 async def _accept_in_turn(

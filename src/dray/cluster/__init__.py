@@ -1,18 +1,23 @@
 """The cluster: its identity, its brokers, and which of them should serve what."""
 
-from dray.cluster.affinity import leader_for
+from dray.cluster.affinity import ALL_ZONES, owners
 from dray.cluster.broker import Broker, Listener
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
+from dray.cluster.zones import brokers_in, zone_of_client, zone_of_rack
 
 __all__ = [
+    "ALL_ZONES",
     "AUTOMATIC",
     "Broker",
     "BrokerIdTaken",
     "ClusterInfo",
     "Listener",
     "Membership",
-    "leader_for",
+    "brokers_in",
     "open_cluster",
+    "owners",
     "uuid_text",
+    "zone_of_client",
+    "zone_of_rack",
 ]

@@ -288,6 +288,16 @@ class GroupSettings(Section):
     )
 
 
+class RoutingSettings(Section):
+    """Which broker clients are sent to. Any can serve any partition: this is about cost and speed."""
+
+    enforce_owner: Annotated[bool, Switch()] = Field(
+        default=False,
+        description="Whether a broker refuses produce and fetch for partitions that another one should "
+        "serve, so that clients ask for the metadata again. Without it, it serves them.",
+    )
+
+
 class LoggingSettings(Section):
     """What the process says about itself, on standard error."""
 
@@ -316,6 +326,7 @@ class Settings(Section):
     limits: LimitSettings = LimitSettings()
     topics: TopicSettings = TopicSettings()
     groups: GroupSettings = GroupSettings()
+    routing: RoutingSettings = RoutingSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @property

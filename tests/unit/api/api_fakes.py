@@ -176,7 +176,7 @@ class Harness:
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []
 
-    async def start(self, broker_id: int, options: TopicsOptions) -> None:
+    async def start(self, broker_id: int, options: TopicsOptions, zone: str | None = None) -> None:
         cluster = await open_cluster(self.store, self.runtime, 4)
         self.topics = Topics(self.store, self.runtime, self.log, options)
         listeners = (
@@ -186,7 +186,7 @@ class Harness:
         self.membership = Membership(
             self.store,
             self.runtime,
-            Broker(broker_id, listeners, rack=f"rack-{broker_id}"),
+            Broker(broker_id, listeners, zone=zone, rack=f"rack-{broker_id}"),
             session_ttl=3600,
             reread_interval=3600,
         )
@@ -208,10 +208,15 @@ class Harness:
         await self.membership.stop()
 
     async def ask(
-        self, request: Request[ResponseType], version: int, connection: FakeConnection | None = None
+        self,
+        request: Request[ResponseType],
+        version: int,
+        connection: FakeConnection | None = None,
+        client_id: str = "test",
     ) -> ResponseType:
         """The decoded answer: every byte there and back."""
-        buffers = await self.dispatcher.dispatch(frame(request, version), connection or self.connection)
+        asked = frame(request, version, client_id=client_id)
+        buffers = await self.dispatcher.dispatch(asked, connection or self.connection)
         assert buffers is not None, "no answer"
         return self.decode(request, version, buffers)
 
@@ -231,6 +236,7 @@ async def running(
     beside: Harness | None = None,
     broker_id: int = 0,
     options: TopicsOptions = QUIET,
+    zone: str | None = None,
 ) -> AsyncIterator[Harness]:
     """A broker, alone or `beside` another."""
     runtime = beside.runtime if beside else ImpatientRuntime(threads=2)
@@ -240,7 +246,7 @@ async def running(
         runtime,
         settings or ApiSettings(),
     )
-    await harness.start(broker_id, options)
+    await harness.start(broker_id, options, zone)
     yield harness
     await harness.stop()
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from tests.unit.topics.topic_fakes import FaultyStore, eventually
 
-from dray.cluster import AUTOMATIC, Broker, BrokerIdTaken, Listener, Membership, leader_for
+from dray.cluster import AUTOMATIC, Broker, BrokerIdTaken, Listener, Membership
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryState
@@ -204,10 +204,3 @@ async def test_a_broker_of_a_newer_build_hides_no_other(cluster: Cluster) -> Non
     member = cluster.member(broker(1))
     await member.start()
     assert ids(member) == [1, 2]
-
-
-def test_affinity_spreads_the_domains_over_the_brokers() -> None:
-    brokers = [broker(number) for number in (3, 5, 9)]
-    leaders = [leader_for(domain, brokers).broker_id for domain in range(6)]
-    assert leaders == [3, 5, 9, 3, 5, 9]
-    assert leader_for(7, brokers[:1]) is brokers[0]

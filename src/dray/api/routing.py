@@ -1,0 +1,75 @@
+"""What one client is told about who serves what: by its zone, and by the affinity of brokers to domains.
+
+All of it is advice that keeps clients in their zone and the writers of a domain few: any broker can serve
+anything. Only `routing.enforce_owner` makes a broker insist on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from dray.api.context import Context
+from dray.cluster import ALL_ZONES, Broker, brokers_in, owners, zone_of_client, zone_of_rack
+from dray.metadata import keys
+
+
+class Routes:
+    """As of now: a membership that changes changes the next answer."""
+
+    def __init__(self, context: Context) -> None:
+        membership = context.services.membership
+        self._me = membership.me
+        self._everyone: Sequence[Broker] = membership.brokers()
+        self._domains = context.services.cluster.domains
+        zone = zone_of_client(context.header.client_id)
+        near = brokers_in(zone, self._everyone)
+        self.brokers: Sequence[Broker] = near or self._everyone
+        self._zone = zone if near and zone is not None else ALL_ZONES
+        self._owners = self._owners_in(self._zone, self.brokers)
+
+    def _owners_in(self, zone: str, brokers: Sequence[Broker]) -> Sequence[int]:
+        return owners(zone, tuple(broker.broker_id for broker in brokers), self._domains)
+
+    @property
+    def controller(self) -> int:
+        """This broker, if the client may see it: clients take one that they do not see for none at all."""
+        visible = [broker.broker_id for broker in self.brokers]
+        return self._me.broker_id if self._me.broker_id in visible else visible[0]
+
+    def leader(self, stream: int) -> int:
+        return self._owners[keys.domain_of_stream(stream, self._domains)]
+
+    def replicas(self) -> Callable[[int], list[int]]:
+        """The brokers a stream is best read from, its leader first. A client of a zone sees its leader alone.
+        One that named no zone sees the leaders of all zones, and may be sent to the one in its rack."""
+        found = [[leader] for leader in self._owners]
+        if self._zone == ALL_ZONES:
+            for zone in sorted({broker.zone for broker in self._everyone if broker.zone is not None}):
+                for nodes, owner in zip(
+                    found, self._owners_in(zone, brokers_in(zone, self._everyone)), strict=True
+                ):
+                    if owner not in nodes:
+                        nodes.append(owner)
+        return lambda stream: found[keys.domain_of_stream(stream, self._domains)]
+
+    # --- a consumer's rack
+
+    def nearest(self, rack: str) -> Callable[[int], int] | None:
+        """Which broker a consumer in that rack should read a stream from; None if that is this one, or its
+        zone says otherwise. Whoever is named is among the replicas that the client knows, or it would not go
+        there."""
+        zone = zone_of_rack(rack, self._everyone)
+        if zone is None or self._zone != ALL_ZONES or self._me.zone == zone:
+            return None
+        there = self._owners_in(zone, brokers_in(zone, self._everyone))
+        return lambda stream: there[keys.domain_of_stream(stream, self._domains)]
+
+    def is_owner(self, stream: int, rack: str = "") -> bool:
+        """Whether this client should ask this broker about the stream. A consumer may also go by its rack."""
+        if self.leader(stream) == self._me.broker_id:
+            return True
+        zone = zone_of_rack(rack, self._everyone)
+        if zone is None or self._zone != ALL_ZONES:
+            return False
+        there = self._owners_in(zone, brokers_in(zone, self._everyone))
+        return there[keys.domain_of_stream(stream, self._domains)] == self._me.broker_id

@@ -1,0 +1,249 @@
+"""Clients stay in their zone: what they are told by it, where their rack sends them, and what is enforced."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from tests.unit.api.api_fakes import Harness, batch, running
+from tests.unit.topics.topic_fakes import eventually
+
+from dray.api import ApiSettings
+from dray.api.errors import RefuseConnection
+from dray.cluster import ALL_ZONES, owners
+from dray.log.types import LogUnavailable
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_cluster import DescribeClusterRequest
+from dray.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
+from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
+from dray.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    TopicProduceData,
+)
+from dray.topics import NewTopic, Topic
+
+ZONES = {0: "a", 1: "a", 2: "b", 3: "b", 4: "c"}
+PARTITIONS = 8
+DOMAINS = 4
+
+
+@dataclass
+class Fleet:
+    brokers: dict[int, Harness]
+    topic: Topic
+
+    def owner(self, partition: int, zone: str = ALL_ZONES) -> int:
+        ids = tuple(number for number in self.brokers if zone in (ALL_ZONES, ZONES[number]))
+        return owners(zone, ids, DOMAINS)[self.topic.streams[partition] % DOMAINS]
+
+    async def metadata(self, at: int, client_id: str) -> MetadataResponse:
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+        return await self.brokers[at].ask(request, 12, client_id=client_id)
+
+    async def produce(self, at: int, partition: int, client_id: str = "p") -> PartitionProduceResponse:
+        records = batch(b"value", now_ms=self.brokers[at].runtime.wall_ms())
+        data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(partition, records)])]
+        response = await self.brokers[at].ask(
+            ProduceRequest(acks=-1, topic_data=data), 9, client_id=client_id
+        )
+        return response.responses[0].partition_responses[0]
+
+    async def fetch(self, at: int, partition: int, version: int = 11, **fields: Any) -> PartitionData:
+        client_id = fields.pop("client_id", "c")
+        part = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        request = FetchRequest(topics=[FetchTopic(topic="orders", partitions=[part])], **fields)
+        response = await self.brokers[at].ask(request, version, client_id=client_id)
+        return response.responses[0].partitions[0]
+
+
+async def start(settings: ApiSettings | None, stack: AsyncExitStack) -> Fleet:
+    brokers: dict[int, Harness] = {}
+    for number, zone in ZONES.items():
+        beside = brokers[0] if brokers else None
+        brokers[number] = await stack.enter_async_context(
+            running(settings, beside=beside, broker_id=number, zone=zone)
+        )
+    for broker in brokers.values():
+        await eventually(lambda broker=broker: len(broker.membership.brokers()) == len(ZONES))
+    topic = await brokers[0].topics.create(NewTopic("orders", PARTITIONS))
+    for broker in brokers.values():
+        await broker.topics.refresh("orders")
+    return Fleet(brokers, topic)
+
+
+@pytest.fixture
+async def fleet() -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield await start(None, stack)
+
+
+@pytest.fixture
+async def strict() -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield await start(ApiSettings(enforce_owner=True), stack)
+
+
+# --- what is told
+
+
+@pytest.mark.parametrize("at", ZONES)
+@pytest.mark.parametrize("zone", ["a", "b", "c"])
+async def test_a_client_sees_the_brokers_of_its_zone(fleet: Fleet, at: int, zone: str) -> None:
+    told = await fleet.metadata(at, f"zone_id={zone},app=x")
+    inside = [number for number, home in ZONES.items() if home == zone]
+    assert [node.node_id for node in told.brokers] == inside
+    for partition in told.topics[0].partitions:
+        leader = fleet.owner(partition.partition_index, zone)
+        assert partition.leader_id == leader
+        assert partition.replica_nodes == partition.isr_nodes == [leader]
+    # every broker of the zone has something to do, and the controller can be found
+    assert {partition.leader_id for partition in told.topics[0].partitions} == set(inside)
+    assert told.controller_id == (at if at in inside else inside[0])
+
+
+@pytest.mark.parametrize("client_id", ["app", "zone_id=nowhere", "zone_id="])
+async def test_others_see_all_brokers(fleet: Fleet, client_id: str) -> None:
+    told = await fleet.metadata(3, client_id)
+    assert [node.node_id for node in told.brokers] == list(ZONES)
+    assert told.controller_id == 3
+    for partition in told.topics[0].partitions:
+        index = partition.partition_index
+        assert partition.leader_id == partition.replica_nodes[0] == fleet.owner(index)
+        assert set(partition.replica_nodes) == {
+            fleet.owner(index),
+            *(fleet.owner(index, zone) for zone in ("a", "b", "c")),
+        }
+        assert len(set(partition.replica_nodes)) == len(partition.replica_nodes)
+        assert partition.isr_nodes == partition.replica_nodes
+
+
+async def test_a_zone_that_loses_its_brokers_falls_back_to_all(fleet: Fleet) -> None:
+    await fleet.brokers[4].membership.stop()
+    await eventually(lambda: len(fleet.brokers[0].membership.brokers()) == 4)
+    told = await fleet.metadata(0, "zone_id=c")
+    assert [node.node_id for node in told.brokers] == [0, 1, 2, 3]
+
+
+async def test_topics_are_described_by_zone_too(fleet: Fleet) -> None:
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest("orders")], response_partition_limit=2000)
+    told = await fleet.brokers[0].ask(request, 0, client_id="zone_id=b")
+    for partition in told.topics[0].partitions:
+        leader = fleet.owner(partition.partition_index, "b")
+        assert (partition.leader_id, partition.replica_nodes) == (leader, [leader])
+
+
+async def test_an_operator_sees_every_broker_from_any_zone(fleet: Fleet) -> None:
+    told = await fleet.brokers[0].ask(DescribeClusterRequest(), 0, client_id="zone_id=b")
+    assert [broker.broker_id for broker in told.brokers] == list(ZONES)
+
+
+async def test_a_group_has_one_coordinator_whatever_the_zone(fleet: Fleet) -> None:
+    """Two coordinators of one group would be two groups."""
+    found = set()
+    for at, zone in ZONES.items():
+        request = FindCoordinatorRequest(coordinator_keys=["readers"])
+        told = await fleet.brokers[at].ask(request, 4, client_id=f"zone_id={zone}")
+        found.add(told.coordinators[0].node_id)
+    assert len(found) == 1
+
+
+# --- a consumer's rack
+
+
+@pytest.mark.parametrize("rack", ["b", "rack-2"])  # the zone, or the rack of a broker in it
+async def test_a_consumer_is_sent_to_its_rack_s_zone(fleet: Fleet, rack: str) -> None:
+    assert (await fleet.produce(0, 1)).error_code == 0
+    told = await fleet.fetch(0, 1, rack_id=rack)
+    assert (told.error_code, told.preferred_read_replica) == (0, fleet.owner(1, "b"))
+    assert (told.high_watermark, told.log_start_offset, told.records) == (1, 0, b"")
+    replicas = (await fleet.metadata(0, "c")).topics[0].partitions[1].replica_nodes
+    assert told.preferred_read_replica in replicas
+    for there in (2, 3):  # once there, it is not sent about any more
+        read = await fleet.fetch(there, 1, rack_id=rack)
+        assert (read.error_code, read.preferred_read_replica) == (0, -1)
+        assert read.records
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"rack_id": "a"},  # this broker's own zone
+        {"rack_id": "nowhere"},
+        {"rack_id": ""},
+        {"rack_id": "b", "client_id": "zone_id=a"},  # its client.id decides: it does not know b's brokers
+        {"rack_id": "b", "version": 10},  # which cannot say so
+    ],
+)
+async def test_others_are_served_where_they_ask(fleet: Fleet, fields: dict[str, Any]) -> None:
+    assert (await fleet.produce(0, 1)).error_code == 0
+    read = await fleet.fetch(0, 1, **fields)
+    assert (read.error_code, read.preferred_read_replica) == (0, -1)
+    assert read.records
+
+
+async def test_errors_are_told_before_anyone_is_sent_away(fleet: Fleet) -> None:
+    told = await fleet.fetch(0, 99, rack_id="b")
+    assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    fleet.brokers[0].log.fail[fleet.topic.streams[1]] = LogUnavailable("away")
+    told = await fleet.fetch(0, 1, rack_id="b")
+    assert told.error_code != 0
+    assert told.preferred_read_replica == -1
+
+
+# --- routing.enforce_owner
+
+
+async def test_without_enforcement_any_broker_serves_anything(fleet: Fleet) -> None:
+    for at, zone in ZONES.items():
+        assert (await fleet.produce(at, 0, f"zone_id={zone}")).error_code == 0
+        assert (await fleet.fetch(at, 0)).error_code == 0
+
+
+@pytest.mark.parametrize("client_id", ["plain", "zone_id=a", "zone_id=b", "zone_id=nowhere"])
+async def test_only_the_leader_that_metadata_names_serves(strict: Fleet, client_id: str) -> None:
+    """Clients converge: whoever does as the metadata says is served."""
+    told = await strict.metadata(0, client_id)
+    for partition in told.topics[0].partitions[:4]:
+        index = partition.partition_index
+        for at in ZONES:
+            wanted = 0 if at == partition.leader_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
+            assert (await strict.produce(at, index, client_id)).error_code == wanted
+            assert (await strict.fetch(at, index, client_id=client_id)).error_code == wanted
+
+
+async def test_a_refused_produce_stores_nothing_and_names_the_leader(strict: Fleet) -> None:
+    stranger = next(number for number in ZONES if number != strict.owner(0))
+    answer = await strict.produce(stranger, 0)
+    assert answer.error_message == f"Broker {strict.owner(0)} leads."
+    assert strict.brokers[0].log.appended == []
+
+
+async def test_a_consumer_may_read_where_its_rack_sent_it(strict: Fleet) -> None:
+    checked = 0
+    for partition in range(PARTITIONS):
+        leader, near = strict.owner(partition), strict.owner(partition, "b")
+        if ZONES[leader] == "b":
+            continue
+        checked += 1
+        assert (await strict.fetch(leader, partition, rack_id="b")).preferred_read_replica == near
+        assert (await strict.fetch(near, partition, rack_id="b")).error_code == 0
+        neighbour = {2: 3, 3: 2}[near]
+        refused = await strict.fetch(neighbour, partition, rack_id="b")
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert checked
+
+
+async def test_acks_0_at_a_stranger_closes_the_connection(strict: Fleet) -> None:
+    """The only way to tell a client that listens to nothing."""
+    stranger = next(number for number in ZONES if number != strict.owner(0))
+    records = batch(b"value", now_ms=strict.brokers[0].runtime.wall_ms())
+    data = [TopicProduceData(name="orders", partition_data=[PartitionProduceData(0, records)])]
+    with pytest.raises(RefuseConnection, match="NOT_LEADER_OR_FOLLOWER"):
+        await strict.brokers[stranger].ask(ProduceRequest(acks=0, topic_data=data), 9)
