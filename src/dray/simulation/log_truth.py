@@ -71,7 +71,9 @@ class StreamTruth:
 
 
 class LogTruth:
-    def __init__(self) -> None:
+    def __init__(self, adopts: bool = False) -> None:
+        """`adopts`: a stream is known from the moment its high watermark is put; else by `create`."""
+        self._adopts = adopts
         self.streams: dict[int, StreamTruth] = {}
         self.objects: set[str] = set()  # those in the bucket now
         self._content: dict[str, bytes] = {}
@@ -112,6 +114,8 @@ class LogTruth:
                         touched[truth.number] = truth
             elif outcome.applied and operation.key.startswith(_STREAMS):
                 parts = operation.key.split("/")
+                if self._adopts and parts[5] == "hwm" and int(parts[4]) not in self.streams:
+                    self.create([int(parts[4])])
                 if (found := self.streams.get(int(parts[4]))) is not None:
                     touched[found.number] = found
                     self._changed(found, parts[5], operation)

@@ -2,16 +2,51 @@
 
 When every task waits for a timer, the clock jumps to the next one. When nothing is left to wait for, the
 simulation is stuck, and says so instead of hanging.
+
+Whatever runs in the context of a simulated process belongs to it, whoever started it: a process that stands
+still holds up every step of its own, and the timers of one that is dead never come. Servers and connections
+are those of a simulated network, so the code under test opens them as it always does.
 """
 
 from __future__ import annotations
 
 import asyncio
+import heapq
 import selectors
-from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Mapping
+from contextvars import Context, ContextVar
+from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+
+
+class Process(Protocol):
+    """What the loop must know of a simulated process."""
+
+    @property
+    def standing_still(self) -> bool: ...
+
+    @property
+    def dead(self) -> bool: ...
+
+    def defer(self, handle: asyncio.Handle) -> None:
+        """Run it when the process goes on, after what was deferred before."""
+
+    def adopt(self, task: asyncio.Task[Any]) -> None: ...
+
+
+class Network(Protocol):
+    """Where a simulated process listens, and where clients connect to."""
+
+    def listen(self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int) -> Any: ...
+
+    async def connect(
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]: ...
+
+
+PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
+"""The simulated process that the code at hand is part of; none for clients and for the world itself."""
 
 
 class Stuck(Exception):
@@ -44,12 +79,45 @@ class _NoSockets(selectors.BaseSelector):
         return self._keys
 
 
+class _Step(asyncio.Handle):
+    """A step that waits while its process stands still."""
+
+    __slots__ = ()
+
+    def _run(self) -> None:
+        process: Process | None = self._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is not None and process.standing_still:
+            process.defer(self)
+        else:
+            super()._run()
+
+
+class _Timer(asyncio.TimerHandle):
+    __slots__ = ()
+
+    def _run(self) -> None:
+        process: Process | None = self._context.get(PROCESS)  # type: ignore[attr-defined]
+        if process is None:
+            super()._run()
+        elif process.dead:
+            self.cancel()
+        elif process.standing_still:
+            process.defer(self)
+        else:
+            super()._run()
+
+
 class SimulationLoop(asyncio.SelectorEventLoop):
+    """`network` is where servers and connections are made; without one there are none."""
+
+    network: Network | None = None
+
     def __init__(self) -> None:
         self._virtual = 0.0
         super().__init__(_NoSockets(self))
         # The loop rounds timers to the clock's resolution; ours is exact.
         self._clock_resolution = 1e-9
+        self.set_task_factory(_make_task)  # type: ignore[arg-type]
 
     def time(self) -> float:
         return self._virtual
@@ -57,6 +125,51 @@ class SimulationLoop(asyncio.SelectorEventLoop):
     def advance(self, seconds: float) -> None:
         if seconds > 0:
             self._virtual += seconds
+
+    def again(self, handle: asyncio.Handle) -> None:
+        """Let a step that was deferred run now."""
+        if not handle.cancelled():
+            self._ready.append(handle)  # type: ignore[attr-defined]
+
+    def _call_soon(
+        self, callback: Callable[..., object], arguments: tuple[Any, ...], context: Context | None
+    ) -> asyncio.Handle:
+        handle = _Step(callback, arguments, self, context)
+        self._ready.append(handle)  # type: ignore[attr-defined]
+        return handle
+
+    def call_at(  # type: ignore[override]
+        self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        timer = _Timer(when, callback, arguments, self, context)
+        heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
+        timer._scheduled = True  # type: ignore[attr-defined]
+        return timer
+
+    async def create_server(  # type: ignore[override]
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_options: Any
+    ) -> Any:
+        return self._network().listen(factory, host, port)
+
+    async def create_connection(  # type: ignore[override]
+        self, factory: Callable[[], asyncio.BaseProtocol], host: str, port: int, **_options: Any
+    ) -> tuple[asyncio.Transport, asyncio.BaseProtocol]:
+        return await self._network().connect(factory, host, port)
+
+    def _network(self) -> Network:
+        if self.network is None:
+            raise OSError("this simulation has no network")
+        return self.network
+
+
+def _make_task(
+    loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T], context: Context | None = None
+) -> asyncio.Task[T]:
+    task = asyncio.Task(coroutine, loop=loop, context=context)
+    process = PROCESS.get() if context is None else context.get(PROCESS)
+    if process is not None:
+        process.adopt(task)
+    return task
 
 
 def run(coroutine: Coroutine[Any, Any, T]) -> T:

@@ -1,12 +1,20 @@
-"""The runtime of a simulated process: virtual time, seeded chance, a kill switch and a pause button."""
+"""The runtime of a simulated process: virtual time, seeded chance, a kill switch and a pause button.
+
+What is run in its `context` is part of the process down to the last callback, whatever started it: it is
+stopped by `pause` at whichever await it stands, and ended by `kill`.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Coroutine
+from contextvars import Context, copy_context
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from uuid import UUID
+
+from dray.simulation.loop import PROCESS, SimulationLoop
 
 T = TypeVar("T")
 
@@ -27,6 +35,7 @@ class SimulatedRuntime:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: a set would not be replayable
         self._asleep_until = 0.0
         self._killed = False
+        self._deferred: deque[asyncio.Handle] = deque()
 
     def wall_ms(self) -> int:
         return wall_ms()
@@ -41,6 +50,12 @@ class SimulatedRuntime:
         await asyncio.sleep(seconds)
         await self.awake()
 
+    def context(self) -> Context:
+        """A new context in which all that runs is part of this process."""
+        context = copy_context()
+        context.run(PROCESS.set, self)
+        return context
+
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks[task] = None
@@ -49,12 +64,41 @@ class SimulatedRuntime:
             task.cancel()  # nothing begins in a process that is gone
         return task
 
+    def adopt(self, task: asyncio.Task[Any]) -> None:
+        """For the loop: a task that was started within this process, by whatever means. What becomes of it
+        is the business of whoever started it; only its end with the process is ours."""
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        if self._killed:
+            task.cancel()
+
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         await asyncio.sleep(self.random.random() * 0.001)
         return function(*arguments)
 
     def pause(self, seconds: float) -> None:
         self._asleep_until = max(self._asleep_until, self.monotonic() + seconds)
+
+        loop = cast(SimulationLoop, asyncio.get_running_loop())
+        loop.call_at(self._asleep_until, self._go_on, context=Context())
+
+    @property
+    def standing_still(self) -> bool:
+        return self._asleep_until > 0.0 and self._asleep_until > self.monotonic()
+
+    @property
+    def dead(self) -> bool:
+        return self._killed
+
+    def defer(self, handle: asyncio.Handle) -> None:
+        self._deferred.append(handle)
+
+    def _go_on(self) -> None:
+        """In the order in which it would have happened."""
+        if not self.standing_still:
+            loop = cast(SimulationLoop, asyncio.get_running_loop())
+            while self._deferred:
+                loop.again(self._deferred.popleft())
 
     async def awake(self) -> None:
         if (left := self._asleep_until - self.monotonic()) > 0:
@@ -63,8 +107,13 @@ class SimulatedRuntime:
 
     def kill(self) -> None:
         self._killed = True
+        self._asleep_until = 0.0
+        self._go_on()
         for task in list(self._tasks):
             task.cancel()
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.pop(task, None)
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
         self._tasks.pop(task, None)

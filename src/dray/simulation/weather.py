@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 
 
@@ -27,6 +28,7 @@ class Weather:
     latest: float = 3.0  # after which a late write has arrived
     stalest: float = 1.0  # after which a reader left behind catches up by itself
     pending: int = 0  # writes that are still on their way
+    counts: Counter[str] = field(default_factory=Counter)  # of the faults that were done, by kind
 
     def calm(self) -> None:
         """From now on everything works; what is on its way still arrives."""
@@ -37,7 +39,10 @@ class Weather:
         return self.random.random() < chance
 
     async def delay(self) -> None:
-        slowest = self.slowest_stall if self.happens(self.stalled) else self.slowest
+        slowest = self.slowest
+        if self.happens(self.stalled):
+            self.counts["store stalled"] += 1
+            slowest = self.slowest_stall
         await asyncio.sleep(self.random.random() * slowest)
 
     async def upload_delay(self) -> None:

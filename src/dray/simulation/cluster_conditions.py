@@ -1,0 +1,170 @@
+"""What one run of a cluster is like: everything that a seed decides before it starts.
+
+Kept apart from the run, so that a failing run can be tried again with less of everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+
+from dray.config import Settings
+from dray.config.kinds import Address
+from dray.simulation.network import NetworkWeather
+from dray.simulation.weather import Weather
+
+
+class Role(Enum):
+    IDEMPOTENT_PRODUCER = "idempotent producer"
+    PLAIN_PRODUCER = "plain producer"
+    READER = "reader"
+    ADMINISTRATOR = "administrator"
+    CLASSIC_MEMBER = "classic member"
+    CONSUMER_MEMBER = "consumer member"
+
+
+class Disaster(Enum):
+    CRASH = "broker crashed"
+    STOP = "broker stopped"
+    PAUSE = "broker stood still"
+    SILENCE = "session silenced"
+    CUT = "connection cut"
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A disaster, and when it comes."""
+
+    at: float
+    what: Disaster
+    place: int  # of a broker
+    seconds: float = 0.0
+
+
+_EVERYBODY = (
+    Role.IDEMPOTENT_PRODUCER,
+    Role.PLAIN_PRODUCER,
+    Role.READER,
+    Role.ADMINISTRATOR,
+    Role.CLASSIC_MEMBER,
+    Role.CLASSIC_MEMBER,
+    Role.CONSUMER_MEMBER,
+    Role.CONSUMER_MEMBER,
+)
+
+
+@dataclass(slots=True)
+class ClusterConditions:
+    seed: int
+    brokers: int = 3
+    roles: tuple[Role, ...] = _EVERYBODY
+    domains: int = 2
+    partitions: int = 3
+    seconds: float = 8.0
+    weather: Weather = field(default_factory=lambda: Weather(Random(0)))
+    network: NetworkWeather = field(default_factory=lambda: NetworkWeather(Random(0)))
+    disasters: tuple[Planned, ...] = ()
+    pace: float = 0.1  # what a client thinks at most, between one request and the next
+    window: int = 3  # batches that an idempotent producer has in flight, at most
+    patience: float = 1.5  # what a client waits for an answer
+    restless: float = 0.05  # chance that a member leaves or dies, at each of its turns
+    session_timeout: float = 2.5  # of members of groups
+    known_machine: bool = False  # whether brokers can see that another process has died
+    orphan_seconds: float = 1.0
+    snapshot_every: int = 256
+    deletes_topics: bool = True
+
+    @classmethod
+    def choose(cls, seed: int) -> ClusterConditions:
+        random = Random(seed)
+        seconds = 8.0
+        return cls(
+            seed=seed,
+            domains=random.choice((1, 2, 3)),
+            partitions=random.choice((2, 3, 4)),
+            seconds=seconds,
+            weather=Weather(
+                Random(random.getrandbits(64)),
+                refused=random.choice((0.0, 0.02)),
+                lost=random.choice((0.0, 0.02)),
+                unanswered=random.choice((0.01, 0.05)),
+                late=random.choice((0.01, 0.05)),
+                twice=random.choice((0.01, 0.05, 0.2)),
+                stale=random.choice((0.0, 0.02)),
+                stalled=random.choice((0.0, 0.003)),
+                unheard=random.choice((0.02, 0.3)),
+                slowest=random.choice((0.01, 0.02)),
+                slowest_upload=random.choice((0.02, 0.02, 0.2)),
+                latest=random.choice((0.5, 3.0)),
+                stalest=random.choice((0.2, 1.5)),
+            ),
+            network=NetworkWeather(
+                Random(random.getrandbits(64)),
+                broken=random.choice((0.0, 0.002, 0.01)),
+                silent=random.choice((0.0, 0.002)),
+            ),
+            disasters=_plan(random, seconds, brokers=3),
+            pace=random.choice((0.05, 0.1, 0.2)),
+            window=random.choice((1, 3, 5)),
+            patience=random.choice((0.7, 1.5)),
+            restless=random.choice((0.02, 0.1)),
+            session_timeout=random.choice((1.5, 2.5)),
+            known_machine=random.random() < 0.5,
+            orphan_seconds=random.choice((0.2, 0.5, 1.5)),
+            snapshot_every=random.choice((3, 20, 256)),
+            deletes_topics=random.random() < 0.7,
+        )
+
+    def settings(self, place: int, host: str, port: int) -> Settings:
+        """Of the broker at a place. Times are shorter than any configuration may ask for."""
+        given = Settings()
+        return given.model_copy(
+            update={
+                "cluster": given.cluster.model_copy(update={"domains": self.domains}),
+                "broker": given.broker.model_copy(
+                    update={
+                        "id": place,
+                        "listen": Address(host, port),
+                        "http": None,
+                        "session_ttl": 2.0,
+                        "shutdown_grace": 0.5,
+                    }
+                ),
+                "objects": given.objects.model_copy(update={"url": "memory:"}),
+                "log": given.log.model_copy(
+                    update={
+                        "orphan_ttl": self.orphan_seconds,
+                        "collect_interval": 1.0,
+                        "collect_grace": 0.3,
+                        "audit_interval": 2.0,
+                    }
+                ),
+                "topics": given.topics.model_copy(update={"auto_create": False}),
+                "groups": given.groups.model_copy(
+                    update={
+                        "initial_rebalance_delay": 0.1,
+                        "min_session_timeout": 0.1,
+                        "consumer_session_timeout": self.session_timeout,
+                        "consumer_heartbeat_interval": self.session_timeout / 5,
+                        "offset_check_interval": 2.0,
+                    }
+                ),
+            }
+        )
+
+
+def _plan(random: Random, seconds: float, brokers: int) -> tuple[Planned, ...]:
+    """At least one of each that matters, at any time."""
+    kinds = [Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT]
+    kinds += random.choices(list(Disaster), weights=(2, 1, 3, 1, 3), k=random.randint(1, 5))
+    plan = [
+        Planned(
+            at=random.uniform(0.5, seconds - 0.5),
+            what=kind,
+            place=random.randrange(brokers),
+            seconds=random.choice((0.1, 0.5, 1.0, 2.5, 4.0)),
+        )
+        for kind in kinds
+    ]
+    return tuple(sorted(plan, key=lambda planned: planned.at))

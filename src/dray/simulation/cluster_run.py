@@ -1,0 +1,109 @@
+"""One simulated run of a whole cluster, from one seed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dray.simulation.administrator import Administrator
+from dray.simulation.classic_members import ClassicMember
+from dray.simulation.cluster_conditions import ClusterConditions, Role
+from dray.simulation.cluster_world import ClusterWorld
+from dray.simulation.consumer_members import ConsumerMember
+from dray.simulation.disasters import play_disasters
+from dray.simulation.history import anomalies
+from dray.simulation.log_truth import Violation
+from dray.simulation.loop import run
+from dray.simulation.producers import IdempotentProducer, PlainProducer
+from dray.simulation.readers import Reader
+
+
+class Player(Protocol):
+    def __init__(self, world: ClusterWorld, name: str, seed: int) -> None: ...
+
+    async def play(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """What a run covered, and a fingerprint of all that happened in it."""
+
+    counts: Counter[str]
+    operations: Counter[str]
+    errors: Counter[str]
+    faults: Counter[str]
+    fingerprint: str
+
+
+class RunFailed(Exception):
+    """A promise was broken; with what led to it."""
+
+    def __init__(self, conditions: ClusterConditions, at: float, trace: list[str]) -> None:
+        super().__init__(f"seed {conditions.seed} at {at:.3f} s")
+        self.conditions = conditions
+        self.at = at
+        self.trace = trace
+
+
+def simulate_cluster(seed: int, conditions: ClusterConditions | None = None) -> ClusterReport:
+    """Raises `RunFailed`, from what was found; else says what was covered."""
+    return run(_simulate(conditions or ClusterConditions.choose(seed)))
+
+
+async def _simulate(conditions: ClusterConditions) -> ClusterReport:
+    world = ClusterWorld(conditions)
+    try:
+        await _play(world)
+    except Exception as error:
+        raise RunFailed(conditions, world.now(), world.trace.lines()) from error
+    finally:
+        for broker in world.brokers:
+            if broker.node is not None:
+                broker.runtime.kill()
+    return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
+
+
+async def _play(world: ClusterWorld) -> None:
+    await world.start()
+    await world.create_topics()
+    tasks = [asyncio.ensure_future(player) for player in players(world)]
+    await _first_trouble(world, tasks, world.conditions.seconds)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    if found := anomalies(world.complete_history()):
+        raise Violation(f"{len(found)} anomalies, first {found[0]}")
+
+
+KINDS: dict[Role, type[Player]] = {
+    Role.IDEMPOTENT_PRODUCER: IdempotentProducer,
+    Role.PLAIN_PRODUCER: PlainProducer,
+    Role.READER: Reader,
+    Role.ADMINISTRATOR: Administrator,
+    Role.CLASSIC_MEMBER: ClassicMember,
+    Role.CONSUMER_MEMBER: ConsumerMember,
+}
+
+
+def players(world: ClusterWorld) -> list[Coroutine[Any, Any, None]]:
+    seed = world.conditions.seed * 1000
+    clients = [
+        KINDS[role](world, f"{role.value} {number}", seed + number).play()
+        for number, role in enumerate(world.conditions.roles)
+    ]
+    return [*clients, play_disasters(world)]
+
+
+async def _first_trouble(world: ClusterWorld, tasks: list[asyncio.Task[None]], seconds: float) -> None:
+    """Play until the time is over, or the world or a player complains."""
+    playing: list[asyncio.Future[None]] = [world.violation, *tasks]
+    deadline = world.now() + seconds
+    while (left := deadline - world.now()) > 0:
+        ended, _ = await asyncio.wait(playing, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        for task in playing:
+            if task in ended:
+                task.result()
+        playing = [task for task in playing if task not in ended]

@@ -1,0 +1,111 @@
+"""The oracle of a whole cluster: what the stores hold, and what clients are told about it.
+
+The log's truth is written down at the store, as in the log's own simulation. Topics are followed the same
+way, so that an answer about a topic by its name is held against every stream that ever stood for it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from uuid import UUID
+
+from dray.log.types import Appended, Bounds, TimestampedOffset
+from dray.metadata import keys
+from dray.metadata.contract import Operation, Outcome, Put
+from dray.records import Record
+from dray.simulation.log_truth import LogTruth, Violation, identity_of
+from dray.simulation.payload import is_as_sent
+from dray.topics.model import decode_topic
+
+
+class ClusterTruth:
+    def __init__(self) -> None:
+        self.log = LogTruth(adopts=True)
+        self.named: dict[str, UUID] = {}  # the topics that are there now
+        self._streams: dict[UUID, tuple[int, ...]] = {}
+        self._ever: dict[str, list[UUID]] = defaultdict(list)
+        self._producer_ids: set[int] = set()
+
+    # --- what happens
+
+    def applied(self, operations: Sequence[Operation], outcomes: Sequence[Outcome]) -> None:
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            key = getattr(operation, "key", "")
+            if outcome.applied and key.startswith(keys.TOPICS):
+                name = keys.parse_name(key.removeprefix(keys.TOPICS))
+                if isinstance(operation, Put):
+                    self._topic_put(name, operation.value)
+                else:
+                    self.named.pop(name, None)
+        self.log.applied(operations, outcomes)
+
+    def _topic_put(self, name: str, value: bytes) -> None:
+        topic = decode_topic(name, value, {})
+        self.named[name] = topic.topic_id
+        known = self._streams.get(topic.topic_id, ())
+        if topic.streams[: len(known)] != known:
+            raise Violation(f"topic {name}: its partitions changed from {known} to {topic.streams}")
+        for other, streams in self._streams.items():
+            if other != topic.topic_id and set(streams) & set(topic.streams):
+                raise Violation(f"topics {other} and {topic.topic_id} share a stream")
+        self._streams[topic.topic_id] = topic.streams
+        if topic.topic_id not in self._ever[name]:
+            self._ever[name].append(topic.topic_id)
+
+    def producer_id(self, producer_id: int) -> None:
+        if producer_id in self._producer_ids:
+            raise Violation(f"producer id {producer_id} was handed out twice")
+        self._producer_ids.add(producer_id)
+
+    # --- partitions by name
+
+    def streams_of(self, name: str, partition: int) -> list[int]:
+        """Every stream that a partition of that name ever was, the newest first."""
+        found = [self._streams[topic] for topic in reversed(self._ever[name])]
+        return [streams[partition] for streams in found if partition < len(streams)]
+
+    def stream(self, name: str, partition: int) -> int:
+        return self.streams_of(name, partition)[0]
+
+    def bounds(self, name: str, partition: int) -> Bounds:
+        stream = self.stream(name, partition)
+        return Bounds(self.log.start(stream), self.log.end(stream))
+
+    def was_deleted(self, name: str) -> bool:
+        """Whether a topic of that name has ever been deleted, so that what is said of it may be old."""
+        return name not in self.named or len(self._ever[name]) > 1
+
+    # --- what is answered
+
+    def acknowledged(self, name: str, partition: int, offset: int, values: Sequence[bytes]) -> int:
+        """The stream that holds them, at that offset."""
+        wanted = [identity_of(value) for value in values]
+        for stream in self.streams_of(name, partition):
+            if self.log.streams[stream].records[offset : offset + len(wanted)] == wanted:
+                return stream
+        self.log.acknowledged(self.stream(name, partition), Appended(offset, -1, -1), values)
+        raise AssertionError("unreachable: the line above raises")
+
+    def consumed(self, name: str, partition: int, records: Sequence[Record]) -> int:
+        """The stream that holds what was read."""
+        for record in records:
+            if not is_as_sent(record):
+                raise Violation(f"{name}-{partition}: {record} is not what was sent")
+        for stream in self.streams_of(name, partition):
+            held = self.log.streams[stream].records
+            if all(
+                record.offset < len(held) and held[record.offset] == identity_of(record.value or b"")
+                for record in records
+            ):
+                return stream
+        first = records[0]
+        raise Violation(
+            f"{name}-{partition}: {first.value!r} was read at {first.offset}, which never held that"
+        )
+
+    def found_by_time(
+        self, stream: int, timestamp: int | None, before: Bounds, offset: int, found_timestamp: int
+    ) -> None:
+        found = None if offset < 0 else TimestampedOffset(offset, found_timestamp)
+        self.log.found_by_time(stream, timestamp, before, found)

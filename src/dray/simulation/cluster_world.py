@@ -1,0 +1,173 @@
+"""A cluster in bad weather: whole brokers on shared stores, the network between, and the truth about all.
+
+The oracle hears of every write at the moment it happens, and of every answer that a client is given.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from hashlib import blake2b
+from random import Random
+from typing import Any, Final, cast
+
+from dray.metadata.contract import Operation, Outcome, Put
+from dray.metadata.memory import MemoryState
+from dray.metadata.sessions import session_identity
+from dray.objects.memory import MemoryBucket
+from dray.protocol import ErrorCode
+from dray.simulation import history
+from dray.simulation.administrator import Administrator
+from dray.simulation.client import Address
+from dray.simulation.cluster_broker import TROUBLE, ClusterBroker
+from dray.simulation.cluster_conditions import ClusterConditions
+from dray.simulation.cluster_truth import ClusterTruth
+from dray.simulation.committed import CommittedOffsets
+from dray.simulation.log_truth import Violation
+from dray.simulation.loop import SimulationLoop
+from dray.simulation.network import SimulatedNetwork
+from dray.simulation.ownership import Ownership
+from dray.simulation.runtime import wall_ms
+from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
+from dray.simulation.trace import Trace
+
+PORT: Final = 9092
+
+
+class ClusterWorld:
+    def __init__(self, conditions: ClusterConditions) -> None:
+        self.conditions = conditions
+        self.random = Random(conditions.seed ^ 0x5EED)
+        self.counts: Counter[str] = Counter()
+        self.operations: Counter[str] = Counter()
+        self.errors: Counter[str] = Counter()
+        self.trace = Trace()
+        self.state = MemoryState()
+        self.bucket = MemoryBucket()
+        self.network = SimulatedNetwork(conditions.network)
+        self.truth = ClusterTruth()
+        self.history = history.History()
+        self.committed = CommittedOffsets()
+        self.ownership: dict[str, Ownership] = {}
+        self.generations: dict[str, int] = defaultdict(int)
+        self.under_way: dict[tuple[str, bytes], tuple[Place, list[bytes], float]] = {}
+        self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.brokers = [
+            ClusterBroker(self, place, f"broker-{place}", PORT) for place in range(conditions.brokers)
+        ]
+        self.addresses: list[Address] = [(broker.host, broker.port) for broker in self.brokers]
+        self._fingerprint = blake2b(digest_size=16)
+        self._processes = 0
+        self._running: set[int] = set()
+        loop = cast(SimulationLoop, asyncio.get_running_loop())
+        loop.network = self.network
+        loop.set_exception_handler(self._complain)
+
+    # --- time, and what is known of it
+
+    @staticmethod
+    def now() -> float:
+        return asyncio.get_running_loop().time()
+
+    def owners(self, group: str) -> Ownership:
+        return self.ownership.setdefault(group, Ownership(group))
+
+    # --- the shared stores, at the moment something happens
+
+    def apply(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        sessions = {operation.session for operation in operations if isinstance(operation, Put)} - {None}
+        identity = session_identity(domain, sessions.pop()) if sessions else None
+        outcomes = self.state.apply(domain, operations, identity, self.now())
+        self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
+        self._judge(lambda: self.truth.applied(operations, outcomes))
+        return outcomes
+
+    def store_object(self, path: str, data: bytes) -> None:
+        self._happened("put", path, len(data))
+        self.bucket.put(path, data, wall_ms())
+        self._judge(lambda: self.truth.log.uploaded(path, data))
+
+    def delete_object(self, path: str) -> None:
+        self._happened("delete", path)
+        self.bucket.delete(path)
+        self._judge(lambda: self.truth.log.deleted(path))
+
+    def _happened(self, *what: object) -> None:
+        self._fingerprint.update(repr((self.now(), *what)).encode())
+
+    def fingerprint(self) -> str:
+        return self._fingerprint.hexdigest()
+
+    def complete_history(self) -> history.History:
+        """With the writes of which nobody knows what became of them."""
+        for (client, _), (place, values, sent) in self.under_way.items():
+            for stream in self.truth.streams_of(*place):
+                write = history.Write(
+                    client, stream, tuple(values), sent, self.now(), history.Outcome.UNKNOWN
+                )
+                self.history.writes.append(write)
+        self.under_way.clear()
+        return self.history
+
+    # --- violations
+
+    def _judge(self, act: Callable[[], None]) -> None:
+        """A violation ends the run: raised into the code under test, it might be caught."""
+        try:
+            act()
+        except Violation as violation:
+            self.fail(violation)
+
+    def fail(self, violation: BaseException) -> None:
+        if not self.violation.done():
+            self.violation.set_exception(violation)
+
+    def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """Of what nobody caught, in a callback or a task that nobody waited for."""
+        error = context.get("exception")
+        if isinstance(error, BaseException) and not isinstance(error, TROUBLE):
+            self.fail(error)
+
+    def expect(self, who: str, what: str, code: int, allowed: str) -> None:
+        """An answer with an error that a client of a good request may get; any other is a violation."""
+        name = ErrorCode(code).name
+        self.errors[f"{what}: {name}"] += 1
+        self.trace(who, what, "was answered", name)
+        if name not in allowed.split():
+            raise Violation(f"{who}: {what} was answered {name}")
+
+    # --- brokers
+
+    def new_process(self) -> int:
+        self._processes += 1
+        self._running.add(self._processes)
+        return self._processes
+
+    def process_ended(self, process: int) -> None:
+        self._running.discard(process)
+
+    def is_running(self, process: int) -> bool:
+        return process in self._running
+
+    async def start(self) -> None:
+        await asyncio.gather(*(broker.up() for broker in self.brokers))
+
+    @property
+    def places(self) -> list[Place]:
+        """The partitions that clients work on."""
+        main = [(MAIN, partition) for partition in range(self.conditions.partitions)]
+        return main + [(SPARE, partition) for partition in range(SPARE_PARTITIONS)]
+
+    async def create_topics(self) -> None:
+        """In the same weather, by a client like any other."""
+        founder = Administrator(self, "founder", self.conditions.seed)
+        for name, partitions in ((MAIN, self.conditions.partitions), (SPARE, SPARE_PARTITIONS)):
+            while name not in self.truth.named:
+                await founder.create(name, partitions)
+
+    def faults(self) -> Counter[str]:
+        conditions = self.conditions
+        kinds = {disaster: self.counts[disaster] for disaster in self.counts if disaster.startswith("! ")}
+        found = Counter({name.removeprefix("! "): count for name, count in kinds.items()})
+        return found + conditions.weather.counts + conditions.network.counts

@@ -1,0 +1,23 @@
+"""What happened in a run, in words, for whoever has to understand a failure. Kept short: the last steps."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import Final
+
+_LAST: Final = 4000
+
+
+class Trace:
+    """Lines are put together only when they are read: most runs end well, and nobody does."""
+
+    def __init__(self) -> None:
+        self._steps: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST)
+
+    def __call__(self, who: str, *what: object) -> None:
+        self._steps.append((asyncio.get_running_loop().time(), who, what))
+
+    def lines(self, last: int = _LAST) -> list[str]:
+        steps = list(self._steps)[-last:]
+        return [f"{moment:9.4f}  {who:<12} {' '.join(map(str, what))}" for moment, who, what in steps]
