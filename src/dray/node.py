@@ -7,7 +7,7 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
@@ -204,7 +204,9 @@ class Node:
                 address = self._settings.broker.http
                 await self._http.start()
         except OSError as error:
-            raise CannotListen(address, error) from error
+            wanted = {LISTENER: address, **self._settings.broker.listeners}
+            failed = next((wanted[name] for name in wanted if name not in self._server.addresses), address)
+            raise CannotListen(failed, error) from error
 
     async def stop(self) -> None:
         """Not ready any more; no new connections; answers for what is in flight; the groups given up; flush
@@ -265,13 +267,26 @@ class Node:
         port = self.address[1] if advertised is None else advertised.port
         return Broker(
             AUTOMATIC if broker.id is None else broker.id,
-            (AdvertisedListener(LISTENER, host, port),),
+            (AdvertisedListener(LISTENER, host, port), *self._further_listeners()),
             zone=broker.zone,
             rack=broker.rack,
             build=version("dray"),
             machine=self._machine.name,
             process=self._machine.process,
         )
+
+    def _further_listeners(self) -> list[AdvertisedListener]:
+        broker = self._settings.broker
+        found = []
+        for name, listen in broker.listeners.items():
+            told = broker.advertised_listeners.get(name)
+            port = self._server.addresses[name][1]
+            found.append(
+                AdvertisedListener(name, listen.host, port)
+                if told is None
+                else AdvertisedListener(name, told.host, told.port)
+            )
+        return found
 
     # --- readiness
 
@@ -339,7 +354,13 @@ class _MeasuredRequests:
 def server_settings(settings: Settings) -> ServerSettings:
     listen = settings.broker.listen
     return ServerSettings(
-        listeners=(Listener(LISTENER, listen.host, listen.port),),
+        listeners=(
+            Listener(LISTENER, listen.host, listen.port),
+            *(
+                Listener(name, address.host, address.port)
+                for name, address in settings.broker.listeners.items()
+            ),
+        ),
         max_connections=settings.limits.connections,
         max_frame_bytes=settings.limits.frame_bytes,
         memory_budget_bytes=settings.limits.buffer_bytes,
@@ -377,7 +398,7 @@ def broker_configs(settings: Settings) -> dict[str, str]:
         "group.max.session.timeout.ms": str(_ms(groups.max_session_timeout)),
         "group.max.size": str(groups.max_size),
         "group.min.session.timeout.ms": str(_ms(groups.min_session_timeout)),
-        "listeners": f"{LISTENER}://{settings.broker.listen}",
+        "listeners": _listener_list(settings.broker.listen, settings.broker.listeners),
         "max.connections": str(limits.connections),
         "num.partitions": str(topics.partitions),
         "offset.metadata.max.bytes": str(groups.offset_metadata_bytes),
@@ -389,8 +410,15 @@ def broker_configs(settings: Settings) -> dict[str, str]:
     if settings.broker.rack is not None:
         shown["broker.rack"] = settings.broker.rack
     if settings.broker.advertised is not None:
-        shown["advertised.listeners"] = f"{LISTENER}://{settings.broker.advertised}"
+        shown["advertised.listeners"] = _listener_list(
+            settings.broker.advertised,
+            {**settings.broker.listeners, **settings.broker.advertised_listeners},
+        )
     return shown
+
+
+def _listener_list(first: Address, further: Mapping[str, Address]) -> str:
+    return ",".join([f"{LISTENER}://{first}", *(f"{name}://{address}" for name, address in further.items())])
 
 
 def log_settings(settings: Settings) -> LogSettings:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import combinations
 from pathlib import Path
 
 from rich.console import Console
@@ -40,15 +41,17 @@ def broker_children(settings: Settings, count: int, config: Path | None) -> list
     _check_shared(settings)
     broker = settings.broker
     first_id = broker.id or 0
-    addresses = {
-        "broker.listen": broker.listen,
-        "broker.http": broker.http,
-        "broker.advertised": broker.advertised,
-    }
-    for key, address in addresses.items():
-        if address is not None and address.port and address.port + count - 1 > LARGEST_PORT:
+    listening = {"broker.listen": broker.listen}
+    listening |= {f"broker.listeners.{name}": address for name, address in broker.listeners.items()}
+    if broker.http is not None:
+        listening["broker.http"] = broker.http
+    told = {f"broker.advertised_listeners.{n}": address for n, address in broker.advertised_listeners.items()}
+    if broker.advertised is not None:
+        told["broker.advertised"] = broker.advertised
+    for key, address in (listening | told).items():
+        if address.port and address.port + count - 1 > LARGEST_PORT:
             raise Failure(f"{key}: {count} ports from {address.port} on are beyond {LARGEST_PORT}", USAGE)
-    _check_apart(broker.listen, broker.http, count)
+    _check_apart(listening, count)
     grace = STEPS_OF_A_STOP * (2 * broker.shutdown_grace + LEAST_STOP_SECONDS)
     return [
         Child(
@@ -68,15 +71,15 @@ def _check_shared(settings: Settings) -> None:
             raise Failure(f"{key} = {chosen}: several brokers need a store that they can share", USAGE)
 
 
-def _check_apart(listen: Address, http: Address | None, count: int) -> None:
-    if http is None or not http.port or not listen.port or http.host != listen.host:
-        return
-    if abs(http.port - listen.port) < count:
-        raise Failure(
-            f"{count} brokers at {listen} and on, with HTTP at {http} and on, would share ports: "
-            "choose addresses further apart",
-            USAGE,
-        )
+def _check_apart(listening: Mapping[str, Address], count: int) -> None:
+    """One broker's ports may lie side by side; those of several must leave room for each other."""
+    for (one, first), (other, second) in combinations(listening.items(), 2):
+        if first.host == second.host and first.port and second.port and abs(first.port - second.port) < count:
+            raise Failure(
+                f"{one} = {first} and {other} = {second}: {count} brokers count upwards from there and would "
+                "share ports: choose addresses further apart",
+                USAGE,
+            )
 
 
 def _arguments(settings: Settings, number: int, broker_id: int, config: Path | None) -> Sequence[str]:
@@ -90,8 +93,16 @@ def _arguments(settings: Settings, number: int, broker_id: int, config: Path | N
 
 
 def _environment(settings: Settings, number: int) -> Mapping[str, str]:
-    advertised = settings.broker.advertised
-    return {} if advertised is None else {"DRAY_BROKER__ADVERTISED": str(_nth(advertised, number))}
+    """What there are no flags for."""
+    broker = settings.broker
+    variables = {}
+    if broker.advertised is not None:
+        variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
+    for name, address in broker.listeners.items():
+        variables[f"DRAY_BROKER__LISTENERS__{name}"] = str(_nth(address, number))
+    for name, address in broker.advertised_listeners.items():
+        variables[f"DRAY_BROKER__ADVERTISED_LISTENERS__{name}"] = str(_nth(address, number))
+    return variables
 
 
 def _nth(address: Address, number: int) -> Address:

@@ -107,9 +107,12 @@ async def _start(node: Node, settings: Settings) -> None:
     try:
         await node.start()
     except AddressInUse as error:
-        listen = settings.broker.listen
-        flag = "--listen" if (error.host, error.port) == (listen.host, listen.port) else "--http"
-        raise Failure(f"{error}: stop what listens there, or choose another {flag}") from error
+        taken = Address(error.host, error.port)
+        choices = {settings.broker.listen: "--listen"} | {
+            address: f"broker.listeners.{name}" for name, address in settings.broker.listeners.items()
+        }
+        choice = choices.get(taken, "--http")
+        raise Failure(f"{error}: stop what listens there, or choose another {choice}") from error
     except CannotListen as error:
         raise Failure(str(error)) from error
     except BrokerIdTaken as error:

@@ -276,6 +276,23 @@ class TextMap(Kind):
         return str(value)
 
 
+class AddressMap(TextMap):
+    """Addresses by name. The names are in capitals, as Kafka writes those of listeners."""
+
+    def __init__(self, meaning: str, *, free_port: bool = False) -> None:
+        super().__init__(meaning, r"[A-Z][A-Z0-9_]{0,99}")
+        self._address = HostPort(free_port)
+
+    def render(self, value: Any) -> Any:
+        return {name: str(address) for name, address in value.items()}
+
+    def name_from_environment(self, name: str) -> str:
+        return name.upper()
+
+    def _text(self, value: Any) -> Any:
+        return self._address.parse(value)
+
+
 class SecretMap(TextMap):
     """Values that are never printed, not in an error line either."""
 

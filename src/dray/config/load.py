@@ -109,6 +109,24 @@ def _check_together(settings: Settings, layer: Layer) -> None:
         )
     if settings.broker.http == settings.broker.listen and settings.broker.listen.port != 0:
         raise refuse("broker.http", "another address than broker.listen")
+    taken = {settings.broker.listen: "broker.listen"}
+    if settings.broker.http is not None:
+        taken[settings.broker.http] = "broker.http"
+    for name, address in settings.broker.listeners.items():
+        key = f"broker.listeners.{name}"
+        if name == "PLAINTEXT":
+            raise refuse(key, "given as broker.listen, whose name that is")
+        if address.port and address in taken:
+            raise refuse(key, f"another address than {taken[address]}")
+        if address.host in ("0.0.0.0", "::") and name not in settings.broker.advertised_listeners:
+            raise refuse(
+                key,
+                "an address that clients can connect to, or broker.advertised_listeners must name one",
+            )
+        taken[address] = key
+    for name in settings.broker.advertised_listeners:
+        if name not in settings.broker.listeners:
+            raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")
     for name in settings.objects.options:
         if looks_secret(name):
             path = ("objects", "options", name)

@@ -16,6 +16,7 @@ from dray.config.kinds import (
     MIB,
     MINUTE,
     Address,
+    AddressMap,
     Choice,
     Duration,
     Either,
@@ -67,6 +68,23 @@ class BrokerSettings(Section):
         default=None,
         description="The address told to clients, if it differs from `listen` (containers, NAT). "
         "Needed when `listen` is a wildcard such as 0.0.0.0.",
+    )
+    listeners: Annotated[
+        Mapping[str, Address],
+        AddressMap(
+            "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}", free_port=True
+        ),
+    ] = Field(
+        default_factory=dict,
+        description="Further listeners, by name; the one of `listen` is called PLAINTEXT. A client is told "
+        "the brokers' addresses of the listener it came in on.",
+    )
+    advertised_listeners: Annotated[
+        Mapping[str, Address],
+        AddressMap("listener names in capitals with HOST:PORT, such as {INTERNAL: 10.0.0.5:9192}"),
+    ] = Field(
+        default_factory=dict,
+        description="The addresses told to clients of further listeners, where they differ.",
     )
     http: Annotated[Address | None, Either("off", HostPort(free_port=True))] = Field(
         default=Address("127.0.0.1", 9644),
