@@ -71,7 +71,7 @@ def _one_line(error: BaseError | OSError) -> str:
     code, message = _found(_CODE, text), _found(_MESSAGE, text)
     if code is not None:
         return f"{line} ({code}{': ' + html.unescape(message) if message else ''})"
-    for reason in _REASONS:
+    for reason in _REASONS if _found(_STATUS, text) is None else ():
         found = _found(reason, text)
         if found is not None:
             return f"{line} ({' '.join(found.replace('(', ' ').split())})"

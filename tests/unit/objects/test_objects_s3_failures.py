@@ -1,0 +1,69 @@
+"""What is told of a remote store's refusal: the store's own code, and never what was signed."""
+
+from __future__ import annotations
+
+import pytest
+from obstore.exceptions import GenericError, PermissionDeniedError
+
+from dray.objects import ObjectError, ObjectMissing
+from dray.objects.failures import RemoteFailure, told
+
+
+def answer(status: str, body: str) -> str:
+    return (
+        "Object at location some/path not found: "
+        "Error performing GET https://host/bucket/key?X-Sig=HIDDEN in 3ms - "
+        f"Server returned non-2xx status code: {status}: {body}\n\nDebug source:\nHIDDEN"
+    )
+
+
+def failure(error: Exception) -> ObjectError:
+    with pytest.raises(ObjectError) as caught, told("get", "some/path"):
+        raise error
+    assert "HIDDEN" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize("code", ["NoSuchKey", "BlobNotFound"])
+def test_a_missing_object_by_each_providers_name(code: str) -> None:
+    body = f"<Error><Code>{code}</Code><Message>gone</Message></Error>"
+    assert isinstance(failure(FileNotFoundError(answer("404 Not Found", body))), ObjectMissing)
+
+
+def test_an_answer_without_a_body_is_a_missing_object() -> None:
+    assert isinstance(failure(FileNotFoundError(answer("404 Not Found", ""))), ObjectMissing)
+
+
+@pytest.mark.parametrize("code", ["NoSuchBucket", "ContainerNotFound", "SomethingNew"])
+def test_anything_else_that_is_missing_is_not_an_object(code: str) -> None:
+    body = f"<Error><Code>{code}</Code></Error>"
+    found = failure(FileNotFoundError(answer("404 Not Found", body)))
+    assert isinstance(found, RemoteFailure)
+    assert (found.status, found.code) == (404, code)
+
+
+def test_the_code_and_the_message_are_told_and_nothing_else_of_the_answer() -> None:
+    body = (
+        "<Error><Code>SignatureDoesNotMatch</Code><Message>The key &quot;k&quot; is wrong.</Message>"
+        "<StringToSign>HIDDEN</StringToSign></Error>"
+    )
+    found = failure(PermissionDeniedError(answer("403 Forbidden", body)))
+    assert str(found) == (
+        "cannot get some/path: Error performing GET https://host/bucket/key?... in 3ms - "
+        'Server returned non-2xx status code: 403 Forbidden (SignatureDoesNotMatch: The key "k" is wrong.)'
+    )
+
+
+def test_an_answer_in_another_language_is_cut_off() -> None:
+    found = failure(GenericError(answer("400 Bad Request", '{"error": {"message": "HIDDEN"}}')))
+    assert str(found).endswith("status code: 400 Bad Request")
+
+
+def test_why_nobody_answered_is_told() -> None:
+    text = "Error performing PUT http://host/x in 1s - HTTP error: error sending request\n\nDebug source:\n"
+    refused = failure(GenericError(text + 'Os { code: 111, message: "Connection refused" }'))
+    assert isinstance(refused, RemoteFailure)
+    assert refused.status is None
+    assert str(refused).endswith("error sending request (Connection refused)")
+    assert str(failure(GenericError(text + "source: TimedOut,"))).endswith("(TimedOut)")
