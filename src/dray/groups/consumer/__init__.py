@@ -10,6 +10,7 @@ from dray.groups.consumer.description import (
 )
 from dray.groups.consumer.events import (
     Answer,
+    BatchResult,
     CancelTimer,
     Effect,
     Event,
@@ -26,6 +27,7 @@ from dray.groups.consumer.events import (
     TimerFired,
     TimerKind,
 )
+from dray.groups.consumer.heartbeat import count_together, on_heartbeats
 from dray.groups.consumer.machine import handle, timers_after_load
 from dray.groups.consumer.offsets import commit_fault, deletion_fault, fetch_fault
 from dray.groups.consumer.settings import ConsumerGroupSettings
@@ -35,6 +37,7 @@ from dray.groups.consumer.topics import TopicShape, TopicsTable, TopicsView
 
 __all__ = [
     "Answer",
+    "BatchResult",
     "CancelTimer",
     "ConsumerGroup",
     "ConsumerGroupSettings",
@@ -63,6 +66,7 @@ __all__ = [
     "TopicsView",
     "classic_join_fault",
     "commit_fault",
+    "count_together",
     "decode_group",
     "deletion_fault",
     "description_of",
@@ -71,5 +75,6 @@ __all__ = [
     "handle",
     "heartbeat_to_classic_fault",
     "is_subscribed",
+    "on_heartbeats",
     "timers_after_load",
 ]

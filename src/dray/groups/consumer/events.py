@@ -137,3 +137,12 @@ class Result(NamedTuple):
     """Whether the new state must be stored before the answer leaves and the effects happen."""
 
     effects: tuple[Effect, ...] = ()
+
+
+class BatchResult(NamedTuple):
+    """Of several heartbeats: as `Result`, with an answer for each, in their order."""
+
+    group: ConsumerGroup | None
+    answers: Sequence[Answer]
+    persist: bool = False
+    effects: tuple[Effect, ...] = ()

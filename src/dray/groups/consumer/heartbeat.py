@@ -7,16 +7,18 @@ their own heartbeats.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from dray.groups.consumer.events import (
+    Answer,
+    BatchResult,
     CancelTimer,
     Effect,
     Heartbeat,
     HeartbeatAnswer,
     Refusal,
-    Result,
     ScheduleTimer,
     TimerKind,
 )
@@ -34,60 +36,76 @@ from dray.groups.consumer.subscription import (
 )
 from dray.groups.consumer.target import with_new_targets
 from dray.groups.consumer.topics import TopicsView
-from dray.groups.consumer.validation import fault_of_epoch, static_member, unknown_group, unknown_member
+from dray.groups.consumer.validation import (
+    fault_of,
+    fault_of_epoch,
+    static_member,
+    unknown_group,
+    unknown_member,
+)
 from dray.protocol import ErrorCode
 
 
-def on_heartbeat(
+def on_heartbeats(
     group: ConsumerGroup | None,
-    beat: Heartbeat,
+    beats: Sequence[Heartbeat],
     now_ms: int,
     view: TopicsView,
     settings: ConsumerGroupSettings,
-) -> Result:
+) -> BatchResult:
+    """Heartbeats that came together, as far as `count_together` allows: what they say is taken in one after
+    the other, then targets are computed once for them all, and then each of their members moves."""
     before = group
+    arrivals: list[_Arrival | Refusal] = []
+    effects: list[Effect] = []
+    for beat in beats:
+        arrival = fault_of(beat, settings) or _arrived(group, beat, view, settings)
+        if isinstance(arrival, _Arrival):
+            group = arrival.group
+            effects += arrival.effects
+            if group.patterns and (resolution := due_resolution(group, now_ms, view, settings)) is not None:
+                group = replace(group, notes=group.notes._replace(resolving=True))
+                effects.append(resolution)
+        arrivals.append(arrival)
     if group is None:
-        if beat.member_epoch != 0:
-            return Result(None, unknown_group(beat.group_id))
-        group = ConsumerGroup(beat.group_id)
-    found = _find(group, beat, settings)
-    if isinstance(found, Refusal):
-        return Result(before, found)
-    entry = _taken_in(group, found, beat)
-    if isinstance(entry, Refusal):
-        return Result(before, entry)
-    group = _with_epoch(entry.group, entry.new_epoch, view)
-    effects = entry.effects
-    if group.patterns and (resolution := due_resolution(group, now_ms, view, settings)) is not None:
-        group = replace(group, notes=group.notes._replace(resolving=True))
-        effects += (resolution,)
-    if group.epoch > group.assignment_epoch:
+        return BatchResult(None, [arrival for arrival in arrivals if isinstance(arrival, Refusal)])
+    if group.epoch > group.assignment_epoch and any(isinstance(one, _Arrival) for one in arrivals):
         group = with_new_targets(group, settings)
-    member = group.members[found.member_id]
-    if entry.subscription_changed or not member.is_reconciled_to(group.assignment_epoch):
-        following = reconciled(
-            member,
-            group.assignment_epoch,
-            group.owned,
-            subscribed_topic_ids(group, member),
-            beat.owned,
-            entry.subscription_changed,
+    answers: list[Answer] = []
+    for beat, arrival in zip(beats, arrivals, strict=True):
+        if isinstance(arrival, Refusal):
+            answers.append(arrival)
+            continue
+        group, member = _moved(group, beat, arrival, now_ms, effects)
+        effects.append(session_timer(member, now_ms, settings))
+        answers.append(
+            HeartbeatAnswer(
+                member.member_id,
+                member.epoch,
+                settings.heartbeat_interval_ms,
+                member.assigned if _wants_assignment(beat, arrival.found, member) else None,
+            )
         )
-        if following is not member:
-            effects += _rebalance_timer(member, following, now_ms)
-            group = group.with_member(following)
-            member = following
-    return Result(
-        group,
-        HeartbeatAnswer(
-            member.member_id,
-            member.epoch,
-            settings.heartbeat_interval_ms,
-            member.assigned if _wants_assignment(beat, found, member) else None,
-        ),
-        before is None or not group.stored_alike(before),
-        (*effects, session_timer(member, now_ms, settings)),
-    )
+    persist = before is None or not group.stored_alike(before)
+    return BatchResult(group, answers, persist, tuple(effects))
+
+
+def count_together(group: ConsumerGroup | None, beats: Sequence[Heartbeat]) -> int:
+    """How many of these, from the first on, `on_heartbeats` may be given at once.
+
+    They must be of different members: each is answered by where its member is after all of them. Who leaves,
+    or takes the place of a static member, is served alone.
+    """
+    seen: set[str] = set()
+    for count, beat in enumerate(beats):
+        names = {beat.member_id or beat.fresh_member_id}
+        if beat.instance_id is not None:
+            names.add(f"instance {beat.instance_id}")
+        takes_over = group is not None and beat.member_epoch == 0 and beat.instance_id in group.static
+        if beat.member_epoch < 0 or takes_over or not seen.isdisjoint(names):
+            return max(count, 1)
+        seen |= names
+    return len(beats)
 
 
 def session_timer(member: Member, now_ms: int, settings: ConsumerGroupSettings) -> ScheduleTimer:
@@ -100,6 +118,55 @@ def rebalance_timer(member: Member, now_ms: int) -> ScheduleTimer:
     return ScheduleTimer(
         TimerKind.REBALANCE, member.member_id, now_ms + member.rebalance_timeout_ms, member.epoch
     )
+
+
+class _Arrival(NamedTuple):
+    """A heartbeat whose member is in the group, and has yet to move."""
+
+    group: ConsumerGroup
+    found: Member
+    """The member as it was before; new, or in a static one's place, if it comes for that."""
+
+    subscription_changed: bool
+    effects: tuple[Effect, ...]
+
+
+def _arrived(
+    group: ConsumerGroup | None, beat: Heartbeat, view: TopicsView, settings: ConsumerGroupSettings
+) -> _Arrival | Refusal:
+    if group is None:
+        if beat.member_epoch != 0:
+            return unknown_group(beat.group_id)
+        group = ConsumerGroup(beat.group_id)
+    found = _find(group, beat, settings)
+    if isinstance(found, Refusal):
+        return found
+    entry = _taken_in(group, found, beat)
+    if isinstance(entry, Refusal):
+        return entry
+    group = _with_epoch(entry.group, entry.new_epoch, view)
+    return _Arrival(group, found, entry.subscription_changed, entry.effects)
+
+
+def _moved(
+    group: ConsumerGroup, beat: Heartbeat, arrival: _Arrival, now_ms: int, effects: list[Effect]
+) -> tuple[ConsumerGroup, Member]:
+    """The member one step nearer to its target."""
+    member = group.members[arrival.found.member_id]
+    if not arrival.subscription_changed and member.is_reconciled_to(group.assignment_epoch):
+        return group, member
+    following = reconciled(
+        member,
+        group.assignment_epoch,
+        group.owned,
+        subscribed_topic_ids(group, member),
+        beat.owned,
+        arrival.subscription_changed,
+    )
+    if following is member:
+        return group, member
+    effects += _rebalance_timer(member, following, now_ms)
+    return group.with_member(following), following
 
 
 def _find(group: ConsumerGroup, beat: Heartbeat, settings: ConsumerGroupSettings) -> Member | Refusal:

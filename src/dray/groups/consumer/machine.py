@@ -28,7 +28,7 @@ from dray.groups.consumer.events import (
     TimerFired,
     TimerKind,
 )
-from dray.groups.consumer.heartbeat import on_heartbeat, rebalance_timer, session_timer
+from dray.groups.consumer.heartbeat import on_heartbeats, rebalance_timer, session_timer
 from dray.groups.consumer.settings import ConsumerGroupSettings
 from dray.groups.consumer.state import AWAY, LEAVING, ConsumerGroup, Member, MemberState
 from dray.groups.consumer.subscription import subscribed_topics, with_patterns_in_use
@@ -45,11 +45,11 @@ def handle(
     settings: ConsumerGroupSettings,
 ) -> Result:
     if isinstance(event, Heartbeat):
-        if (fault := fault_of(event, settings)) is not None:
-            return Result(group, fault)
         if event.member_epoch in (LEAVING, AWAY):
-            return _on_leave(group, event, view)
-        return on_heartbeat(group, event, now_ms, view, settings)
+            fault = fault_of(event, settings)
+            return _on_leave(group, event, view) if fault is None else Result(group, fault)
+        group, [answer], persist, effects = on_heartbeats(group, [event], now_ms, view, settings)
+        return Result(group, answer, persist, effects)
     if isinstance(event, TimerFired):
         return _on_timer(group, event, view)
     if isinstance(event, RemoveMembers):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
@@ -28,6 +29,9 @@ _log = structlog.get_logger(__name__)
 
 BATCH_SECONDS: Final = 0.01
 """How long the events that share a write may keep the processor: other groups wait meanwhile."""
+
+MOST_TOGETHER: Final = 250
+"""How many heartbeats may share one run of the assignor, and keep the processor until all are worked on."""
 
 RETRY_SECONDS: Final = 1.0
 """After which something that nobody asked for (a timer) is tried again, when it could not be stored."""
@@ -204,12 +208,15 @@ class ActiveGroup:
         now_ms = self._runtime.wall_ms()
         until = self._runtime.monotonic() + BATCH_SECONDS
         while queue and not (entries and _begins_batch(queue[0])):
-            entry = queue.popleft()
-            entries.append(entry)
-            if entry.timer is not None and not self._timers.take(entry.key, entry.timer):
+            together = self._take_together(state)
+            entries += together
+            first = together[0]
+            if first.timer is not None and not self._timers.take(first.key, first.timer):
                 continue  # scheduled anew or cancelled while it was waiting its turn
             try:
-                stepped = self._machines.step(state, entry.event, entry.future, now_ms)
+                stepped = self._machines.step_together(
+                    state, [entry.event for entry in together], [entry.future for entry in together], now_ms
+                )
             except (
                 BaseException
             ) as error:  # a mistake of ours: leave nobody waiting, and read the group again
@@ -221,9 +228,17 @@ class ActiveGroup:
             replies += stepped.replies
             if stepped.effects:
                 effects += self._timed(stepped, now_ms)
-            if _stands_alone(entry) or self._runtime.monotonic() > until:
+            if _stands_alone(first) or self._runtime.monotonic() > until:
                 break
         return _Batch(entries, state, replies, effects, persist)
+
+    def _take_together(self, state: State) -> list[_Entry]:
+        """The next event, with those after it that the machine can work on at once."""
+        queue = self._queue
+        if len(queue) == 1:
+            return [queue.popleft()]
+        events = [entry.event for entry in islice(queue, MOST_TOGETHER)]
+        return [queue.popleft() for _ in range(self._machines.count_together(state, events))]
 
     def _adopt(self, batch: _Batch) -> None:
         self.state = batch.state

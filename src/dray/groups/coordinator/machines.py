@@ -7,7 +7,8 @@ so becomes what its next member speaks; with members it refuses those who speak 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias
+from itertools import takewhile
+from typing import Any, NamedTuple, TypeAlias, cast
 
 from dray.groups import classic, consumer
 from dray.groups.classic import ClassicGroup, ClassicGroupSettings
@@ -53,6 +54,26 @@ class Machines:
         if isinstance(state, ConsumerGroup):
             return self._classic_to_consumer(state, event, token, now_ms)
         return Stepped(*classic.handle(state, event, now_ms, self.classic_settings))
+
+    def count_together(self, state: State, events: Sequence[Event]) -> int:
+        """How many of these, from the first on, `step_together` may be given: one assignor run then serves
+        them all. Always at least one."""
+        if isinstance(state, ClassicGroup):
+            return 1
+        beats = list(takewhile(lambda event: isinstance(event, consumer.Heartbeat), events))
+        return consumer.count_together(state, cast(list[consumer.Heartbeat], beats)) if beats else 1
+
+    def step_together(
+        self, state: State, events: Sequence[Event], tokens: Sequence[object | None], now_ms: int
+    ) -> Stepped:
+        """As `step`, one after the other, but for the number of assignments and of steps between."""
+        if len(events) == 1:
+            return self.step(state, events[0], tokens[0], now_ms)
+        assert not isinstance(state, ClassicGroup)
+        beats = cast(Sequence[consumer.Heartbeat], events)
+        result = consumer.on_heartbeats(state, beats, now_ms, self.view, self.consumer_settings)
+        replies = tuple(zip(tokens, result.answers, strict=True))
+        return Stepped(result.group, replies, result.persist, result.effects)
 
     def after_load(self, state: State, now_ms: int) -> Stepped:
         """What a coordinator does first with a group that it did not make."""

@@ -139,7 +139,8 @@ class Groups:
         loop = asyncio.get_running_loop()
         group = self._in_memory(group_id)
         if group is None:
-            if await self._is_vacant(group_id):
+            # Of many that come at once to a group that is to be, the first finds that out for all.
+            if await self._is_vacant(group_id) and not self._is_coming(group_id):
                 alone: asyncio.Future[Any] = loop.create_future()
                 stepped = self.machines.step(None, event_with(alone), alone, self.runtime.wall_ms())
                 if not stepped.persist:
@@ -232,9 +233,12 @@ class Groups:
             return None
         return group
 
+    def _is_coming(self, group_id: str) -> bool:
+        return group_id in self._loading or group_id in self._active
+
     async def _is_vacant(self, group_id: str) -> bool:
         """Whether there is no such group: no record of it, and nobody who might be making one."""
-        if group_id in self._loading:
+        if self._is_coming(group_id):
             return False
         domain = keys.domain_of_group(group_id, self.domains)
         try:

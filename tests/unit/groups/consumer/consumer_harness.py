@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
 from dray.groups.consumer import (
+    Answer,
     CancelTimer,
     ConsumerGroup,
     ConsumerGroupSettings,
+    Effect,
     Event,
     Heartbeat,
     HeartbeatAnswer,
@@ -23,9 +25,11 @@ from dray.groups.consumer import (
     TimerKind,
     TopicShape,
     TopicsTable,
+    count_together,
     decode_group,
     encode_group,
     handle,
+    on_heartbeats,
 )
 from dray.protocol import ErrorCode
 
@@ -45,6 +49,22 @@ def parts(**topics: Iterable[int]) -> dict[UUID, frozenset[int]]:
 def listed(assignment: Mapping[UUID, Iterable[int]]) -> list[tuple[UUID, list[int]]]:
     """An assignment as a client reports it."""
     return [(topic_id, sorted(partitions)) for topic_id, partitions in assignment.items()]
+
+
+def heartbeat(member_id: str, epoch: int, **fields: Any) -> Heartbeat:
+    defaults = {"group_id": "group", "version": 1, "client_id": "client", "client_host": "/127.0.0.1"}
+    return Heartbeat(member_id=member_id, member_epoch=epoch, **{**defaults, **fields})
+
+
+def first_heartbeat(member_id: str, *names: str, **fields: Any) -> Heartbeat:
+    """Epoch 0 with all that a first request must carry."""
+    supplied = {
+        "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
+        "topic_names": list(names) or (None if "topic_regex" in fields else ["a"]),
+        "owned": [],
+        **fields,
+    }
+    return heartbeat(member_id, 0, **supplied)
 
 
 @dataclass
@@ -85,8 +105,35 @@ class Coordinator:
             assert decode_group(result.group.group_id, value) == result.group
         elif before is not None:
             assert result.group == before, "a change that nobody stores"
-        self.group = result.group
-        for effect in result.effects:
+        self._adopt(result.group, result.effects)
+        return result
+
+    def handle_together(self, beats: Sequence[Heartbeat]) -> list[Answer]:
+        """Heartbeats that came at once: as many as can share a run of the assignor do."""
+        answers: list[Answer] = []
+        while len(answers) < len(beats):
+            left = beats[len(answers) :]
+            shared = left[: count_together(self.group, left)]
+            if len(shared) == 1:
+                answer = self.handle(shared[0]).answer
+                assert answer is not None
+                answers.append(answer)
+                continue
+            before = self.group
+            result = on_heartbeats(before, shared, self.now_ms, self.view(), self.settings)
+            if result.persist:
+                assert result.group is not None
+                self.writes += 1
+                assert decode_group(result.group.group_id, encode_group(result.group)) == result.group
+            else:
+                assert result.group == before, "a change that nobody stores"
+            self._adopt(result.group, result.effects)
+            answers += result.answers
+        return answers
+
+    def _adopt(self, group: ConsumerGroup | None, effects: Iterable[Effect]) -> None:
+        self.group = group
+        for effect in effects:
             if isinstance(effect, ScheduleTimer):
                 assert effect.at_ms >= self.now_ms
                 self.timers[effect.kind, effect.member_id] = effect
@@ -95,24 +142,16 @@ class Coordinator:
             else:
                 assert self.asked is None, "two resolutions at once"
                 self.asked = effect
-        return result
 
     def send(self, member_id: str, epoch: int, **fields: Any) -> Result:
-        defaults = {"group_id": "group", "version": 1, "client_id": "client", "client_host": "/127.0.0.1"}
-        return self.handle(Heartbeat(member_id=member_id, member_epoch=epoch, **{**defaults, **fields}))
+        return self.handle(heartbeat(member_id, epoch, **fields))
 
     def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatAnswer:
         """Epoch 0 with all that a first request must carry."""
         return self.accepted(self.try_join(member_id, *names, **fields))
 
     def try_join(self, member_id: str, *names: str, **fields: Any) -> Result:
-        supplied = {
-            "rebalance_timeout_ms": REBALANCE_TIMEOUT_MS,
-            "topic_names": list(names) or (None if "topic_regex" in fields else ["a"]),
-            "owned": [],
-            **fields,
-        }
-        return self.send(member_id, 0, **supplied)
+        return self.handle(first_heartbeat(member_id, *names, **fields))
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> HeartbeatAnswer:
         return self.accepted(self.send(member_id, epoch, **fields))

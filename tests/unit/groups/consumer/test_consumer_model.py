@@ -14,18 +14,19 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from consumer_harness import Coordinator, listed
+from consumer_harness import Coordinator, heartbeat, listed
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from dray.groups.consumer import (
+    Answer,
     ConsumerGroup,
     ConsumerGroupSettings,
     GroupState,
+    Heartbeat,
     HeartbeatAnswer,
     PatternsResolved,
     Refusal,
-    Result,
     TimerKind,
     decode_group,
     encode_group,
@@ -109,7 +110,14 @@ class ConsumerGroups(RuleBasedStateMachine):
         self.ids += 1
         return f"m{self.ids}"
 
-    def request(self, client: Client, *, answer_lost: bool = False) -> Result:
+    def request(self, client: Client, *, answer_lost: bool = False) -> None:
+        self.coordinator.now_ms += 1
+        result = self.coordinator.handle(self.said(client))
+        self.watch_epochs()
+        self.heard(client, result.answer, answer_lost)
+
+    def said(self, client: Client) -> Heartbeat:
+        """The heartbeat of a client that has let go of what it must."""
         fields: dict[str, Any] = {"instance_id": client.instance_id}
         if client.must_say_all or client.epoch == 0:
             fields |= {
@@ -125,14 +133,13 @@ class ConsumerGroups(RuleBasedStateMachine):
                 fields["owned"] = listed(client.holds)
         if fields.get("owned") is not None:
             client.reported = dict(client.holds)
-        self.coordinator.now_ms += 1
-        result = self.coordinator.send(client.member_id, client.epoch, **fields)
-        self.watch_epochs()
+        return heartbeat(client.member_id, client.epoch, **fields)
+
+    def heard(self, client: Client, answer: Answer | None, answer_lost: bool = False) -> None:
         if answer_lost:
             client.must_say_all = True
-            return result
-        if isinstance(result.answer, Refusal):
-            assert result.answer.error in (
+        elif isinstance(answer, Refusal):
+            assert answer.error in (
                 ErrorCode.UNKNOWN_MEMBER_ID,
                 ErrorCode.GROUP_ID_NOT_FOUND,
                 ErrorCode.FENCED_MEMBER_EPOCH,
@@ -141,13 +148,10 @@ class ConsumerGroups(RuleBasedStateMachine):
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
             )
             client.forget()  # what a client does when it is fenced
-            if result.answer.error is ErrorCode.UNRELEASED_INSTANCE_ID:
-                return result
         else:
-            assert isinstance(result.answer, HeartbeatAnswer)
+            assert isinstance(answer, HeartbeatAnswer)
             client.must_say_all = False
-            client.hear(result.answer)
-        return result
+            client.hear(answer)
 
     def watch_epochs(self) -> None:
         group = self.coordinator.group
@@ -186,6 +190,24 @@ class ConsumerGroups(RuleBasedStateMachine):
             else:
                 self.request(client, answer_lost=manner is Manner.UNHEARD)
             self.no_partition_is_held_twice()
+
+    @precondition(lambda self: self.clients)
+    @rule(
+        senders=st.lists(st.integers(0, 5), min_size=2, max_size=8),
+        new=st.lists(st.tuples(subscriptions, st.sampled_from([None, None, "i1", "i2"])), max_size=3),
+    )
+    def heartbeats_at_once(self, senders: list[int], new: list[tuple[tuple[str, ...], str | None]]) -> None:
+        """They come while the coordinator is busy, and are worked on together."""
+        clients = [self.clients[number % len(self.clients)] for number in dict.fromkeys(senders)]
+        for names, instance in new[: 6 - len(self.clients)]:
+            self.clients.append(Client(self.fresh_id(), names, None, instance))
+            clients.append(self.clients[-1])
+        self.coordinator.now_ms += 1
+        clients = list({client.member_id: client for client in clients}.values())
+        answers = self.coordinator.handle_together([self.said(client) for client in clients])
+        self.watch_epochs()
+        for client, answer in zip(clients, answers, strict=True):
+            self.heard(client, answer)
 
     def beat_before_giving_up(self, client: Client, *, says_what_it_holds: bool) -> None:
         """The client has not got round to letting go; its heartbeats go on."""

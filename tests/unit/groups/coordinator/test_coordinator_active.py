@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 from tests.unit.groups.coordinator.coordinator_harness import (
@@ -17,6 +19,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 )
 
 from dray.groups import classic, consumer
+from dray.groups.assignors import ASSIGNORS
 from dray.groups.consumer import ConsumerGroup, HeartbeatAnswer, Refusal
 from dray.groups.coordinator import active
 from dray.metadata import keys
@@ -92,8 +95,33 @@ async def test_events_that_come_during_a_write_share_the_next() -> None:
     assert not any(other.done() for other in others)
     broker.store.release()
     answers = [answered(answer) for answer in await asyncio.gather(first, *others)]
-    assert len({answer.member_epoch for answer in answers}) == 19
+    assert [answer.member_epoch for answer in answers] == [2] + [20] * 18
     assert len(broker.store.writes) == 2
+
+
+@simulated
+async def test_heartbeats_that_come_together_share_a_run_of_the_assignor() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    runs = 0
+    uniform = ASSIGNORS["uniform"]
+
+    def counted(*arguments: Any, **named: Any) -> Any:
+        nonlocal runs
+        runs += 1
+        return uniform(*arguments, **named)
+
+    broker.store.plan = [(RECORD, "held")]
+    with patch.dict(ASSIGNORS, {"uniform": counted}), patch.object(active, "MOST_TOGETHER", 10):
+        first = asyncio.ensure_future(broker.beat("m0"))
+        await settled()
+        runs = 0
+        others = [asyncio.ensure_future(broker.beat(f"m{number}")) for number in range(1, 21)]
+        await settled()
+        broker.store.release()
+        await asyncio.gather(first, *others)
+    assert runs == 2, "as many together as may be"
 
 
 @simulated
@@ -102,7 +130,7 @@ async def test_a_batch_does_not_keep_the_processor() -> None:
     world.topics.make("a", 4)
     broker = await world.broker(1)
     await broker.beat("m0")
-    step = broker.groups.machines.step
+    step = broker.groups.machines.step_together
     clock = 0.0
 
     def slow_step(*arguments: object) -> object:
@@ -110,7 +138,8 @@ async def test_a_batch_does_not_keep_the_processor() -> None:
         clock += active.BATCH_SECONDS / 2 + 0.001
         return step(*arguments)  # type: ignore[arg-type]
 
-    broker.groups.machines.step = slow_step  # type: ignore[assignment, method-assign]
+    broker.groups.machines.step_together = slow_step  # type: ignore[assignment, method-assign]
+    broker.groups.machines.count_together = lambda *_: 1  # type: ignore[method-assign]
     monotonic = broker.runtime.monotonic
     broker.runtime.monotonic = lambda: monotonic() + clock  # type: ignore[method-assign]
     broker.store.writes.clear()
@@ -205,14 +234,14 @@ async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
     world.topics.make("a", 4)
     broker = await world.broker(1)
     first = answered(await broker.beat("m1"))
-    step = broker.groups.machines.step
+    step = broker.groups.machines.step_together
 
-    def broken_step(state: object, event: object, token: object, now_ms: int) -> object:
-        if getattr(event, "member_id", "") == "bad":
+    def broken_step(state: object, events: list[Any], *others: object) -> object:
+        if any(getattr(event, "member_id", "") == "bad" for event in events):
             raise ZeroDivisionError
-        return step(state, event, token, now_ms)  # type: ignore[arg-type]
+        return step(state, events, *others)  # type: ignore[arg-type]
 
-    broker.groups.machines.step = broken_step  # type: ignore[assignment, method-assign]
+    broker.groups.machines.step_together = broken_step  # type: ignore[assignment, method-assign]
     with pytest.raises(ZeroDivisionError):
         await broker.beat("bad")
     assert answered(await broker.beat("m1", first.member_epoch)).member_epoch == first.member_epoch
