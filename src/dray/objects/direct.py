@@ -20,9 +20,10 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Final
 
-from dray.objects.contract import Buffer
+from dray.objects.contract import Buffer, OwnBuffer
 
 BLOCK: Final = 4096
 """As large as any disk's logical block; positions, lengths and addresses are multiples of it."""
@@ -34,6 +35,9 @@ WORTHWHILE: Final = 256 << 10
 """Below this the page cache does better: it joins small writes, and small reads of neighbours."""
 
 _KEPT: Final = 4
+
+_MOST_AT_ONCE: Final = 16 << 20
+"""What is read in one buffer: any part of it keeps the whole in memory."""
 
 # What file systems say that have no direct access, or none for this file.
 _REFUSALS: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
@@ -144,6 +148,26 @@ def open_file(path: str) -> int | None:
         if error.errno in _REFUSALS:
             return None
         raise
+
+
+def are_dense(ranges: Sequence[tuple[int, int]]) -> bool:
+    """Is most of what lies between the first and the last of them asked for?"""
+    span = max([start + length for start, length in ranges]) - min([start for start, _ in ranges])
+    return span <= _MOST_AT_ONCE and 4 * sum([length for _, length in ranges]) >= 3 * span
+
+
+def read_dense_ranges(
+    read: Callable[[Sequence[bytearray | memoryview], int], int],
+    ranges: Sequence[tuple[int, int]],
+    allocate: Callable[[int], bytearray],
+) -> list[OwnBuffer]:
+    """All of them in one read. Ranges that overlap get bytes of their own: each is its receiver's."""
+    ordered = sorted(ranges)
+    if any(start + length > following for (start, length), (following, _) in pairwise(ordered)):
+        return [read_range(read, start, length, allocate) for start, length in ranges]
+    first = ordered[0][0]
+    view = read_range(read, first, ordered[-1][0] + ordered[-1][1] - first, allocate)
+    return [view[start - first : start - first + length] for start, length in ranges]
 
 
 def read_range(

@@ -33,7 +33,7 @@ from dray.objects.contract import (
     ObjectMissing,
     OwnBuffer,
 )
-from dray.objects.direct import WORTHWHILE, read_range
+from dray.objects.direct import WORTHWHILE, are_dense, read_dense_ranges
 from dray.objects.directories import Directories, make_root_lasting
 from dray.objects.disk import Descriptor, Disk, SystemDisk
 from dray.objects.incoming import Incoming
@@ -126,13 +126,11 @@ class LocalStore:
 
         def read_directly(file: Descriptor, size: int) -> Sequence[OwnBuffer]:
             check_inside(path, size, wanted)
-            [(start, length)] = wanted
-            fill = partial(self._disk.read, file)
-            return [read_range(fill, start, length, self._allocate)]
+            return read_dense_ranges(partial(self._disk.read, file), wanted, self._allocate)
 
         self._keep_open_for_a_while()
         check_path(path)
-        if len(wanted) == 1 and self._worth_it(wanted[0][1]):
+        if self._worth_it(sum([length for _, length in wanted])) and are_dense(wanted):
             try:
                 return await self._runtime.in_thread(self._read, path, read_directly, self._direct_files)
             except _NoDirectAccess:

@@ -25,6 +25,11 @@ class CountingDisk(SystemDisk):
         self.asked = 0
         self.direct = 0
         self.plain = 0
+        self.reads = 0
+
+    def read(self, file: int, buffers: Sequence[bytearray | memoryview], position: int) -> int:
+        self.reads += 1
+        return super().read(file, buffers, position)
 
     def write(self, file: int, parts: Sequence[Buffer]) -> int:
         self.plain += 1
@@ -97,6 +102,25 @@ async def test_what_is_written_directly_is_read_back(
         read[:1] = b"x"  # its receiver's own
     [whole] = await store.get_ranges("large", [(0, size)])
     assert whole == data
+
+
+async def test_ranges_beside_each_other_are_read_together(store: LocalStore, disk: CountingDisk) -> None:
+    data = os.urandom(4 * WORTHWHILE)
+    await store.put("large", [data])
+    half = WORTHWHILE // 2
+    for ranges in (
+        [(0, half), (half, half), (2 * half, half)],
+        [(2 * half + 7, half), (0, half), (half, half)],  # in any order
+        [(0, WORTHWHILE), (half, WORTHWHILE)],  # one over another
+        [(0, WORTHWHILE), (3 * WORTHWHILE, WORTHWHILE)],  # far from each other
+        [(0, WORTHWHILE), (WORTHWHILE, 0)],
+    ):
+        disk.reads = 0
+        found = await store.get_ranges("large", ranges)
+        assert list(found) == [data[start : start + length] for start, length in ranges]
+        assert disk.reads == (1 if ranges[0][1] == half or len(ranges[1:]) == 0 or not ranges[1][1] else 2)
+        found[0][:] = bytes(len(found[0]))
+        assert found[1] == data[ranges[1][0] : sum(ranges[1])]
 
 
 async def test_the_page_cache_is_left_alone(store: LocalStore, tmp_path: Path) -> None:
