@@ -36,7 +36,10 @@ class Poller:
         self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
     ) -> list[ReadResult]:
         began = self._runtime.monotonic()
-        deadline = began + max_wait_ms / 1000
+        # Who asks for nothing waits for nothing; but "nothing" is still an answer that needs asking.
+        at_once = min_bytes <= 0
+        deadline = began if at_once else began + max_wait_ms / 1000
+        min_bytes = max(min_bytes, 1)
         slept = 0.0
         asked, unheard = await self._ask_doubtful(requests)
         while True:
@@ -45,7 +48,7 @@ class Poller:
                 break
             remaining = deadline - self._runtime.monotonic()
             if remaining <= 0:
-                if asked:
+                if asked or (at_once and unheard):
                     break
                 unheard = await self._ask(requests)
                 asked = True
@@ -55,6 +58,7 @@ class Poller:
             slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
         results = list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
+        _keep_to(max_bytes, results)
         self._observer.fetched(self._runtime.monotonic() - began - slept)
         return results
 
@@ -179,3 +183,18 @@ class Poller:
         if bounds is None:
             return ReadResult(error=error)
         return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)
+
+
+def _keep_to(max_bytes: int, results: Sequence[ReadResult]) -> None:
+    """Where a read could only guess beforehand (compacted files, or an object that had moved into one), all
+    of them together may exceed the limit: the last give back, and only the first may be too large."""
+    remaining = max_bytes
+    empty = True
+    for result in results:
+        buffers = list(result.buffers)
+        while buffers and result.size > remaining and not (empty and len(buffers) == 1):
+            result.size -= len(buffers.pop())
+        if len(buffers) < len(result.buffers):
+            result.buffers = buffers
+        remaining -= result.size
+        empty = empty and not buffers

@@ -66,8 +66,8 @@ class Administrator(SimulatedClient):
             return
         self.world.counts["topics deleted"] += 1
         self.world.trace(self.name, "deleted", SPARE)
-        if before is not None and self.world.truth.named.get(SPARE) == before:
-            raise Violation(f"{self.name}: {SPARE} was said to be deleted, and is there")
+        if before is not None and before not in self.world.truth.deleted:
+            raise Violation(f"{self.name}: {SPARE} was said to be deleted, and was not")
 
     async def _delete_records(self) -> None:
         places = [place for place in self.world.places if place[0] == MAIN]
@@ -91,7 +91,9 @@ class Administrator(SimulatedClient):
             return
         [result] = answer.topics[0].partitions
         if result.error_code:
-            allowed = "REQUEST_TIMED_OUT NOT_LEADER_OR_FOLLOWER UNKNOWN_TOPIC_OR_PARTITION"
+            allowed = (
+                "REQUEST_TIMED_OUT NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE UNKNOWN_TOPIC_OR_PARTITION"
+            )
             self.world.expect(self.name, "DeleteRecords", result.error_code, allowed)
             return
         self.world.counts["records deleted"] += 1

@@ -23,6 +23,7 @@ class ClusterTruth:
     def __init__(self) -> None:
         self.log = LogTruth(adopts=True)
         self.named: dict[str, UUID] = {}  # the topics that are there now
+        self.deleted: set[UUID] = set()  # those that were gone at some moment: late copies bring one back
         self._streams: dict[UUID, tuple[int, ...]] = {}
         self._ever: dict[str, list[UUID]] = defaultdict(list)
         self._producer_ids: set[int] = set()
@@ -36,8 +37,8 @@ class ClusterTruth:
                 name = keys.parse_name(key.removeprefix(keys.TOPICS))
                 if isinstance(operation, Put):
                     self._topic_put(name, operation.value)
-                else:
-                    self.named.pop(name, None)
+                elif name in self.named:
+                    self.deleted.add(self.named.pop(name))
         self.log.applied(operations, outcomes)
 
     def _topic_put(self, name: str, value: bytes) -> None:

@@ -162,7 +162,9 @@ class Consumer(SimulatedClient):
         answer = await self.ask(self.address_for(*place), request)
         part = answer.topics[0].partitions[0]
         if part.error_code:
-            allowed = "KAFKA_STORAGE_ERROR NOT_LEADER_OR_FOLLOWER UNKNOWN_TOPIC_OR_PARTITION"
+            allowed = (
+                "KAFKA_STORAGE_ERROR NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE UNKNOWN_TOPIC_OR_PARTITION"
+            )
             world.expect(self.name, "ListOffsets", part.error_code, allowed)
             return None
         if not world.truth.was_deleted(name):
@@ -310,7 +312,7 @@ class Reader(Consumer):
         if SPARE in self.world.truth.named:
             await self.look_around(SPARE)
         known = [place for place in self.world.places if place[0] in self.topic_ids]
-        places = self.random.sample(known, k=self.random.randint(1, len(known)))
+        places = self.random.sample(known, k=self.random.randint(min(1, len(known)), len(known)))
         positions: dict[Place, int] = {}
         for place in places:
             found = await self.list_offset(place, _EARLIEST)

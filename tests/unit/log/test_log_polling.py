@@ -163,6 +163,19 @@ async def test_the_end_is_said_only_behind_a_barrier(log: Log, world: World) -> 
     assert values_in(await read(reader, stream, 0)) == [(0, b"v")]
 
 
+async def test_who_asks_for_nothing_is_not_told_an_old_end(log: Log, world: World) -> None:
+    """As when a long poll ends early, because its broker is stopping."""
+    [stream] = await log.create_streams(1)
+    reader = world.log()
+    assert (await read(reader, stream, 0)).error is None  # so it would not ask again for a while
+    world.store.deaf = True
+    await append(log, stream, batch_bytes([b"v"]))
+    [result] = await reader.fetch(
+        [ReadRequest(stream, 0, 1 << 20)], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0
+    )
+    assert values_in(result) == [(0, b"v")]
+
+
 async def test_nothing_is_never_said_by_a_store_that_did_not_answer(log: Log, world: World) -> None:
     [stream] = await log.create_streams(1)
     reader = world.log()
