@@ -43,6 +43,7 @@ class TopicTable:
 class TableState:
     table_uuid: UUID
     location: str
+    created: bool = False  # just now: files that the log has already are not in it
 
 
 @dataclass(frozen=True, slots=True)

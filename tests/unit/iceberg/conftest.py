@@ -1,0 +1,51 @@
+"""Tables in a SQLite catalog of their own, over a local object store."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+from dray.compaction.tables import TableChange
+from dray.iceberg.locations import Locations, locations
+from dray.iceberg.settings import CatalogSettings
+from dray.iceberg.tables import IcebergTables
+from dray.runtime.system import SystemRuntime
+from tests.services.iceberg_files import TopicFiles
+
+CLUSTER = "cluster-one"
+
+
+@pytest.fixture
+def runtime() -> Iterator[SystemRuntime]:
+    made = SystemRuntime(threads=8)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Locations:
+    return locations(f"file:{tmp_path / 'objects'}", {}, {})
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> CatalogSettings:
+    return CatalogSettings("sql", f"sqlite:///{tmp_path / 'catalog.sqlite'}", "lake")
+
+
+@pytest.fixture
+async def tables(
+    settings: CatalogSettings, places: Locations, runtime: SystemRuntime
+) -> AsyncIterator[IcebergTables]:
+    made = IcebergTables(settings, places, CLUSTER, runtime)
+    yield made
+    await made.close()
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> TopicFiles:
+    return TopicFiles(tmp_path / "objects")
+
+
+async def ours(_: TableChange) -> bool:
+    return True

@@ -1,0 +1,241 @@
+"""Commits to a table: what is in it afterwards, and what is asked in which order."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
+from dray.iceberg.tables import IcebergTables
+from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Operation
+from tests.services.iceberg_files import TopicFiles
+from tests.unit.iceberg.conftest import ours
+
+COMMITTED = CommitOutcome.COMMITTED
+
+
+async def loaded(tables: IcebergTables, files: TopicFiles) -> Table:
+    table = await tables.load(files.topic.topic)
+    assert table is not None
+    return table
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    rows = table.scan().to_arrow().to_pylist()
+    for row in rows:
+        row["timestamp"] = round(row["timestamp"].timestamp() * 1_000_000)
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+async def test_what_was_committed_is_read_back_equal(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    first, second = files.write(0, 0, 50), files.write(1, 10, 20)
+    outcome = await tables.commit(
+        files.topic, [files.change("100-1", first), files.change("101-1", second)], ours
+    )
+    assert outcome == {"100-1": COMMITTED, "101-1": COMMITTED}
+    third = files.write(0, 50, 5)
+    await tables.commit(files.topic, [files.change("100-2", third)], ours)
+    table = await loaded(tables, files)
+    assert rows_of(table) == files.records_of({first.path, second.path, third.path})
+    assert await tables.live_files(files.topic) == {first.path, second.path, third.path}
+    summary = table.current_snapshot().summary
+    assert (summary["total-records"], summary["total-data-files"]) == ("75", "3")
+    assert summary["total-files-size"] == str(first.file_size + second.file_size + third.file_size)
+
+
+async def test_statistics_are_the_writers_own(tables: IcebergTables, files: TopicFiles) -> None:
+    """The file need not even be there."""
+    await tables.ensure(files.topic)
+    file = files.write(3, 40, 10, real=False)
+    await tables.commit(files.topic, [files.change("103-1", file)], ours)
+    table = await loaded(tables, files)
+    (task,) = table.scan(row_filter="partition = 3 and offset >= 49").plan_files()
+    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.file_size)
+    assert list(table.scan(row_filter="offset >= 50").plan_files()) == []
+    assert list(table.scan(row_filter="offset < 40").plan_files()) == []
+    assert list(table.scan(row_filter="partition = 2").plan_files()) == []
+    assert list(table.scan(row_filter="timestamp < '2023-11-14T00:00:00+00:00'").plan_files()) == []
+
+
+async def test_counts_of_columns_are_listed(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    file = files.write(0, 0, 10)
+    await tables.commit(files.topic, [files.change("100-1", file)], ours)
+    (task,) = (await loaded(tables, files)).scan().plan_files()
+    assert task.file.null_value_counts[4] == 2  # keys
+    assert task.file.value_counts[2] == 10
+    assert task.file.split_offsets == list(file.split_offsets)
+    assert set(task.file.column_sizes) == {column.field_id for column in file.columns}
+
+
+async def test_a_job_is_committed_once(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    change = files.change("100-1", files.write(0, 0))
+    for _ in range(3):
+        assert await tables.commit(files.topic, [change], ours) == {"100-1": COMMITTED}
+    assert len((await loaded(tables, files)).metadata.snapshots) == 1
+
+
+async def test_the_job_is_found_in_snapshots_that_are_not_the_newest(
+    tables: IcebergTables, files: TopicFiles
+) -> None:
+    await tables.ensure(files.topic)
+    changes = [files.change(f"100-{job}", files.write(0, 10 * job)) for job in range(4)]
+    for change in changes:
+        await tables.commit(files.topic, [change], ours)
+    again = await tables.commit(files.topic, [changes[0]], ours)
+    assert again == {"100-0": COMMITTED}
+    assert len((await loaded(tables, files)).metadata.snapshots) == 4
+    assert await tables.committed(files.topic, ["100-0", "100-3", "100-9"]) == {"100-0", "100-3"}
+
+
+async def test_ownership_is_asked_after_the_table_was_loaded(
+    tables: IcebergTables, files: TopicFiles
+) -> None:
+    """Somebody else commits the same job while we ask: our snapshot is no longer the table's, and the job
+    is found."""
+    await tables.ensure(files.topic)
+    change = files.change("100-1", files.write(0, 0))
+    asked: list[str] = []
+
+    async def slow(asked_of: TableChange) -> bool:
+        if not asked:
+            await tables.commit(files.topic, [change], ours)
+        asked.append(asked_of.job)
+        return True
+
+    assert await tables.commit(files.topic, [change], slow) == {"100-1": COMMITTED}
+    assert asked == ["100-1", "100-1"]
+    table = await loaded(tables, files)
+    assert len(rows_of(table)) == 3
+    assert len(table.metadata.snapshots) == 1
+
+
+async def test_a_job_that_is_not_ours_is_left_out(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    mine, other = files.write(0, 0), files.write(1, 0)
+
+    async def only_mine(change: TableChange) -> bool:
+        return change.job == "100-1"
+
+    outcome = await tables.commit(
+        files.topic, [files.change("100-1", mine), files.change("101-1", other)], only_mine
+    )
+    assert outcome == {"100-1": COMMITTED, "101-1": CommitOutcome.NOT_OURS}
+    assert await tables.live_files(files.topic) == {mine.path}
+
+
+async def test_who_always_comes_second_is_told_so(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    number = 0
+
+    async def beaten(_: TableChange) -> bool:
+        nonlocal number
+        number += 1
+        await tables.commit(files.topic, [TableChange(f"200-{number}")], ours)
+        return True
+
+    file = files.write(0, 0)
+    outcome = await tables.commit(files.topic, [files.change("100-1", file)], beaten)
+    assert outcome == {"100-1": CommitOutcome.LOST_RACE}
+    assert await tables.live_files(files.topic) == set()
+    # Nothing is left of the attempts but what the table knows.
+    folder = files.root / "iceberg"
+    left = {str(path.relative_to(files.root)) for path in folder.rglob("*.*")}
+    assert left == await tables.live_metadata(files.topic)
+
+
+async def test_rewriting_files_changes_no_row(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    small = [files.write(0, 10 * number, 10) for number in range(5)]
+    for number, file in enumerate(small):
+        await tables.commit(files.topic, [files.change(f"100-{number}", file)], ours)
+    large = files.write(0, 0, 30)
+    removed = tuple(file.path for file in small[:3])
+    await tables.commit(files.topic, [files.change("100-9", large, removed=removed)], ours)
+    table = await loaded(tables, files)
+    assert table.current_snapshot().summary.operation is Operation.REPLACE
+    kept = {large.path, small[3].path, small[4].path}
+    assert rows_of(table) == files.records_of(kept)
+    assert table.current_snapshot().summary["total-records"] == "50"
+    # Older snapshots are alive, and so are their files.
+    assert await tables.live_files(files.topic) == kept | set(removed)
+
+
+async def test_retention_deletes_whole_files(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    old, new = files.write(0, 0), files.write(0, 3)
+    await tables.commit(files.topic, [files.change("100-1", old), files.change("100-2", new)], ours)
+    await tables.commit(files.topic, [files.change("100-3", removed=(old.path,))], ours)
+    table = await loaded(tables, files)
+    assert table.current_snapshot().summary.operation is Operation.DELETE
+    assert rows_of(table) == files.records_of({new.path})
+    # The next commit drops the note about what was deleted.
+    await tables.commit(files.topic, [files.change("100-4", removed=(new.path,))], ours)
+    table = await loaded(tables, files)
+    assert rows_of(table) == []
+    assert table.current_snapshot().summary["total-data-files"] == "0"
+
+
+async def test_each_kind_of_change_is_a_snapshot_of_one_commit(
+    tables: IcebergTables, files: TopicFiles
+) -> None:
+    """So that a reader who follows the table never meets an overwrite."""
+    await tables.ensure(files.topic)
+    a, b, old = files.write(0, 0), files.write(0, 3), files.write(1, 0)
+    await tables.commit(files.topic, [files.change("100-1", a, b, old)], ours)
+    both, fresh = files.write(0, 0, 6), files.write(2, 0)
+    outcome = await tables.commit(
+        files.topic,
+        [
+            files.change("101-2", removed=(old.path,)),
+            files.change("102-1", fresh),
+            files.change("100-2", both, removed=(a.path, b.path)),
+            files.change("103-1"),
+        ],
+        ours,
+    )
+    assert set(outcome.values()) == {COMMITTED}
+    table = await loaded(tables, files)
+    operations = [snapshot.summary.operation for snapshot in table.metadata.snapshots[1:]]
+    assert operations == [Operation.REPLACE, Operation.APPEND, Operation.DELETE]
+    assert table.metadata.metadata_log[-1].metadata_file != table.metadata_location
+    assert rows_of(table) == files.records_of({both.path, fresh.path})
+    assert await tables.committed(files.topic, list(outcome)) == set(outcome)
+
+
+async def test_a_change_of_nothing_moves_the_snapshot(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    file = files.write(0, 0)
+    await tables.commit(files.topic, [files.change("100-1", file)], ours)
+    before = (await loaded(tables, files)).current_snapshot().snapshot_id
+    assert await tables.commit(files.topic, [TableChange("100-1-out", removed=("no/such",))], ours)
+    table = await loaded(tables, files)
+    assert table.current_snapshot().snapshot_id != before
+    assert table.current_snapshot().summary.operation is Operation.REPLACE
+    assert rows_of(table) == files.records_of({file.path})
+
+
+async def test_commits_need_a_table(tables: IcebergTables, files: TopicFiles) -> None:
+    with pytest.raises(TableMissing, match=r"table lake\.orders: there is none"):
+        await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
+    assert await tables.live_files(files.topic) is None
+    assert await tables.committed(files.topic, ["100-1"]) == set()
+
+
+async def test_many_commits_keep_few_manifests(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    paths = set()
+    for number in range(25):
+        file = files.write(number % 3, 100 * number, 2, real=False)
+        paths.add(file.path)
+        await tables.commit(files.topic, [files.change(f"100-{number}", file)], ours)
+    table = await loaded(tables, files)
+    manifests = table.current_snapshot().manifests(table.io)
+    assert len(manifests) <= 9
+    listed = {task.file.file_path for task in table.scan().plan_files()}
+    assert len(listed) == 25
+    assert await tables.live_files(files.topic) == paths
+    assert sum(manifest.added_files_count + manifest.existing_files_count for manifest in manifests) == 25
