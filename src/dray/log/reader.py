@@ -13,6 +13,7 @@ from uuid import UUID
 
 from dray.log.entries import IndexEntry
 from dray.log.index_cache import IndexCache
+from dray.log.parquet_reader import ParquetReader
 from dray.log.segments import SegmentReader
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.tail_cache import TailBatch, TailCache
@@ -41,13 +42,17 @@ class Slice:
 
 @dataclass(slots=True)
 class Plan:
-    """What a read will return: sizes are known from the index, before a byte is read."""
+    """What a read will return: sizes are known from the index, before a byte is read. Of compacted files
+    they are only guessed: there the read itself keeps to `limit`."""
 
     request: ReadRequest
     bounds: Bounds
     size: int = 0
+    limit: int = 0
+    at_least_one: bool = False
     tail: list[TailBatch] | None = None
     slices: list[Slice] | None = None
+    compacted: list[IndexEntry] | None = None
 
 
 class Reader:
@@ -57,6 +62,7 @@ class Reader:
         index: IndexCache,
         tail: TailCache,
         segments: SegmentReader,
+        parquet: ParquetReader,
         on_growth: Callable[[int], None],
     ) -> None:
         self._store = store
@@ -64,6 +70,7 @@ class Reader:
         self._index = index
         self._tail = tail
         self._segments = segments
+        self.parquet = parquet
 
     # --- bounds
 
@@ -115,8 +122,8 @@ class Reader:
             bounds = await self.refresh(request.stream, barrier=True)
             if not bounds.start <= request.offset <= bounds.end:
                 raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
-        plan = Plan(request, bounds)
         limit = min(max_bytes, request.max_bytes)
+        plan = Plan(request, bounds, limit=limit, at_least_one=at_least_one)
         if request.offset == bounds.end or (limit <= 0 and not at_least_one):
             return plan
         if self._tail.holds(request.stream, request.offset):
@@ -129,6 +136,10 @@ class Reader:
             if plan.slices and self._index.find(request.stream, offset) is None:
                 break  # enough for one answer: the next one goes on from here
             entry = await self.find(request.stream, offset)
+            if entry.is_parquet:
+                if not plan.slices:
+                    await self._plan_compacted(plan, entry)
+                break
             took = self._take(
                 request.stream, entry, offset, limit - plan.size, at_least_one and not plan.slices
             )
@@ -140,6 +151,21 @@ class Reader:
                 break
             offset = entry.end
         return plan
+
+    async def _plan_compacted(self, plan: Plan, entry: IndexEntry) -> None:
+        """Files that follow each other, until they are enough. What lies behind them is for another read:
+        only then is what was taken known to the byte."""
+        stream, offset = plan.request.stream, plan.request.offset
+        plan.slices, plan.compacted = None, [entry]
+        while True:
+            plan.size += self.parquet.estimate(entry, offset)
+            offset = entry.end
+            following = self._index.find(stream, offset)
+            if plan.size >= plan.limit or following is None or not following.is_parquet:
+                break
+            entry = following
+            plan.compacted.append(entry)
+        plan.size = max(1, min(plan.size, plan.limit))
 
     def _take(
         self, stream: int, entry: IndexEntry, offset: int, limit: int, at_least_one: bool
@@ -184,6 +210,8 @@ class Reader:
     async def read(self, plan: Plan) -> list[memoryview]:
         if plan.tail is not None:
             return [batch.view for batch in plan.tail]
+        if plan.compacted is not None:
+            return await self._read_compacted(plan, plan.compacted)
         views: list[memoryview] = []
         stream = plan.request.stream
         for part in plan.slices or ():
@@ -197,17 +225,47 @@ class Reader:
             self._read_ahead(stream, plan.slices[-1])
         return views
 
+    async def _read_compacted(self, plan: Plan, entries: list[IndexEntry]) -> list[memoryview]:
+        stream, offset = plan.request.stream, plan.request.offset
+        views: list[memoryview] = []
+        size = 0
+        for entry in entries:
+            at_least_one = plan.at_least_one and not views
+            try:
+                taken = await self.parquet.read(entry, offset, plan.limit - size, at_least_one)
+            except ObjectMissing:
+                if views:
+                    break
+                return await self._read_elsewhere(plan.request, entry)
+            views += taken.views
+            size += taken.size
+            if taken.near_end:
+                self._read_ahead_from(stream, entry.end)
+            if not taken.finished:
+                break
+            offset = entry.end
+        return views
+
+    def _read_ahead_from(self, stream: int, offset: int) -> None:
+        """The entry that holds `offset`, if it is known and not in memory already."""
+        if self._tail.holds(stream, offset):
+            return
+        entry = self._index.find(stream, offset)
+        if entry is None:
+            return
+        if entry.is_parquet:
+            self.parquet.read_ahead(entry)
+        else:
+            self._segments.read_ahead(entry, stream)
+
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
         """One batch, for a look inside."""
         [view] = await self._segments.batches(entry, stream, place, place + 1, read_ahead=False)
         return view
 
     def _read_ahead(self, stream: int, last: Slice) -> None:
-        following = last.entry.end
-        if last.end == last.entry.batch_count and not self._tail.holds(stream, following):
-            entry = self._index.find(stream, following)
-            if entry is not None:
-                self._segments.read_ahead(entry, stream)
+        if last.end == last.entry.batch_count:
+            self._read_ahead_from(stream, last.entry.end)
 
     async def _read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
         """The object of a (perhaps cached) entry is gone: the records were compacted into another,
@@ -216,9 +274,12 @@ class Reader:
         without: frozenset[UUID] = frozenset()
         for _ in range(8):
             entry = await self.find(request.stream, request.offset, without or frozenset({gone.wal_id}))
-            took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
-            assert took is not None
             try:
+                if entry.is_parquet:
+                    taken = await self.parquet.read(entry, request.offset, request.max_bytes, True)
+                    return taken.views
+                took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
+                assert took is not None
                 return await self._segments.batches(entry, request.stream, took[0].first, took[0].end)
             except ObjectMissing:
                 without = without | {gone.wal_id, entry.wal_id}

@@ -14,6 +14,7 @@ from dray.log.counters import Counter
 from dray.log.index_cache import IndexCache
 from dray.log.lifecycle import Lifecycle
 from dray.log.observer import LogObserver
+from dray.log.parquet_reader import ParquetReader
 from dray.log.pipeline import DomainPipeline
 from dray.log.poll import Poller
 from dray.log.producer_state import Remembered
@@ -61,7 +62,14 @@ class Log:
         self._tail = TailCache(settings.tail_cache_bytes)
         self._wakeups = Wakeups()
         segments = SegmentReader(objects, runtime, settings.segment_cache_bytes)
-        self._reader = Reader(self._streams, self._index, self._tail, segments, self._wakeups.wake)
+        parquet = ParquetReader(
+            objects,
+            runtime,
+            settings.parquet_cache_bytes,
+            settings.parquet_footer_cache_bytes,
+            settings.parquet_groups_ahead,
+        )
+        self._reader = Reader(self._streams, self._index, self._tail, segments, parquet, self._wakeups.wake)
         self._poller = Poller(store, self._reader, runtime, self._wakeups, self._observer)
         self._times = TimeLookup(self._reader)
         self._retention = Retention(self._streams, runtime, settings)

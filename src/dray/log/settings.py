@@ -19,6 +19,10 @@ class LogSettings:
     tail_cache_bytes: int = 128 * MIB
     segment_cache_bytes: int = 64 * MIB
     index_cache_entries: int = 512
+    # Reading compacted files: row groups rebuilt, footers as they take memory, row groups read ahead
+    parquet_cache_bytes: int = 128 * MIB
+    parquet_footer_cache_bytes: int = 32 * MIB
+    parquet_groups_ahead: int = 2
     # Waiting and trying again
     retry_seconds: float = 0.05
     retry_limit: int = 6

@@ -68,6 +68,13 @@ class TimeLookup:
         offset = bounds.start
         while offset < bounds.end:
             entry = await self._reader.find(stream, offset)
+            offset = entry.end
+            if entry.is_parquet:
+                if best is None or entry.max_timestamp > best.timestamp:
+                    found = await self._reader.parquet.greatest(entry, bounds.start)
+                    if found is not None and (best is None or found.timestamp > best.timestamp):
+                        best, best_batch = found, None
+                continue
             for place, (base_offset, batch) in enumerate(entry.batches()):
                 if base_offset + batch.record_count <= bounds.start:
                     continue
@@ -77,7 +84,6 @@ class TimeLookup:
                 elif best is None or batch.max_timestamp > best.timestamp:
                     best = TimestampedOffset(base_offset, batch.max_timestamp)
                     best_batch = entry, place, base_offset
-            offset = entry.end
         if best is None or best_batch is None:
             return best
         entry, place, base_offset = best_batch
@@ -100,6 +106,8 @@ class TimeLookup:
     async def _first_in(
         self, stream: int, entry: IndexEntry, start: int, timestamp: int
     ) -> TimestampedOffset | None:
+        if entry.is_parquet:
+            return await self._reader.parquet.first_at_or_after(entry, start, timestamp)
         for place, (base_offset, batch) in enumerate(entry.batches()):
             if base_offset + batch.record_count <= start or batch.max_timestamp < timestamp:
                 continue

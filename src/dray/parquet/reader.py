@@ -150,3 +150,36 @@ class _Window:
 
 def _first_line(error: Exception) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def find_time(rows: pyarrow.RecordBatch, start: int, timestamp: int) -> tuple[int, int] | None:
+    """Offset and time of the first row from offset `start` on whose time is at least `timestamp`."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    rows = _from(rows, start)
+    place = pc.index(pc.greater_equal(_milliseconds(rows), pa.scalar(timestamp, pa.int64())), True).as_py()
+    return None if place < 0 else _at(rows, place)
+
+
+def greatest_time(rows: pyarrow.RecordBatch, start: int) -> tuple[int, int]:
+    """Offset and time of the first row from offset `start` on that has the greatest time of these."""
+    import pyarrow.compute as pc
+
+    rows = _from(rows, start)
+    times = _milliseconds(rows)
+    return _at(rows, pc.index(times, pc.max(times)).as_py())
+
+
+def _from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
+    return rows.slice(max(0, start - rows.column("offset")[0].as_py()))
+
+
+def _milliseconds(rows: pyarrow.RecordBatch) -> Any:
+    import pyarrow as pa
+
+    return rows.column("timestamp").cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64())
+
+
+def _at(rows: pyarrow.RecordBatch, place: int) -> tuple[int, int]:
+    return rows.column("offset")[place].as_py(), _milliseconds(rows.slice(place, 1))[0].as_py()

@@ -1,0 +1,317 @@
+"""Reading batches back from compacted files, a row group at a time.
+
+An entry knows where its file's footer and row groups are, so a cold read is two requests at once: the footer
+and the row group. The rows are put together to Kafka batches again, in a fixed way, so that every consumer
+of a stream asks for the same ones: a row group is read and decoded once, off the event loop, then shared.
+The next ones are read ahead. What is kept is bounded: decoded row groups by their bytes, footers by theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from uuid import UUID
+
+from dray.log.entries import IndexEntry, RowGroup
+from dray.log.segments import LEADER_EPOCH
+from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
+from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore, RangeOutside
+from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time
+from dray.records import encode
+from dray.runtime import Runtime
+
+if TYPE_CHECKING:
+    import pyarrow
+
+# What a batch is made of, at most: several fit into the least that consumers usually ask for.
+BATCH_BYTES: Final = 128 << 10
+
+_LAYOUTS: Final = 512
+_LOADS_AT_ONCE: Final = 4
+_FOOTER_WEIGHT: Final = 8  # decoded, a footer takes about so many times its bytes
+_LENGTH = Struct(">i")
+_LENGTH_AT: Final = 8
+_PREFIX: Final = 12
+_COUNT_AT: Final = 57
+
+T = TypeVar("T")
+
+
+class Batches:
+    """The batches of a row group in one buffer, and where each begins."""
+
+    __slots__ = ("data", "positions", "starts")
+
+    def __init__(self, data: bytearray, first_offset: int) -> None:
+        self.data = memoryview(data)
+        self.starts = array("q")
+        self.positions = array("q", [0])
+        at, offset = 0, first_offset
+        while at < len(data):
+            self.starts.append(offset)
+            offset += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
+            at += _PREFIX + _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
+            self.positions.append(at)
+
+    def take(self, offset: int, limit: int, at_least_one: bool) -> tuple[memoryview, bool]:
+        """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
+        first = bisect_right(self.starts, offset) - 1
+        end = bisect_right(self.positions, self.positions[first] + limit) - 1
+        if at_least_one:
+            end = max(end, first + 1)
+        return self.data[self.positions[first] : self.positions[end]], end == len(self.starts)
+
+
+class Taken(NamedTuple):
+    views: list[memoryview]
+    size: int
+    finished: bool  # the whole rest of the entry
+    near_end: bool  # what is to be read ahead lies in the next entry, too
+
+
+_Key = tuple[UUID, int]  # file, number of the row group
+
+
+class ParquetReader:
+    def __init__(
+        self,
+        objects: ObjectStore,
+        runtime: Runtime,
+        cache_bytes: int,
+        footer_cache_bytes: int,
+        groups_ahead: int,
+    ) -> None:
+        self._objects = objects
+        self._runtime = runtime
+        self._cache_bytes = cache_bytes
+        self._ahead = groups_ahead
+        self._layouts: OrderedDict[UUID, list[RowGroup]] = OrderedDict()
+        self._cached: OrderedDict[_Key, Batches] = OrderedDict()
+        self._loading: dict[_Key, asyncio.Task[Batches]] = {}
+        self._size = 0
+        self._expected = 0  # what the row groups being read ahead will take
+        self._footers = _Footers(footer_cache_bytes)
+        self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
+
+    # --- without reading
+
+    def groups(self, entry: IndexEntry) -> list[RowGroup]:
+        groups = self._layouts.get(entry.object_id)
+        if groups is None:
+            groups = self._layouts[entry.object_id] = entry.row_groups()
+            if len(self._layouts) > _LAYOUTS:
+                self._layouts.popitem(last=False)
+        return groups
+
+    def estimate(self, entry: IndexEntry, offset: int) -> int:
+        """About what the batches from `offset` to the end of the entry take. Never nothing."""
+        groups = self.groups(entry)
+        number = _holding(groups, offset)
+        group = groups[number]
+        left = group.first_offset + group.record_count - offset
+        size = group.raw_bytes * left // group.record_count
+        return max(1, size + sum([following.raw_bytes for following in groups[number + 1 :]]))
+
+    # --- reading
+
+    async def read(self, entry: IndexEntry, offset: int, limit: int, at_least_one: bool) -> Taken:
+        """Batches from the one that holds `offset`, as many as fit.
+
+        Raises `ObjectMissing` when the file is gone: the caller looks further in the index.
+        """
+        groups = self.groups(entry)
+        number = _holding(groups, offset)
+        views: list[memoryview] = []
+        size = 0
+        while number < len(groups):
+            batches = await self._batches(entry, number)
+            view, finished = batches.take(
+                max(offset, groups[number].first_offset), limit - size, at_least_one and not views
+            )
+            if view:
+                views.append(view)
+                size += len(view)
+            if not finished:
+                break
+            number += 1
+        self._read_ahead(entry, number + 1)
+        return Taken(views, size, number == len(groups), number + self._ahead >= len(groups))
+
+    def read_ahead(self, entry: IndexEntry) -> None:
+        """The first row groups of a file that a consumer will come to."""
+        self._read_ahead(entry, 0)
+
+    def _read_ahead(self, entry: IndexEntry, first: int) -> None:
+        """As far as there is room for them beside those in use."""
+        groups = self.groups(entry)
+        for following in range(first, min(first + self._ahead, len(groups))):
+            key = (entry.object_id, following)
+            if key in self._cached or key in self._loading:
+                continue
+            size = groups[following].raw_bytes
+            if self._expected + size > self._cache_bytes // 2:
+                return
+            self._expected += size
+            self._load(entry, following).add_done_callback(partial(self._arrived, size))
+
+    def _arrived(self, size: int, _: asyncio.Task[Batches]) -> None:
+        self._expected -= size
+
+    async def _batches(self, entry: IndexEntry, number: int) -> Batches:
+        key = (entry.object_id, number)
+        batches = self._cached.get(key)
+        if batches is not None:
+            self._cached.move_to_end(key)
+            return batches
+        loading = self._loading.get(key)
+        if loading is None:
+            loading = self._load(entry, number)
+        return await asyncio.shield(loading)
+
+    def _load(self, entry: IndexEntry, number: int) -> asyncio.Task[Batches]:
+        key = (entry.object_id, number)
+        loading = asyncio.get_running_loop().create_task(self._open(entry, number, _rebuild))
+        self._loading[key] = loading
+        loading.add_done_callback(lambda task: self._loaded(key, task))
+        return loading
+
+    def _loaded(self, key: _Key, task: asyncio.Task[Batches]) -> None:
+        del self._loading[key]
+        if task.cancelled() or task.exception() is not None:
+            return  # whoever waits for it gets the error; a read ahead is for nobody yet
+        self._cached[key] = task.result()
+        self._size += len(task.result().data)
+        while self._size > self._cache_bytes and self._cached:
+            self._size -= len(self._cached.popitem(last=False)[1].data)
+
+    async def _open(
+        self, entry: IndexEntry, number: int, look: Callable[[pyarrow.RecordBatch, RowGroup], T]
+    ) -> T:
+        """What `look` makes of the rows of a row group, in a thread."""
+        group = self.groups(entry)[number]
+        async with self._slots:
+            # Both requests always run to their end: what one of them found out is not lost to the other.
+            footer, data = await asyncio.gather(
+                self._footer(entry), self._range(entry, group.position, group.length), return_exceptions=True
+            )
+            for failure in (data, footer):
+                if isinstance(failure, BaseException):
+                    raise failure
+            assert isinstance(footer, Footer)
+            assert not isinstance(data, BaseException)
+            try:
+                return await self._runtime.in_thread(_look, footer, number, group, data, look)
+            except ParquetCorrupt as error:
+                raise ObjectCorrupt(f"{entry.path}: {error}") from error
+
+    async def _footer(self, entry: IndexEntry) -> Footer:
+        loading = self._footers.get(entry.object_id)
+        if loading is None:
+            task = asyncio.get_running_loop().create_task(self._read_footer(entry))
+            loading = self._footers.put(entry.object_id, task, entry.footer_length * _FOOTER_WEIGHT)
+        return await asyncio.shield(loading)
+
+    async def _read_footer(self, entry: IndexEntry) -> Footer:
+        size, length = entry.file_size, entry.footer_length
+        data = await self._range(entry, size - length, length)
+        try:
+            return await self._runtime.in_thread(Footer, data, size)
+        except ParquetCorrupt as error:
+            raise ObjectCorrupt(f"{entry.path}: {error}") from error
+
+    async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
+        try:
+            [data] = await self._objects.get_ranges(entry.path, [(position, length)])
+        except ObjectMissing:
+            raise
+        except RangeOutside as error:
+            raise ObjectCorrupt(f"{entry.path} is shorter than its index entry says") from error
+        except ObjectError as error:
+            raise LogUnavailable(f"the object store did not answer: {error}") from error
+        return data
+
+    # --- by time
+
+    async def first_at_or_after(
+        self, entry: IndexEntry, start: int, timestamp: int
+    ) -> TimestampedOffset | None:
+        """The first record of the entry from `start` on whose time is at least `timestamp`."""
+        for number, group in enumerate(self.groups(entry)):
+            if group.first_offset + group.record_count <= start or group.max_timestamp < timestamp:
+                continue
+            found = await self._open(entry, number, lambda rows, _: find_time(rows, start, timestamp))
+            if found is not None:
+                return TimestampedOffset(*found)
+        return None
+
+    async def greatest(self, entry: IndexEntry, start: int) -> TimestampedOffset | None:
+        """The first record of the entry from `start` on that has their greatest time."""
+        best: TimestampedOffset | None = None
+        for number, group in enumerate(self.groups(entry)):
+            if group.first_offset + group.record_count <= start:
+                continue
+            if best is None or group.max_timestamp > best.timestamp:
+                found = await self._open(entry, number, lambda rows, _: greatest_time(rows, start))
+                if best is None or found[1] > best.timestamp:
+                    best = TimestampedOffset(*found)
+        return best
+
+
+class _Footers:
+    """Footers of files, or what will be one; the least used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[UUID, tuple[asyncio.Task[Footer], int]] = OrderedDict()
+        self._size = 0
+
+    def get(self, file: UUID) -> asyncio.Task[Footer] | None:
+        known = self._known.get(file)
+        if known is None:
+            return None
+        self._known.move_to_end(file)
+        return known[0]
+
+    def put(self, file: UUID, task: asyncio.Task[Footer], size: int) -> asyncio.Task[Footer]:
+        self._known[file] = task, size
+        self._size += size
+        while self._size > self._limit and len(self._known) > 1:
+            self._drop(next(iter(self._known)))
+        task.add_done_callback(lambda done: self._read(file, done))
+        return task
+
+    def _read(self, file: UUID, task: asyncio.Task[Footer]) -> None:
+        known = self._known.get(file)
+        if (task.cancelled() or task.exception() is not None) and known is not None and known[0] is task:
+            self._drop(file)  # the next one who asks tries again
+
+    def _drop(self, file: UUID) -> None:
+        self._size -= self._known.pop(file)[1]
+
+
+def _holding(groups: list[RowGroup], offset: int) -> int:
+    return bisect_right(groups, offset, key=lambda group: group.first_offset) - 1
+
+
+def _look(
+    footer: Footer,
+    number: int,
+    group: RowGroup,
+    data: Buffer,
+    look: Callable[[pyarrow.RecordBatch, RowGroup], T],
+) -> T:
+    rows = footer.read_group(number, group.position, data, group.first_offset, group.record_count)
+    return look(rows, group)
+
+
+def _rebuild(rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
+    from dray.records.arrow import from_arrow
+
+    data = encode(from_arrow(rows), leader_epoch=LEADER_EPOCH, batch_bytes=BATCH_BYTES)
+    return Batches(data, group.first_offset)
