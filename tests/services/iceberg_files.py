@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
 from dray.compaction.model import ColumnSizes
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.tables import TableChange, TableFile, TopicTable

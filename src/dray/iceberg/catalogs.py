@@ -30,7 +30,6 @@ _FAILURES: Final[tuple[type[Exception], ...]] = (
     OSError,
     RESTError,
     OAuthError,
-    CommitStateUnknownException,
     ValidationError,
 )
 

@@ -6,12 +6,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.services.iceberg_files import TopicFiles
+
 from dray.compaction.tables import TableChange
 from dray.iceberg.locations import Locations, locations
 from dray.iceberg.settings import CatalogSettings
 from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
-from tests.services.iceberg_files import TopicFiles
 
 CLUSTER = "cluster-one"
 

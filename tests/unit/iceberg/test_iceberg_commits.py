@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
-from dray.iceberg.tables import IcebergTables
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
 from tests.unit.iceberg.conftest import ours
+
+from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
+from dray.iceberg.tables import IcebergTables
 
 COMMITTED = CommitOutcome.COMMITTED
 
