@@ -95,8 +95,15 @@ def index_from(stream_id: int, end: int) -> str:
     return f"{offset_index(stream_id)}{number(end)}"
 
 
+JOBS: Final = f"{ROOT}compaction/"
+
+
 def job(stream_id: int) -> str:
-    return f"{ROOT}compaction/{number(stream_id)}/job"
+    return f"{JOBS}{number(stream_id)}/job"
+
+
+def stream_of_job(key: str) -> int:
+    return int(key.removeprefix(JOBS).partition("/")[0])
 
 
 # --- groups

@@ -190,6 +190,13 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "Whether the topic is also an Iceberg table; false opts it out.",
     ),
     ConfigDefinition(
+        "dray.iceberg.partition.by.day",
+        _B,
+        "false",
+        "Whether the topic's Iceberg table is partitioned by the day (UTC) of its records as well. Only for "
+        "topics with message.timestamp.type=LogAppendTime, whose records come in the order of their days.",
+    ),
+    ConfigDefinition(
         "max.message.bytes",
         _I,
         "1048588",
@@ -309,6 +316,14 @@ def check_configs(configs: Mapping[str, str]) -> None:
         if definition is None:
             raise InvalidConfig(f"Unknown topic config name: {name}")
         definition.check(value)
+    if (
+        effective_value("dray.iceberg.partition.by.day", configs, {}).lower() == "true"
+        and effective_value("message.timestamp.type", configs, {}) != "LogAppendTime"
+    ):
+        raise InvalidConfig(
+            "dray.iceberg.partition.by.day=true needs message.timestamp.type=LogAppendTime on the topic too: "
+            "producers' own times put records of many days into one file"
+        )
     least = int(effective_value("min.compaction.lag.ms", configs, {}))
     most = int(effective_value("max.compaction.lag.ms", configs, {}))
     if least > most:

@@ -26,6 +26,7 @@ class TopicSettings:
     deletes: bool
     compacts: bool
     iceberg_enabled: bool
+    partition_by_day: bool  # of the Iceberg table
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
@@ -47,4 +48,5 @@ class TopicSettings:
             deletes="delete" in policies,
             compacts="compact" in policies,
             iceberg_enabled=value("dray.iceberg.enabled").strip().lower() == "true",
+            partition_by_day=value("dray.iceberg.partition.by.day").strip().lower() == "true",
         )

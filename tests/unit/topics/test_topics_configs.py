@@ -78,6 +78,15 @@ def test_configs_that_contradict_each_other_are_refused() -> None:
         check_configs({"min.compaction.lag.ms": "5", "max.compaction.lag.ms": "4"})
 
 
+def test_a_table_by_day_is_for_append_times_only() -> None:
+    by_day = {"dray.iceberg.partition.by.day": "true"}
+    with pytest.raises(InvalidConfig, match=r"needs message\.timestamp\.type=LogAppendTime"):
+        check_configs(by_day)
+    together = {**by_day, "message.timestamp.type": "LogAppendTime"}
+    check_configs(together)
+    assert TopicSettings.of(together, {}).partition_by_day
+
+
 def test_the_settings_are_override_then_broker_default_then_kafkas() -> None:
     assert TopicSettings.of({}, {}) == TopicSettings(
         max_message_bytes=1048588,
@@ -91,6 +100,7 @@ def test_the_settings_are_override_then_broker_default_then_kafkas() -> None:
         deletes=True,
         compacts=False,
         iceberg_enabled=True,
+        partition_by_day=False,
     )
     defaults = {"retention.ms": "5", "compression.type": "zstd", "dray.iceberg.enabled": "False"}
     overrides = {
