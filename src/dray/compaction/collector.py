@@ -1,0 +1,124 @@
+"""Collecting compacted files that nobody knows any more.
+
+A file travels: first its job knows it, then the table, then the index. So they are asked in that order,
+after the bucket was listed, and a file that is in none of them will never be in one again. What is left are
+attempts that lost, merged files, expired ones, and those of deleted topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from dray.compaction.paths import PREFIX, FilePath, parse_file_path
+from dray.compaction.tables import Tables, TablesError, TopicTable
+from dray.log.jobs import JobState, read_job
+from dray.log.stream_store import StreamStore
+from dray.metadata.contract import MetadataError
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class FileCollection:
+    """What a round of collection saw and did."""
+
+    listed: int = 0
+    pending: int = 0  # that nobody knows, waiting out their grace
+    deleted: int = 0  # in a dry run: that would be
+    undecided: int = 0  # whose table or stream could not be asked
+
+
+class FileCollector:
+    """`tables` is None where Iceberg is off: no table is asked then, so none may be in use."""
+
+    def __init__(
+        self,
+        store: StreamStore,
+        objects: ObjectStore,
+        runtime: Runtime,
+        tables: Tables | None,
+        grace_seconds: float,
+    ) -> None:
+        self._store = store
+        self._objects = objects
+        self._runtime = runtime
+        self._tables = tables
+        self._grace = grace_seconds
+        self._unknown_since: dict[str, float] = {}  # on this collector's own clock
+
+    async def run(self, *, dry_run: bool = False) -> FileCollection:
+        seen = FileCollection()
+        by_topic: dict[TopicTable, dict[str, FilePath]] = {}
+        async for info in self._objects.list(PREFIX):
+            parsed = parse_file_path(info.path)
+            if parsed is not None:
+                seen.listed += 1
+                by_topic.setdefault(TopicTable(parsed.topic, parsed.topic_id), {})[info.path] = parsed
+        waiting: dict[str, float] = {}
+        for topic, files in by_topic.items():
+            try:
+                unknown = await self._unknown(topic, files)
+            except (MetadataError, TablesError) as error:
+                _log.warning("files of a topic not collected", topic=topic.topic, error=str(error))
+                seen.undecided += len(files)
+                waiting |= {path: since for path, since in self._unknown_since.items() if path in files}
+                continue
+            for path in unknown:
+                await self._let_go(path, waiting, seen, dry_run)
+        self._unknown_since = waiting
+        return seen
+
+    async def _unknown(self, topic: TopicTable, files: dict[str, FilePath]) -> list[str]:
+        settled = await settled_files(self._store, files)
+        if not settled:
+            return []
+        in_table = await self._tables.live_files(topic) if self._tables is not None else None
+        indexed = await indexed_files(self._store, {parsed.stream for parsed in settled.values()})
+        return sorted(path for path in settled if path not in indexed and path not in (in_table or ()))
+
+    async def _let_go(
+        self, path: str, waiting: dict[str, float], seen: FileCollection, dry_run: bool
+    ) -> None:
+        now = self._runtime.monotonic()
+        since = self._unknown_since.get(path, now)
+        if now - since < self._grace:
+            waiting[path] = since
+            seen.pending += 1
+            return
+        if not dry_run:
+            try:
+                await self._objects.delete(path)
+            except ObjectError as error:
+                _log.warning("file not deleted", path=path, error=str(error))
+                waiting[path] = since
+                seen.pending += 1
+                return
+        seen.deleted += 1
+
+
+async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
+    """Those whose job is over: a later one is there, or it is done. No other can still get anywhere."""
+    settled: dict[str, FilePath] = {}
+    for stream in sorted({parsed.stream for parsed in files.values()}):
+        await store.barrier(stream)
+        job = (await read_job(store, stream)).value
+        over = job.number + (job.state is JobState.DONE)  # the first job that is not
+        settled |= {
+            path: parsed for path, parsed in files.items() if parsed.stream == stream and parsed.job < over
+        }
+    return settled
+
+
+async def indexed_files(store: StreamStore, streams: set[int]) -> set[str]:
+    """The files that any entry of these streams names, live or not."""
+    found: set[str] = set()
+    for stream in sorted(streams):
+        await store.barrier(stream)
+        for entry in await store.entries_above(stream, -1):
+            if entry.value.is_parquet:
+                found.add(entry.value.path)
+    return found

@@ -1,0 +1,55 @@
+"""Every stream's job in a few scans, and how long each has stood still.
+
+Read at the start of a round, before any index: a plan made from a later look at a stream is put over the
+version found here, so it cannot start if anybody was quicker.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.log.jobs import Job, JobState
+from dray.log.stream_store import StreamStore, Versioned
+from dray.metadata import keys
+from dray.runtime import Runtime
+
+_PAGE: Final = 1024
+
+
+class JobBoard:
+    def __init__(self, store: StreamStore, runtime: Runtime) -> None:
+        self._store = store
+        self._runtime = runtime
+        self.jobs: dict[int, Versioned[Job]] = {}
+        # On our own clock: when an unfinished job was first seen at its version.
+        self._since: dict[tuple[int, int], float] = {}
+
+    async def read(self) -> None:
+        jobs: dict[int, Versioned[Job]] = {}
+        for domain in range(self._store.domains):
+            await self._store.store.barrier(domain)
+            start, end = keys.JOBS, keys.prefix_end(keys.JOBS)
+            while page := await self._store.store.scan(domain, start, end, _PAGE):
+                for record in page:
+                    jobs[keys.stream_of_job(record.key)] = Versioned(Job.decode(record.value), record.version)
+                start = page[-1].key + "\0"
+        self.jobs = jobs
+        now = self._runtime.monotonic()
+        self._since = {
+            (stream, job.version): self._since.get((stream, job.version), now)
+            for stream, job in self.unfinished().items()
+        }
+
+    def unfinished(self) -> dict[int, Versioned[Job]]:
+        return {stream: job for stream, job in self.jobs.items() if job.value.state is not JobState.DONE}
+
+    def stood_still(self, stream: int) -> float:
+        """For how many seconds, as far as we know."""
+        since = self._since.get((stream, self.jobs[stream].version))
+        return 0.0 if since is None else self._runtime.monotonic() - since
+
+    def unfinished_names(self, streams: set[int]) -> list[str]:
+        """By which the tables know the jobs of these streams that may yet ask for their commit."""
+        return [
+            f"{stream}-{job.value.number}" for stream, job in self.unfinished().items() if stream in streams
+        ]

@@ -1,0 +1,148 @@
+"""What to compact in a stream: a pure function of one snapshot of it, the clock, and the settings.
+
+A unit is a run of adjoining live entries below the head, all WAL objects or all Parquet files, from the
+oldest on. Nothing is decided here about other streams, so tiny ones simply come many to a cycle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from typing import Final
+
+from dray.compaction.settings import CompactionSettings
+from dray.log.entries import IndexEntry
+from dray.log.stream_store import StreamView, Versioned
+
+DAY_MS: Final = 24 * 3_600_000
+
+Entries = list[Versioned[IndexEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamPlan:
+    """What a stream needs, in the order in which it is done."""
+
+    dead: Entries = field(default_factory=list)  # covered or expired: late writes brought them back
+    seal: bool = False  # the head is old (or all is wanted): file it, then plan again
+    inputs: Entries = field(default_factory=list)  # what becomes one file; empty for nothing
+    more: bool = False  # there is more to do as soon as that is done
+    refused: str | None = None  # why the stream cannot be compacted
+
+
+def plan_stream(
+    view: StreamView,
+    now_ms: int,
+    settings: CompactionSettings,
+    *,
+    everything: bool = False,
+    by_day: bool = False,
+    most_inputs: int | None = None,
+) -> StreamPlan:
+    """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them."""
+    live, dead = view.split()
+    head = view.high_watermark.value.head
+    seal = head is not None and (everything or now_ms - head.created_ms >= settings.wal_max_age_ms)
+    most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
+    if by_day and (spanning := _spanning(live)) is not None:
+        reason = (
+            f"{spanning.path}: its records from offset {spanning.start} on are of two days, and the table is "
+            "partitioned by day"
+        )
+        return StreamPlan(dead, refused=reason)
+    runs = _runs(live, by_day)
+    merge = _merge(runs, settings, most)
+    if merge and _small_files(live, settings) > 2 * settings.parquet_max_files:
+        return StreamPlan(dead, seal, merge, more=True)
+    for run in runs:
+        if not run[0].value.is_parquet and (everything or _due(run, now_ms, settings, most)):
+            inputs = _cut(run, settings.target_file_bytes, most)
+            rest = run[len(inputs) :]
+            more = everything or bool(rest and _due(rest, now_ms, settings, most))
+            return StreamPlan(dead, seal, inputs, more)
+    return StreamPlan(dead, seal, merge, more=bool(merge))
+
+
+def size_of(entry: IndexEntry) -> int:
+    """Bytes that whoever compacts the entry has to read."""
+    if entry.is_parquet:
+        return entry.file_size
+    return sum(batch.length for _, batch in entry.batches())
+
+
+def day_of(timestamp_ms: int) -> int:
+    return timestamp_ms // DAY_MS
+
+
+def _spanning(live: Entries) -> IndexEntry | None:
+    for entry in live:
+        if day_of(entry.value.min_timestamp) != day_of(entry.value.max_timestamp):
+            return entry.value
+    return None
+
+
+def _runs(live: Entries, by_day: bool) -> list[Entries]:
+    """Adjoining entries of one kind (and of one day)."""
+    gap = 0
+    numbered: list[tuple[int, Versioned[IndexEntry]]] = []
+    reached: int | None = None
+    for entry in live:
+        gap += reached is not None and entry.value.start != reached
+        reached = entry.value.end
+        numbered.append((gap, entry))
+
+    def belongs(item: tuple[int, Versioned[IndexEntry]]) -> tuple[int, bool, int]:
+        value = item[1].value
+        return item[0], value.is_parquet, day_of(value.min_timestamp) if by_day else 0
+
+    return [[entry for _, entry in group] for _, group in groupby(numbered, belongs)]
+
+
+def _due(run: Entries, now_ms: int, settings: CompactionSettings, most: int) -> bool:
+    return (
+        now_ms - run[0].value.created_ms >= settings.wal_max_age_ms
+        or len(run) >= min(settings.wal_max_entries, most)
+        or _size(run) >= min(settings.wal_max_bytes, settings.target_file_bytes)
+    )
+
+
+def _cut(run: Sequence[Versioned[IndexEntry]], target: int, most: int) -> Entries:
+    """As many from the front as make a file of at most `target`, and one in any case."""
+    taken: Entries = []
+    size = 0
+    for entry in run[:most]:
+        size += size_of(entry.value)
+        if taken and size > target:
+            break
+        taken.append(entry)
+    return taken
+
+
+def _is_small(entry: Versioned[IndexEntry], settings: CompactionSettings) -> bool:
+    return entry.value.is_parquet and entry.value.file_size < settings.target_file_bytes // 2
+
+
+def _small_files(live: Entries, settings: CompactionSettings) -> int:
+    return sum(_is_small(entry, settings) for entry in live)
+
+
+def _merge(runs: list[Entries], settings: CompactionSettings, most: int) -> Entries:
+    """The adjoining small files whose merging leaves the fewest, if there are too many at all."""
+    files = [run for run in runs if run[0].value.is_parquet]
+    if sum(map(len, files)) <= settings.parquet_max_files:
+        return []
+    best: Entries = []
+    for run in files:
+        for small, group in groupby(run, lambda entry: _is_small(entry, settings)):
+            left = list(group) if small else []
+            while len(left) > 1:
+                taken = _cut(left, settings.target_file_bytes, most)
+                if len(taken) > max(1, len(best)):
+                    best = taken
+                left = left[len(taken) :]
+    return best
+
+
+def _size(run: Entries) -> int:
+    return sum(size_of(entry.value) for entry in run)

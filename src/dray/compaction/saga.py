@@ -1,0 +1,207 @@
+"""One job from CREATED to DONE, each step a compare-and-set on its key, resumable by anybody.
+
+The saga owns nothing: whatever it needs to go on is in the job's value, so a crash after any step leaves
+a job that the next compactor picks up where it stands. Where a reply is lost, the key is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from dray.compaction.model import Unit, WrittenFile
+from dray.compaction.paths import file_path, unit_prefix
+from dray.log.entries import IndexEntry
+from dray.log.jobs import Compaction, Input, Job, JobState, move_job, read_job
+from dray.log.stream_store import StreamStore, Versioned
+from dray.log.swap import Swap, SwapImpossible
+from dray.metadata import keys
+from dray.metadata.contract import Ambiguous
+from dray.metadata.values import ValueCorrupt
+from dray.runtime import Runtime
+from dray.topics.model import Topic
+
+_STEPS = 32
+
+
+@dataclass(slots=True)
+class Underway:
+    """A job that this compactor works on, as it last saw it."""
+
+    stream: int
+    job: Versioned[Job]
+
+    @property
+    def compaction(self) -> Compaction:
+        return self.job.value.compacted
+
+    @property
+    def identity(self) -> str:
+        """The name under which the table knows the job."""
+        return f"{self.stream}-{self.job.value.number}"
+
+    @property
+    def written(self) -> WrittenFile:
+        fields = self.compaction.written
+        if fields is None:
+            raise ValueCorrupt("a stream's job", "it has no file")
+        try:
+            return WrittenFile.from_json(fields)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueCorrupt("a stream's job", str(error)) from error
+
+
+class Saga:
+    def __init__(self, store: StreamStore, runtime: Runtime, owner: str) -> None:
+        self._store = store
+        self._swap = Swap(store, runtime)
+        self._owner = owner
+
+    # --- CREATED
+
+    async def create(
+        self,
+        topic: Topic,
+        partition: int,
+        job: Versioned[Job],
+        inputs: list[Versioned[IndexEntry]],
+        *,
+        table: bool,
+    ) -> tuple[Underway, Unit] | None:
+        """Start a job over the version that was read *before* the plan was made. None: somebody else did."""
+        stream = topic.streams[partition]
+        compaction = Compaction(
+            topic=topic.name,
+            topic_id=topic.topic_id,
+            partition=partition,
+            start=inputs[0].value.start,
+            end=inputs[-1].value.end,
+            inputs=tuple(Input.of(entry) for entry in inputs),
+            table=table,
+            owner=self._owner,
+        )
+        created = Job(job.value.number + 1, JobState.CREATED, compaction=compaction)
+        underway = await self._move(stream, job, created)
+        if underway is None:
+            return None
+        return underway, _unit(underway, [entry.value for entry in inputs])
+
+    async def take_over(self, underway: Underway) -> Unit | None:
+        """The unit of a job that somebody else created. None if its inputs are not what they were."""
+        compaction = underway.compaction
+        records = await self._store.store.scan(
+            self._store.domain(underway.stream),
+            keys.index_from(underway.stream, compaction.start + 1),
+            keys.index_from(underway.stream, compaction.end + 1),
+        )
+        planned = {
+            (keys.index_entry(underway.stream, each.end, each.cumulative_size), each.version)
+            for each in compaction.inputs
+        }
+        found = [record for record in records if (record.key, record.version) in planned]
+        if len(found) < len(planned):
+            return None
+        return _unit(underway, [IndexEntry.decode(record.value) for record in found])
+
+    async def abandon(self, underway: Underway) -> bool:
+        """Only a job that is CREATED: what was written for it is a file that nobody knows."""
+        if underway.job.value.state is not JobState.CREATED:
+            raise ValueError(f"job {underway.identity} is {underway.job.value.state.value}: no way back")
+        done = underway.job.value.moved(JobState.DONE)
+        return await self._move(underway.stream, underway.job, done) is not None
+
+    # --- PARQUET_WRITTEN
+
+    async def written(self, underway: Underway, file: WrittenFile) -> Underway | None:
+        """From here on this very file counts, and the job is never abandoned."""
+        following = underway.job.value.written(file.to_json())
+        return await self._move(underway.stream, underway.job, following)
+
+    # --- ICEBERG_COMMITTED
+
+    async def committed(self, underway: Underway) -> Underway | None:
+        following = underway.job.value.moved(JobState.ICEBERG_COMMITTED)
+        return await self._move(underway.stream, underway.job, following)
+
+    # --- INDEX_SWAPPED and DONE
+
+    async def finish(self, underway: Underway) -> bool:
+        """Swap, delete, done. False: not today, somebody carries it on. Raises `SwapImpossible` where only
+        taking the file out of the table is left."""
+        job = underway.job
+        for _ in range(_STEPS):
+            if job.value.number != underway.job.value.number or job.value.state is JobState.DONE:
+                return True
+            if job.value.state is JobState.ICEBERG_COMMITTED and await self.is_closed(underway.stream):
+                raise SwapImpossible(f"stream {underway.stream} is closed")
+            try:
+                moved = await self._swap.step(underway.stream, job)
+            except Ambiguous:
+                await self._store.barrier(underway.stream)
+                moved = None
+            job = moved or await read_job(self._store, underway.stream)
+        return False
+
+    async def give_up(self, underway: Underway) -> bool:
+        """The end of a job whose stream is gone, after its file was taken out of the table."""
+        done = underway.job.value.moved(JobState.DONE)
+        return await self._move(underway.stream, underway.job, done) is not None
+
+    # --- looking
+
+    async def is_closed(self, stream: int) -> bool:
+        found = await self._store.high_watermark(stream)
+        if found is None:  # every stream has one, for ever: we may read from behind
+            await self._store.barrier(stream)
+            found = await self._store.high_watermark(stream)
+        return found is None or found.value.closed
+
+    async def still_ours(self, underway: Underway) -> bool:
+        """Behind a barrier: a table may have forgotten the commit of a job that is done since."""
+        await self._store.barrier(underway.stream)
+        return (await read_job(self._store, underway.stream)).version == underway.job.version
+
+    async def _move(self, stream: int, job: Versioned[Job], to: Job) -> Underway | None:
+        try:
+            moved = await move_job(self._store, stream, job, to)
+        except Ambiguous:
+            await self._store.barrier(stream)
+            found = await read_job(self._store, stream)
+            moved = found if found.value == to else None
+        return None if moved is None else Underway(stream, moved)
+
+
+def _unit(underway: Underway, entries: list[IndexEntry]) -> Unit:
+    compaction = underway.compaction
+    return Unit(
+        topic=compaction.topic,
+        topic_id=compaction.topic_id,
+        partition=compaction.partition,
+        stream=underway.stream,
+        job=underway.job.value.number,
+        entries=tuple(entry.encode() for entry in entries),
+        start=compaction.start,
+        end=compaction.end,
+        prefix=unit_prefix(compaction.topic, compaction.topic_id, compaction.partition, underway.stream),
+    )
+
+
+def mismatch(unit: Unit, file: WrittenFile) -> str | None:
+    """In what a written file is not what its unit asked for; None if it is."""
+    checks: list[tuple[str, Callable[[], bool]]] = [
+        ("its path", lambda: file.path == file_path(unit.prefix, unit.job, file.parquet_id)),
+        ("its offsets", lambda: (file.start, file.end) == (unit.start, unit.end)),
+        ("its number of records", lambda: file.record_count == unit.end - unit.start),
+        ("its row groups", lambda: _adjoin(file)),
+    ]
+    wrong = [what for what, right in checks if not right()]
+    return f"{file.path}: {', '.join(wrong)} are not those of its unit" if wrong else None
+
+
+def _adjoin(file: WrittenFile) -> bool:
+    reached = file.start
+    for group in file.row_groups:
+        if group.first_offset != reached:
+            return False
+        reached += group.record_count
+    return reached == file.end

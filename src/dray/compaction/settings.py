@@ -1,0 +1,32 @@
+"""The knobs of compaction, with defaults for a small cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionSettings:
+    interval_seconds: float = 60.0
+    # When WAL entries become a file: the oldest is so old, or there are so many bytes or entries of them.
+    wal_max_age_ms: int = 5 * 60_000
+    wal_max_bytes: int = 64 * MIB
+    wal_max_entries: int = 1000
+    # When files become one: there are more of them in a partition, and small ones adjoin.
+    parquet_max_files: int = 16
+    target_file_bytes: int = 256 * MIB
+    # Inputs of one job at most, whatever the engine allows: they are listed in the job's value.
+    max_inputs: int = 2000
+    # A job that somebody else works on is left alone until it has stood still for so long.
+    takeover_seconds: float = 120.0
+    # A stream whose unit could not be written is tried again after so long.
+    failed_pause_seconds: float = 3600.0
+    streams_at_once: int = 16
+    topics_at_once: int = 4
+    # Collecting
+    collect_seconds: float = 600.0
+    grace_seconds: float = 600.0  # for readers that still know a file
+    snapshot_keep_ms: int = 3_600_000  # how long snapshots of a table stay, for queries that read them
+    drop_tables: bool = True  # the table of a deleted topic goes with it

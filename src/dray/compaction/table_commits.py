@@ -1,0 +1,108 @@
+"""The table steps of a cycle: one commit per topic for all of its jobs.
+
+If the catalog is down, the jobs of the topics concerned wait, and everything else goes on. A table that is
+refused (somebody dropped or changed it, or it belongs to another topic) is said in one line, and its jobs
+wait too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from dray.compaction.saga import Saga, Underway
+from dray.compaction.summary import CycleSummary, Trouble
+from dray.compaction.tables import (
+    CommitOutcome,
+    TableChange,
+    TableFile,
+    TableMissing,
+    TableRefused,
+    Tables,
+    TablesUnavailable,
+    TopicTable,
+)
+
+_log = structlog.get_logger(__name__)
+
+
+class TableCommits:
+    def __init__(self, tables: Tables | None, saga: Saga) -> None:
+        self._tables = tables
+        self._saga = saga
+
+    async def commit(
+        self, table: TopicTable, jobs: Sequence[Underway], summary: CycleSummary
+    ) -> list[Underway]:
+        """Those of the jobs of one topic that may be swapped now."""
+        passed: list[Underway] = []
+        changing: dict[str, Underway] = {}
+        for job in jobs:
+            if self._tables is None or not job.compaction.table:
+                passed.append(job)  # no table, no step
+            else:
+                changing[job.identity] = job
+        if changing and self._tables is not None:
+            changes = [_change(job) for job in changing.values()]
+            outcomes = await self._commit(self._tables, table, changes, changing, summary, create=True)
+            passed += [job for identity, job in changing.items() if outcomes.get(identity)]
+        moved = [await self._saga.committed(job) for job in passed]
+        return [job for job in moved if job is not None]
+
+    async def take_out(self, table: TopicTable, job: Underway, summary: CycleSummary) -> bool:
+        """The stream of a written job is gone: its file leaves the table, then the job is done. The commit
+        is made even where the file never got there: it stops whoever is slower with adding it."""
+        if self._tables is not None and job.compaction.table:
+            identity = f"{job.identity}-out"
+            change = TableChange(identity, removed=(job.written.path,))
+            by_change = {identity: job}
+            outcomes = await self._commit(self._tables, table, [change], by_change, summary, create=False)
+            if not outcomes.get(identity):
+                return False
+        return await self._saga.give_up(job)
+
+    async def _commit(
+        self,
+        tables: Tables,
+        table: TopicTable,
+        changes: Sequence[TableChange],
+        jobs: dict[str, Underway],
+        summary: CycleSummary,
+        *,
+        create: bool,
+    ) -> dict[str, bool]:
+        """By job id: is it in the table?"""
+
+        async def still_ours(change: TableChange) -> bool:
+            return await self._saga.still_ours(jobs[change.job])
+
+        try:
+            if create:
+                await tables.ensure(table)
+            outcomes = await tables.commit(table, changes, still_ours)
+        except TableMissing as error:
+            if not create:  # there is nothing to take out of, and nobody can add to it
+                return {change.job: True for change in changes}
+            self._waits(table, len(changes), error, summary)
+            return {}
+        except (TablesUnavailable, TableRefused) as error:
+            self._waits(table, len(changes), error, summary)
+            return {}
+        summary.commits += 1
+        waiting = [job for job, outcome in outcomes.items() if outcome is CommitOutcome.LOST_RACE]
+        summary.waiting += len(waiting)
+        summary.more = summary.more or bool(waiting)
+        return {job: outcome is CommitOutcome.COMMITTED for job, outcome in outcomes.items()}
+
+    @staticmethod
+    def _waits(table: TopicTable, jobs: int, error: Exception, summary: CycleSummary) -> None:
+        summary.waiting += jobs
+        summary.troubles.append(Trouble(table.topic, -1, str(error)))
+        _log.warning("compaction waits for a table", topic=table.topic, jobs=jobs, error=str(error))
+
+
+def _change(job: Underway) -> TableChange:
+    """The new file instead of those that it was merged from."""
+    removed = tuple(each.path for each in job.compaction.inputs if each.path)
+    return TableChange(job.identity, (TableFile.of(job.compaction.partition, job.written),), removed)

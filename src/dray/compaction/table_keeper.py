@@ -1,0 +1,127 @@
+"""Holding a topic's table against the log, and keeping its metadata small.
+
+The table follows the log. A file whose job is over and which no index entry names has been merged or has
+expired, and leaves the table; a file that the index names and the table lacks (somebody dropped the table, or
+Iceberg was off for a while) is added again. Both are commits like any other, so whoever is slower loses.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from dray.compaction.collector import indexed_files, settled_files
+from dray.compaction.paths import parse_file_path
+from dray.compaction.tables import (
+    CommitOutcome,
+    TableChange,
+    TableFile,
+    TableMissing,
+    Tables,
+    TopicTable,
+)
+from dray.log.entries import IndexEntry
+from dray.log.jobs import JobState, read_job
+from dray.log.stream_store import StreamStore
+from dray.runtime import Runtime
+from dray.topics.model import Topic
+
+_log = structlog.get_logger(__name__)
+
+
+class TableKeeper:
+    def __init__(self, store: StreamStore, runtime: Runtime, tables: Tables) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._tables = tables
+
+    async def let_go(self, topic: Topic) -> int:
+        """Take the files out of the table that the log has let go of; how many went."""
+        table = table_of(topic)
+        current = await self._tables.current_files(table)
+        files = {path: parsed for path in current or () if (parsed := parse_file_path(path)) is not None}
+        files = {path: parsed for path, parsed in files.items() if parsed.topic_id == topic.topic_id}
+        if not files:
+            return 0
+        settled = await settled_files(self._store, files)
+        indexed = await indexed_files(self._store, {parsed.stream for parsed in settled.values()})
+        gone = tuple(sorted(path for path in settled if path not in indexed))
+        if not gone:
+            return 0
+        # Whatever else happens meanwhile: these paths never come back.
+        return len(gone) if await self._commit(table, TableChange(self._name("expired"), (), gone)) else 0
+
+    async def restore(self, topic: Topic) -> int:
+        """Add the files to the table that only the log knows; how many came."""
+        table = table_of(topic)
+        await self._tables.ensure(table)
+        current = await self._tables.current_files(table) or set()
+        missing: dict[str, tuple[int, int, IndexEntry]] = {}  # by path: partition, stream, entry
+        for partition, stream in enumerate(topic.streams):
+            for entry in await self._settled_entries(stream):
+                if entry.path not in current:
+                    missing[entry.path] = partition, stream, entry
+        if not missing:
+            return 0
+        added = tuple(_described(partition, entry) for partition, _, entry in missing.values())
+        change = TableChange(self._name("restored"), added)
+
+        async def still_missing(_: TableChange) -> bool:
+            """Asked once the commit has loaded the table. A merge under way has taken files out of the table
+            that the index still names, so its job must be over, and the entries there after that."""
+            if (await self._tables.current_files(table) or set()) & missing.keys():
+                return False
+            for stream in sorted({stream for _, stream, _ in missing.values()}):
+                known = {entry.path for entry in await self._settled_entries(stream)}
+                if any(path not in known for path, place in missing.items() if place[1] == stream):
+                    return False
+            return True
+
+        outcomes = await self._tables.commit(table, [change], still_missing)
+        if outcomes[change.job] is not CommitOutcome.COMMITTED:
+            return 0
+        _log.warning("files added to a table that lacked them", topic=topic.name, files=len(added))
+        return len(added)
+
+    async def _settled_entries(self, stream: int) -> list[IndexEntry]:
+        """The live Parquet entries of a stream without a job under way; none of one that has one."""
+        await self._store.barrier(stream)
+        if (await read_job(self._store, stream)).value.state is not JobState.DONE:
+            return []
+        view = await self._store.view(stream)
+        if view is None or view.high_watermark.value.closed:
+            return []
+        return [entry.value for entry in view.split()[0] if entry.value.is_parquet]
+
+    async def _commit(self, table: TopicTable, change: TableChange) -> bool:
+        async def always(_: TableChange) -> bool:
+            return True
+
+        try:
+            outcomes = await self._tables.commit(table, [change], always)
+        except TableMissing:
+            return False
+        return outcomes[change.job] is CommitOutcome.COMMITTED
+
+    def _name(self, what: str) -> str:
+        return f"{what}-{self._runtime.uuid().hex}"
+
+
+def table_of(topic: Topic) -> TopicTable:
+    return TopicTable(topic.name, topic.topic_id, topic.settings.partition_by_day)
+
+
+def _described(partition: int, entry: IndexEntry) -> TableFile:
+    """A file as the index knows it: without the sizes of its columns, which only its writer knew."""
+    groups = entry.row_groups()
+    return TableFile(
+        partition=partition,
+        path=entry.path,
+        file_size=entry.file_size,
+        record_count=entry.end - entry.start,
+        first_offset=entry.start,
+        last_offset=entry.end - 1,
+        min_timestamp=entry.min_timestamp,
+        max_timestamp=entry.max_timestamp,
+        columns=(),
+        split_offsets=tuple(group.position for group in groups),
+    )

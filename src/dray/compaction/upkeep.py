@@ -1,0 +1,108 @@
+"""What is done now and then rather than in every round: tables held against the log, garbage collected.
+
+Each part is separate and may be begun anew at any time. A catalog that does not answer costs the topics
+concerned their turn, and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import structlog
+
+from dray.compaction.collector import FileCollector
+from dray.compaction.job_board import JobBoard
+from dray.compaction.settings import CompactionSettings
+from dray.compaction.summary import CycleSummary, Trouble
+from dray.compaction.table_keeper import TableKeeper, table_of
+from dray.compaction.tables import Tables, TablesError
+from dray.compaction.topic_source import TopicSource
+from dray.log.stream_store import StreamStore
+from dray.log.types import LogError
+from dray.metadata.contract import MetadataError
+from dray.objects.contract import ObjectStore
+from dray.runtime import Runtime
+from dray.topics.model import Topic
+
+_log = structlog.get_logger(__name__)
+
+
+class Upkeep:
+    def __init__(
+        self,
+        store: StreamStore,
+        objects: ObjectStore,
+        runtime: Runtime,
+        tables: Tables | None,
+        topics: TopicSource,
+        settings: CompactionSettings,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._tables = tables
+        self._topics = topics
+        self._settings = settings
+        self._board = JobBoard(store, runtime)
+        self._keeper = None if tables is None else TableKeeper(store, runtime, tables)
+        self.files = FileCollector(store, objects, runtime, tables, settings.grace_seconds)
+
+    async def run(self, summary: CycleSummary) -> None:
+        if self._tables is not None:
+            await self.drop_dead_tables(summary)
+            topics = await self._topics.live()
+            await self.follow(topics, summary)
+            await self._maintain(self._tables, topics, summary)
+        collected = await self.files.run()
+        summary.files_deleted += collected.deleted
+        summary.files_pending += collected.pending
+
+    async def follow(self, topics: list[Topic], summary: CycleSummary) -> None:
+        """Let the tables of these topics follow the log."""
+        keeper = self._keeper
+        if keeper is None:
+            return
+
+        async def hold(topic: Topic) -> None:
+            summary.table_files_removed += await keeper.let_go(topic)
+            if topic.settings.iceberg_enabled:
+                summary.table_files_restored += await keeper.restore(topic)
+
+        for topic in topics:
+            await self._try(topic.name, hold(topic), summary)
+
+    async def drop_dead_tables(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
+        """The tables first, then the topics: a table is never older than its topic."""
+        tables = self._tables
+        if tables is None or not self._settings.drop_tables:
+            return
+
+        async def drop() -> None:
+            there = await tables.topics()
+            alive = {topic.topic_id for topic in await self._topics.live()}
+            for table in there:
+                if table.topic_id not in alive and (dry_run or await tables.drop(table)):
+                    summary.tables_dropped += 1
+
+        await self._try("tables of deleted topics", drop(), summary)
+
+    async def _maintain(self, tables: Tables, topics: list[Topic], summary: CycleSummary) -> None:
+        # The time before the jobs: what is committed by a job that begins after them is younger.
+        older_than_ms = self._runtime.wall_ms() - self._settings.snapshot_keep_ms
+        await self._board.read()
+        for topic in topics:
+            unfinished = self._board.unfinished_names(set(topic.streams))
+
+            async def maintain(topic: Topic = topic, unfinished: list[str] = unfinished) -> None:
+                if await tables.live_files(table_of(topic)) is not None:
+                    done = await tables.maintain(table_of(topic), unfinished, older_than_ms)
+                    summary.snapshots_expired += done.snapshots_expired
+
+            await self._try(topic.name, maintain(), summary)
+
+    @staticmethod
+    async def _try(what: str, work: Awaitable[None], summary: CycleSummary) -> None:
+        try:
+            await work
+        except (TablesError, MetadataError, LogError) as error:
+            summary.troubles.append(Trouble(what, -1, str(error)))
+            _log.warning("upkeep of tables interrupted", what=what, error=str(error))
