@@ -43,7 +43,7 @@ class ClusterBroker:
     async def up(self) -> None:
         """Serving when this returns. A process that cannot start is started again, as a supervisor would."""
         while not self.serving:
-            self._begin()
+            self.begin()
             assert self.node is not None
             starting = asyncio.get_running_loop().create_task(
                 self.node.start(), name=f"start {self.name}", context=self.runtime.context()
@@ -60,7 +60,8 @@ class ClusterBroker:
                 self.kill()
                 await asyncio.sleep(_RESTART_SECONDS)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """A new process, with a node that is not started yet."""
         world, conditions = self._world, self._world.conditions
         self._process = world.new_process()
         self.runtime = SimulatedRuntime(world.random.getrandbits(48))

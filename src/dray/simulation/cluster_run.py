@@ -14,6 +14,7 @@ from dray.simulation.cluster_conditions import ClusterConditions, Role
 from dray.simulation.cluster_world import ClusterWorld
 from dray.simulation.consumer_members import ConsumerMember
 from dray.simulation.disasters import play_disasters
+from dray.simulation.ending import calm_down, clean_up, first_trouble, read_everything
 from dray.simulation.history import anomalies
 from dray.simulation.log_truth import Violation
 from dray.simulation.loop import run
@@ -69,13 +70,25 @@ async def _simulate(conditions: ClusterConditions) -> ClusterReport:
 async def _play(world: ClusterWorld) -> None:
     await world.start()
     await world.create_topics()
-    tasks = [asyncio.ensure_future(player) for player in players(world)]
-    await _first_trouble(world, tasks, world.conditions.seconds)
+    clients = [asyncio.ensure_future(player) for player in players(world, frozenset(Role) - MEMBERS)]
+    members = [asyncio.ensure_future(member) for member in players(world, MEMBERS)]
+    disasters = asyncio.ensure_future(play_disasters(world))
+    try:
+        await first_trouble(world, [*clients, *members, disasters], world.conditions.seconds)
+        await _end(clients)
+        await calm_down(world, [*members, disasters])
+    finally:
+        await _end([*clients, *members, disasters])
+    await read_everything(world)
+    if found := anomalies(world.complete_history()):
+        raise Violation(f"{len(found)} anomalies, first {found[0]}")
+    await clean_up(world)
+
+
+async def _end(tasks: list[asyncio.Task[None]]) -> None:
     for task in tasks:
         task.cancel()
     await asyncio.wait(tasks)
-    if found := anomalies(world.complete_history()):
-        raise Violation(f"{len(found)} anomalies, first {found[0]}")
 
 
 KINDS: dict[Role, type[Player]] = {
@@ -88,22 +101,13 @@ KINDS: dict[Role, type[Player]] = {
 }
 
 
-def players(world: ClusterWorld) -> list[Coroutine[Any, Any, None]]:
+MEMBERS = frozenset({Role.CLASSIC_MEMBER, Role.CONSUMER_MEMBER})
+
+
+def players(world: ClusterWorld, roles: frozenset[Role]) -> list[Coroutine[Any, Any, None]]:
     seed = world.conditions.seed * 1000
-    clients = [
+    return [
         KINDS[role](world, f"{role.value} {number}", seed + number).play()
         for number, role in enumerate(world.conditions.roles)
+        if role in roles
     ]
-    return [*clients, play_disasters(world)]
-
-
-async def _first_trouble(world: ClusterWorld, tasks: list[asyncio.Task[None]], seconds: float) -> None:
-    """Play until the time is over, or the world or a player complains."""
-    playing: list[asyncio.Future[None]] = [world.violation, *tasks]
-    deadline = world.now() + seconds
-    while (left := deadline - world.now()) > 0:
-        ended, _ = await asyncio.wait(playing, timeout=left, return_when=asyncio.FIRST_COMPLETED)
-        for task in playing:
-            if task in ended:
-                task.result()
-        playing = [task for task in playing if task not in ended]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from hashlib import blake2b
 from random import Random
 from typing import Any, Final, cast
@@ -35,6 +36,13 @@ from dray.simulation.trace import Trace
 PORT: Final = 9092
 
 
+class _ServerState(MemoryState):
+    """Sessions run out by the server's clock, whatever has become of the process that opened them."""
+
+    def _expire_later(self, *about: Any) -> None:
+        Context().run(super()._expire_later, *about)
+
+
 class ClusterWorld:
     def __init__(self, conditions: ClusterConditions) -> None:
         self.conditions = conditions
@@ -43,7 +51,7 @@ class ClusterWorld:
         self.operations: Counter[str] = Counter()
         self.errors: Counter[str] = Counter()
         self.trace = Trace()
-        self.state = MemoryState()
+        self.state = _ServerState()
         self.bucket = MemoryBucket()
         self.network = SimulatedNetwork(conditions.network)
         self.truth = ClusterTruth()
@@ -51,6 +59,7 @@ class ClusterWorld:
         self.committed = CommittedOffsets()
         self.ownership: dict[str, Ownership] = {}
         self.generations: dict[str, int] = defaultdict(int)
+        self.calm = False  # whether members have stopped coming and going
         self.under_way: dict[tuple[str, bytes], tuple[Place, list[bytes], float]] = {}
         self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.brokers = [
@@ -95,6 +104,13 @@ class ClusterWorld:
 
     def _happened(self, *what: object) -> None:
         self._fingerprint.update(repr((self.now(), *what)).encode())
+
+    def keys(self, prefix: str) -> list[str]:
+        """Those that are there now, in any domain."""
+        found: list[str] = []
+        for number in range(self.conditions.domains):
+            found += [key for key in self.state.domain(number, self.now()).keys if key.startswith(prefix)]
+        return found
 
     def fingerprint(self) -> str:
         return self._fingerprint.hexdigest()

@@ -214,6 +214,9 @@ class FaultyObjects:
         await self._travel()
         await self._inner.put_if_absent(path, parts)
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        await self.put(path, [bytes(part) async for parts in pieces for part in parts])
+
     async def get(self, path: str) -> Buffer:
         await self._travel()
         return await self._inner.get(path)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dray.protocol import ErrorCode
 from dray.simulation.client import Unanswered
-from dray.simulation.readers import Consumer
+from dray.simulation.readers import EARLIEST, Consumer
 from dray.simulation.topics import MAIN, Place
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ class Member(Consumer):
         while True:
             await asyncio.sleep(self.random.random() * conditions.pace)
             try:
-                if self.is_member and self.random.random() < conditions.restless * conditions.pace:
+                restless = self.is_member and not self.world.calm
+                if restless and self.random.random() < conditions.restless * conditions.pace:
                     await self._go_away()
                 if self.world.now() >= beat_at or not self.is_member:
                     beat_at = self.world.now() + beat_every
@@ -130,7 +131,7 @@ class Member(Consumer):
             place = (MAIN, partition)
             position = offset
             if offset < self.world.truth.bounds(*place).start:
-                earliest = await self.list_offset(place, -2)
+                earliest = await self.list_offset(place, EARLIEST)
                 if earliest is None:
                     continue
                 position = earliest[0]

@@ -35,7 +35,7 @@ from dray.simulation.topics import MAIN, SPARE, Place
 if TYPE_CHECKING:
     from dray.simulation.cluster_world import ClusterWorld
 
-_LATEST, _EARLIEST, _LARGEST_TIMESTAMP = -1, -2, -3
+LATEST, EARLIEST, _LARGEST_TIMESTAMP = -1, -2, -3
 _TIMES = (900, 1050, 1090, 1096, 2000)
 _GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _LATER = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
@@ -176,11 +176,11 @@ class Consumer(SimulatedClient):
     ) -> None:
         world = self.world
         after, stream = world.truth.bounds(*place), world.truth.stream(*place)
-        if timestamp == _LATEST:
+        if timestamp == LATEST:
             if not before.end <= offset <= after.end:
                 raise Violation(f"{self.name}: {place} ends at {offset}, not in {before.end}..{after.end}")
             world.history.ends.append(EndAsked(self.name, stream, offset, sent, world.now()))
-        elif timestamp == _EARLIEST:
+        elif timestamp == EARLIEST:
             if not before.start <= offset <= after.start:
                 raise Violation(
                     f"{self.name}: {place} starts at {offset}, not in {before.start}..{after.start}"
@@ -315,7 +315,7 @@ class Reader(Consumer):
         places = self.random.sample(known, k=self.random.randint(min(1, len(known)), len(known)))
         positions: dict[Place, int] = {}
         for place in places:
-            found = await self.list_offset(place, _EARLIEST)
+            found = await self.list_offset(place, EARLIEST)
             if found is not None:
                 positions[place] = found[0]
         self.sought.update(self.world.places)
@@ -330,9 +330,9 @@ class Reader(Consumer):
         place = self.random.choice(self.world.places)
         main = {place: position for place, position in positions.items() if place[0] == MAIN}
         if chance < 0.15:
-            await self.list_offset(place, _LATEST)
+            await self.list_offset(place, LATEST)
         elif chance < 0.25:
-            await self.list_offset(place, self.random.choice((_EARLIEST, _LARGEST_TIMESTAMP, *_TIMES)))
+            await self.list_offset(place, self.random.choice((EARLIEST, _LARGEST_TIMESTAMP, *_TIMES)))
         elif chance < 0.45 and main:
             error = await self.commit(self.group, main)
             if error:

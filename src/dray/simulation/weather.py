@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextvars import Context
 from dataclasses import dataclass, field
 from random import Random
 
@@ -59,4 +60,5 @@ class Weather:
             if again and self.random.random() < 0.25:
                 self.arrive_later(act, again=False)
 
-        asyncio.get_running_loop().call_later(wait, arrive)
+        # In a context of its own: it arrives, whatever has become of the process that sent it.
+        asyncio.get_running_loop().call_later(wait, arrive, context=Context())
