@@ -60,12 +60,17 @@ async def _write(
     rows: AsyncIterator[pyarrow.RecordBatch], path: str, objects: ObjectStore, runtime: Runtime
 ) -> FileStatistics:
     writer = await runtime.in_thread(FileWriter)
-    parts: list[bytes] = []
-    async for batch in rows:
-        parts += await runtime.in_thread(writer.add, batch)
-    last, statistics = await runtime.in_thread(writer.finish)
-    await objects.put(path, [*parts, *last])
-    return statistics
+    finished: list[FileStatistics] = []
+
+    async def pieces() -> AsyncIterator[Sequence[bytes]]:
+        async for batch in rows:
+            yield await runtime.in_thread(writer.add, batch)
+        last, statistics = await runtime.in_thread(writer.finish)
+        yield last
+        finished.append(statistics)
+
+    await objects.put_stream(path, pieces())
+    return finished[0]
 
 
 class LocalUnitWriter:

@@ -47,6 +47,10 @@ class ObjectStore(Protocol):
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         """The same, or `ObjectExists`. Of several who try at once, one succeeds."""
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        """The same as `put` for what does not fit into memory: written as it comes. What `pieces` raises
+        is raised, and then there is no object."""
+
     async def get(self, path: str) -> Buffer: ...
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:

@@ -36,6 +36,7 @@ from dray.objects.contract import (
 from dray.objects.direct import WORTHWHILE, are_dense, read_dense_ranges
 from dray.objects.directories import Directories, make_root_lasting
 from dray.objects.disk import Descriptor, Disk, SystemDisk
+from dray.objects.growing import GrowingFile
 from dray.objects.incoming import Incoming
 from dray.objects.names import RESERVED, check_inside, check_path, check_prefix, check_ranges
 from dray.objects.open_files import OpenFiles
@@ -110,6 +111,16 @@ class LocalStore:
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._runtime.in_thread(self._write, check_path(path), list(parts), False)
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        growing = await self._runtime.in_thread(self._grow, check_path(path))
+        try:
+            async for parts in pieces:
+                await self._runtime.in_thread(self._add, path, growing, parts)
+            await self._runtime.in_thread(self._finish, path, growing)
+        except BaseException:
+            await asyncio.shield(self._runtime.in_thread(self._give_up, path, growing))
+            raise
+
     async def get(self, path: str) -> Buffer:
         def read(file: Descriptor, size: int) -> Buffer:
             return read_ranges(self._disk, file, [(0, size)], self._allocate)[0]
@@ -175,6 +186,24 @@ class LocalStore:
                 if not placed:
                     self._discard(temporary)
             self._forget_open(path)
+
+    def _grow(self, path: str) -> GrowingFile:
+        with self._gate, _errors("put", path):
+            return GrowingFile(self._disk, self._incoming)
+
+    def _add(self, path: str, growing: GrowingFile, parts: Sequence[Buffer]) -> None:
+        with self._gate, _errors("put", path):
+            growing.add(parts)
+
+    def _finish(self, path: str, growing: GrowingFile) -> None:
+        with self._gate, _errors("put", path):
+            growing.finish()
+            self._place(path, growing.name, replace=True)
+            self._forget_open(path)
+
+    def _give_up(self, path: str, growing: GrowingFile) -> None:
+        with self._gate, _errors("put", path):
+            growing.discard()
 
     def _fill(self, file: Descriptor, parts: Sequence[Buffer]) -> None:
         if self._worth_it(sum(map(len, parts))):

@@ -47,6 +47,9 @@ class MemoryObjects:
             raise ObjectExists(f"{path}: there is an object already")
         await self.put(path, parts)
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        await self.put(path, [bytes(part) async for parts in pieces for part in parts])
+
     async def get(self, path: str) -> Buffer:
         return self._find(path).data
 

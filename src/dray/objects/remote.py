@@ -72,6 +72,24 @@ class RemoteStore:
         with told("put", path):
             await self._store.put_async(path, b"".join(parts), mode="create", use_multipart=False)
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        check_path(path)
+        settings = self._settings
+        stream = _Joined(pieces, settings.part_size)
+        try:
+            with told("put", path):
+                await self._store.put_async(
+                    path,
+                    stream.pieces(),
+                    use_multipart=True,
+                    chunk_size=settings.part_size,
+                    max_concurrency=settings.requests_in_flight,
+                )
+        except ObjectError:
+            if stream.failure is not None:
+                raise stream.failure from None
+            raise
+
     async def get(self, path: str) -> Buffer:
         check_path(path)
         with told("get", path):
@@ -163,6 +181,31 @@ def _runs(ranges: list[tuple[int, int]], nearest: int) -> list[_Run]:
 
 def _info(meta: ObjectMeta) -> ObjectInfo:
     return ObjectInfo(meta["path"], meta["size"], int(meta["last_modified"].timestamp() * 1000))
+
+
+class _Joined:
+    """Pieces as the client takes them. It makes any error of theirs its own: the true one is kept here."""
+
+    def __init__(self, pieces: AsyncIterator[Sequence[Buffer]], size: int) -> None:
+        self._pieces = pieces
+        self._size = size
+        self.failure: BaseException | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        waiting: list[Buffer] = []
+        size = 0
+        try:
+            async for parts in self._pieces:
+                waiting += parts
+                size += sum(map(len, parts))
+                if size >= self._size:
+                    yield b"".join(waiting)
+                    waiting, size = [], 0
+            if waiting:
+                yield b"".join(waiting)
+        except BaseException as error:
+            self.failure = error
+            raise
 
 
 def _pieces(parts: Sequence[Buffer], size: int) -> Iterator[bytes]:

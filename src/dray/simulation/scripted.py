@@ -229,6 +229,9 @@ class ScriptedObjects(_Traps):
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._inner.put_if_absent(path, parts)
 
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        await self.put(path, [bytes(part) async for parts in pieces for part in parts])
+
     async def get(self, path: str) -> Buffer:
         return await self._inner.get(path)
 

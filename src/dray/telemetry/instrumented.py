@@ -104,6 +104,7 @@ class InstrumentedObjectStore:
         self._runtime = runtime
         self._put = watch("put")
         self._put_if_absent = watch("put_if_absent")
+        self._put_stream = watch("put_stream")
         self._get = watch("get")
         self._get_ranges = watch("get_ranges")
         self._head = watch("head")
@@ -119,6 +120,14 @@ class InstrumentedObjectStore:
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._put_if_absent.time(self.inner.put_if_absent(path, parts))
         self._written.value += sum(map(len, parts))
+
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        await self._put_stream.time(self.inner.put_stream(path, self._counted(pieces)))
+
+    async def _counted(self, pieces: AsyncIterator[Sequence[Buffer]]) -> AsyncIterator[Sequence[Buffer]]:
+        async for parts in pieces:
+            self._written.value += sum(map(len, parts))
+            yield parts
 
     async def get(self, path: str) -> Buffer:
         content = await self._get.time(self.inner.get(path))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -170,6 +171,35 @@ async def test_list_goes_by_folders(store: ObjectStore) -> None:
     assert await listed(store, "no/such/folder") == []
     infos = [info async for info in store.list("wal/v1/b")]
     assert [(info.path, info.size) for info in infos] == [("wal/v1/b/c/d", 12)]
+
+
+async def test_an_object_written_as_it_comes(store: ObjectStore) -> None:
+    pieces = [[os.urandom(size) for size in sizes] for sizes in ((), (10, 0, 70_000), (300_000,), (1,), ())]
+
+    async def coming() -> AsyncIterator[list[bytes]]:
+        for piece in pieces:
+            await asyncio.sleep(0)
+            yield piece
+
+    await store.put("some/stream", [b"what was there before"])
+    await store.put_stream("some/stream", coming())
+    assert bytes(await store.get("some/stream")) == b"".join(part for piece in pieces for part in piece)
+
+
+@pytest.mark.parametrize("size", [100, 300_000])
+async def test_what_a_stream_raises_is_raised_and_nothing_is_there(store: ObjectStore, size: int) -> None:
+    class Failed(Exception):
+        pass
+
+    async def coming() -> AsyncIterator[list[bytes]]:
+        yield [bytes(size)]
+        raise Failed("half way")
+
+    with pytest.raises(Failed, match="half way"):
+        await store.put_stream("some/stream", coming())
+    with pytest.raises(ObjectMissing):
+        await store.head("some/stream")
+    assert await listed(store, "") == []
 
 
 async def test_a_large_object_of_many_parts(store: ObjectStore) -> None:
