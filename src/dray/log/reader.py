@@ -222,7 +222,7 @@ class Reader:
                     break  # what was read adjoins; the next fetch starts at what is missing
                 return await self._read_elsewhere(plan.request, part.entry)
         if plan.slices:
-            self._read_ahead(stream, plan.slices[-1])
+            self._read_ahead(stream, plan.slices[-1], plan.size)
         return views
 
     async def _read_compacted(self, plan: Plan, entries: list[IndexEntry]) -> list[memoryview]:
@@ -240,32 +240,34 @@ class Reader:
             views += taken.views
             size += taken.size
             if taken.near_end:
-                self._read_ahead_from(stream, entry.end)
+                self._read_ahead_from(stream, entry.end, 1)
             if not taken.finished:
                 break
             offset = entry.end
         return views
 
-    def _read_ahead_from(self, stream: int, offset: int) -> None:
-        """The entry that holds `offset`, if it is known and not in memory already."""
-        if self._tail.holds(stream, offset):
-            return
-        entry = self._index.find(stream, offset)
-        if entry is None:
-            return
-        if entry.is_parquet:
-            self.parquet.read_ahead(entry)
-        else:
-            self._segments.read_ahead(entry, stream)
+    def _read_ahead_from(self, stream: int, offset: int, size: int) -> None:
+        """The entries that hold the next `size` bytes, as far as they are known and not in memory already."""
+        while size > 0 and not self._tail.holds(stream, offset):
+            entry = self._index.find(stream, offset)
+            if entry is None:
+                return
+            if entry.is_parquet:
+                self.parquet.read_ahead(entry)
+                return
+            size -= self._segments.read_ahead(entry, stream)
+            offset = entry.end
 
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
         """One batch, for a look inside."""
         [view] = await self._segments.batches(entry, stream, place, place + 1, read_ahead=False)
         return view
 
-    def _read_ahead(self, stream: int, last: Slice) -> None:
+    def _read_ahead(self, stream: int, last: Slice, size: int) -> None:
+        """Who took `size` bytes will take about as many again. The rest of the last entry comes first, and
+        is read ahead already."""
         if last.end == last.entry.batch_count:
-            self._read_ahead_from(stream, last.entry.end)
+            self._read_ahead_from(stream, last.entry.end, size)
 
     async def _read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
         """The object of a (perhaps cached) entry is gone: the records were compacted into another,

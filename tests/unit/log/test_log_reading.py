@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from uuid import UUID
 
 import pytest
@@ -14,6 +15,7 @@ from dray.log import Log, segments
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
 from dray.log.segments import EntryLayout
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
+from dray.objects.contract import OwnBuffer
 from dray.simulation.scripted import Fate
 
 
@@ -94,6 +96,59 @@ async def test_the_next_segment_is_read_ahead(log: Log, world: World, small_segm
     assert [offset for offset, _ in values_in(result)] == [0]
     await asyncio.sleep(1)
     assert len(world.objects.ranges_read) == 2
+
+
+async def test_who_takes_many_entries_has_as_many_read_ahead(log: Log, world: World) -> None:
+    [stream] = await log.create_streams(1)
+    for number in range(6):  # one after another: an entry each
+        await append(log, stream, batch_bytes([b"%d" % number * 100]))
+    reader = world.log(tail_cache_bytes=0)
+    assert len(values_in(await read(reader, stream, 0, max_bytes=400))) == 2
+    await asyncio.sleep(1)
+    assert len(world.objects.ranges_read) == 4
+    assert [offset for offset, _ in values_in(await read(reader, stream, 2, max_bytes=400))] == [2, 3]
+    await asyncio.sleep(1)
+    assert len(world.objects.ranges_read) == 6
+
+
+async def test_streams_side_by_side_in_an_object_are_read_in_one_call(
+    log: Log, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = await neighbours(log, 3)
+    reader = world.log(tail_cache_bytes=0)
+    calls = []
+    get_ranges = world.objects.get_ranges
+
+    async def counted(path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
+        calls.append(path)
+        return await get_ranges(path, ranges)
+
+    monkeypatch.setattr(world.objects, "get_ranges", counted)
+    found = await reader.fetch(
+        [ReadRequest(stream, 0, 1000) for stream in streams], min_bytes=1, max_bytes=10_000, max_wait_ms=0
+    )
+    assert [len(values_in(result)) for result in found] == [1, 1, 1]
+    assert len(world.objects.ranges_read) == 3
+    assert len(calls) == 1
+
+
+async def test_a_damaged_neighbour_does_not_spoil_the_others(log: Log, world: World) -> None:
+    streams = await neighbours(log, 3)
+    [path] = world.bucket.objects
+    reader = world.log(tail_cache_bytes=0)
+    [(_, damaged)] = (await reader._reader.find(streams[1], 0)).batches()
+    world.corrupt(path, damaged.position + damaged.length - 1)
+    requests = [ReadRequest(stream, 0, 1000) for stream in streams]
+    found = await reader.fetch(requests, min_bytes=1, max_bytes=10_000, max_wait_ms=0)
+    assert [type(result.error) for result in found] == [type(None), ObjectCorrupt, type(None)]
+
+
+async def neighbours(log: Log, count: int) -> list[int]:
+    """Streams of one domain, each with a batch in the same object."""
+    every = await log.create_streams(count * log._domains)
+    streams = [stream for stream in every if stream % log._domains == 0]
+    await asyncio.gather(*[append(log, stream, batch_bytes([b"x" * 100])) for stream in streams])
+    return streams
 
 
 async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segments: None) -> None:
