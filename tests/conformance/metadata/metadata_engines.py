@@ -10,6 +10,7 @@ from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.runtime import SystemRuntime
+from oxia_engines import cluster_engine, standalone_engine
 
 
 class Engine(Protocol):
@@ -59,4 +60,6 @@ class SqliteEngine:
 ENGINES: dict[str, Callable[[Path, SystemRuntime], Engine]] = {
     "memory": MemoryEngine,
     "sqlite": SqliteEngine,
+    "oxia": standalone_engine,
+    "oxia-cluster": cluster_engine,
 }

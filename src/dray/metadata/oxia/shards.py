@@ -1,0 +1,202 @@
+"""Who leads which shard, as far as this client knows.
+
+Any server streams the assignments of all shards, and goes on to stream their changes. The view may be old:
+a server that is cut off from the coordinator repeats what it heard last. So whatever a leader answers
+counts more than the view, and whoever finds a leader wrong or silent asks for a `refresh`, from another
+server than the last one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
+from grpc import aio
+
+from dray.metadata.oxia.errors import NAMESPACE_NOT_FOUND, Fault, UnusableOxia, understand
+from dray.metadata.oxia.keys import partition_hash
+from dray.metadata.oxia.server import Call, Server, Servers, Stream
+from dray.metadata.oxia.settings import OxiaSettings
+from dray.metadata.oxia.wire import client_pb2 as wire
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+CALLS_GRACE = 1.0
+"""Seconds for what is under way at a leader when another one takes over: it may still be answered."""
+
+LEAST_REFRESH_INTERVAL = 0.25
+PAUSE = 0.1
+
+
+class Superseded(Exception):
+    """The call went to a server that leads the shard no longer, and was given up."""
+
+
+@dataclass(eq=False)
+class Leader:
+    """One server's time as the leader of a shard, in this client's eyes."""
+
+    server: Server
+    proven: bool = False
+    """Whether a write was acknowledged here, in this time. See `dray.metadata.oxia.store`."""
+
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+    calls: set[Call[Any]] = field(default_factory=set)
+
+    def end(self) -> None:
+        self.over.set()
+        if self.calls:
+            asyncio.get_running_loop().call_later(CALLS_GRACE, self._give_up)
+
+    def _give_up(self) -> None:
+        for call in list(self.calls):
+            call.cancel()
+
+
+@dataclass(eq=False)
+class Shard:
+    identity: int
+    low: int
+    high: int
+    leader: Leader | None = None
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set, and replaced, whenever another server takes over."""
+
+    def follow(self, server: Server) -> None:
+        if self.leader is not None and self.leader.server is server:
+            return
+        if self.leader is not None:
+            self.leader.end()
+        self.leader = Leader(server)
+        self.changed.set()
+        self.changed = asyncio.Event()
+
+
+class Shards:
+    """`start` returns with the first assignments, or raises `UnusableOxia`."""
+
+    def __init__(self, servers: Servers, settings: OxiaSettings, runtime: Runtime) -> None:
+        self._servers = servers
+        self._settings = settings
+        self._runtime = runtime
+        self._shards: dict[int, Shard] = {}
+        self._by_domain: dict[int, Shard] = {}
+        self._stream: Stream[wire.ShardAssignments] | None = None
+        self._opened = 0.0
+        self._turn = 0
+        self._known = asyncio.Event()
+        self._problem: Fault | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        self._task = self._runtime.spawn(self._run(), "oxia assignments")
+        waiting = self._runtime.spawn(self._known.wait(), "oxia first assignments")
+        try:
+            await asyncio.wait(
+                [self._task, waiting],
+                timeout=self._settings.patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            waiting.cancel()
+        if self._task.done():
+            await self._task
+        if not self._known.is_set():
+            raise UnusableOxia(self._nobody_answers())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        if self._stream is not None:
+            self._stream.cancel()
+
+    def of(self, domain: int) -> Shard:
+        shard = self._by_domain.get(domain)
+        if shard is None:
+            code = partition_hash(domain)
+            shard = next(shard for shard in self._shards.values() if shard.low <= code <= shard.high)
+            self._by_domain[domain] = shard
+        return shard
+
+    def refresh(self) -> None:
+        """The view is suspect: ask another server for it."""
+        if self._runtime.monotonic() - self._opened >= LEAST_REFRESH_INTERVAL and self._stream is not None:
+            self._stream.cancel()
+
+    def hint(self, shard: Shard, address: str) -> None:
+        """A server says who leads a shard that it does not lead."""
+        shard.follow(self._servers.at(address))
+
+    async def _run(self) -> None:
+        while True:
+            addresses = self._servers.addresses
+            server = self._servers.at(addresses[self._turn % len(addresses)])
+            self._turn += 1
+            try:
+                await self._follow(server)
+            except aio.AioRpcError as error:
+                self._note(server, understand(error))
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise  # otherwise it was the stream, by `refresh`
+            except TimeoutError:
+                _log.debug("an Oxia server is silent", server=server.address)
+            await self._runtime.sleep(PAUSE)
+
+    async def _follow(self, server: Server) -> None:
+        self._stream = server.assignments(self._settings.namespace)
+        self._opened = self._runtime.monotonic()
+        try:
+            assignments = aiter(self._stream)
+            async with asyncio.timeout(self._settings.first_answer):
+                self._apply(await anext(assignments))
+            async for changed in assignments:
+                self._apply(changed)
+        except StopAsyncIteration:
+            return
+        finally:
+            self._stream.cancel()
+
+    def _apply(self, assignments: wire.ShardAssignments) -> None:
+        namespace = assignments.namespaces[self._settings.namespace]
+        if namespace.shard_key_router != wire.XXHASH3:
+            raise UnusableOxia("the Oxia service routes keys in a way that is not known here: upgrade Dray")
+        seen = {assignment.shard for assignment in namespace.assignments}
+        if set(self._shards) != seen:
+            self._shards = {identity: self._shard(identity, namespace.assignments) for identity in seen}
+            self._by_domain.clear()
+        for assignment in namespace.assignments:
+            if assignment.leader:
+                self._shards[assignment.shard].follow(self._servers.at(assignment.leader))
+        if self._shards:
+            self._known.set()
+
+    def _shard(self, identity: int, assignments: Iterable[wire.ShardAssignment]) -> Shard:
+        known = self._shards.get(identity)
+        if known is not None:
+            return known
+        found = next(assignment for assignment in assignments if assignment.shard == identity)
+        bounds = found.int32_hash_range
+        return Shard(identity, bounds.min_hash_inclusive, bounds.max_hash_inclusive)
+
+    def _note(self, server: Server, fault: Fault) -> None:
+        if not self._known.is_set():
+            self._problem = fault
+            if fault.reason == NAMESPACE_NOT_FOUND:
+                raise UnusableOxia(
+                    f"Oxia at {server.address} has no namespace {self._settings.namespace!r}: create it, "
+                    "with key sorting `natural`, or name another one"
+                )
+            if fault.hopeless:
+                raise UnusableOxia(f"Oxia at {server.address} refuses us: {fault}")
+        _log.debug("assignments interrupted", server=server.address, error=str(fault))
+
+    def _nobody_answers(self) -> str:
+        tried = ", ".join(self._settings.addresses)
+        why = "" if self._problem is None else f": {self._problem}"
+        return f"no Oxia server answers at {tried}{why}"

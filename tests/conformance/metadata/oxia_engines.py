@@ -1,0 +1,113 @@
+"""Real Oxia servers as engines: one alone, and three with a coordinator. Each is started once and shared.
+
+A server starts in a moment, but not in the moment that a test takes. So every test gets domains of its own
+on the shared one: what it calls 0 is a number that no other test has.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import AsyncIterator, Sequence
+from functools import cache
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from dray.metadata.checks import check_domain
+from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
+from dray.metadata.oxia import OxiaSettings, OxiaStore
+from dray.runtime import SystemRuntime
+from tests.services.oxia import OxiaCluster, OxiaStandalone
+
+DOMAINS_OF_A_TEST = 16
+
+numbers = count()
+
+
+class ShiftedStore:
+    """A store whose domain 0 is another's domain `first`."""
+
+    def __init__(self, store: OxiaStore, first: int) -> None:
+        self.store = store
+        self._first = first
+
+    def _domain(self, domain: int) -> int:
+        check_domain(domain)
+        return self._first + domain
+
+    @property
+    def limits(self) -> Limits:
+        return self.store.limits
+
+    async def get(self, domain: int, key: str) -> Record | None:
+        return await self.store.get(self._domain(domain), key)
+
+    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+        return await self.store.floor(self._domain(domain), key, prefix)
+
+    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+        return await self.store.ceiling(self._domain(domain), key, prefix)
+
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        return await self.store.scan(self._domain(domain), start, end, limit)
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        return await self.store.write(self._domain(domain), operations)
+
+    async def barrier(self, domain: int) -> None:
+        await self.store.barrier(self._domain(domain))
+
+    def watch(self, domain: int) -> AsyncIterator[Change]:
+        return self.store.watch(self._domain(domain))
+
+    async def session(self, domain: int, ttl: float) -> Session:
+        return await self.store.session(self._domain(domain), ttl)
+
+    async def close(self) -> None:
+        await self.store.close()
+
+
+@cache
+def standalone() -> OxiaSettings:
+    directory = TemporaryDirectory()
+    server = OxiaStandalone(Path(directory.name), shards=2)
+    server.start()
+    atexit.register(directory.cleanup)
+    atexit.register(server.kill)
+    return OxiaSettings([server.address], server.namespace)
+
+
+@cache
+def cluster() -> OxiaSettings:
+    directory = TemporaryDirectory()
+    servers = OxiaCluster(Path(directory.name))
+    atexit.register(directory.cleanup)
+    atexit.register(servers.stop)
+    servers.start()
+    return OxiaSettings(servers.addresses, servers.namespace)
+
+
+class OxiaEngine:
+    shortest_ttl = 2.0
+
+    def __init__(self, settings: OxiaSettings, runtime: SystemRuntime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._first = next(numbers) * DOMAINS_OF_A_TEST
+
+    async def open(self) -> MetadataStore:
+        store = OxiaStore(self._settings, self._runtime)
+        await store.open()
+        return ShiftedStore(store, self._first)
+
+    async def abandon(self, store: MetadataStore) -> None:
+        assert isinstance(store, ShiftedStore)
+        await store.store.abandon()
+
+
+def standalone_engine(directory: Path, runtime: SystemRuntime) -> OxiaEngine:
+    return OxiaEngine(standalone(), runtime)
+
+
+def cluster_engine(directory: Path, runtime: SystemRuntime) -> OxiaEngine:
+    return OxiaEngine(cluster(), runtime)

@@ -1,0 +1,248 @@
+"""Real Oxia servers on loopback: one that stands alone, and a cluster with its coordinator."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Self
+
+import grpc
+import yaml
+
+from dray.metadata.oxia.wire import client_pb2 as wire
+from tests.services.certificates import Certificates
+from tests.services.oxia_build import require_oxia
+from tests.services.process import POLL_SECONDS, NotReady, ServerProcess, free_port
+
+NAMESPACE = "dray-tests"
+ASSIGNMENTS = "/io.oxia.proto.v1.OxiaClient/GetShardAssignments"
+
+
+def leaders(address: str, namespace: str, timeout: float = 1.0) -> dict[int, str]:
+    """Shard and leader, as a server tells it; empty while it tells nothing."""
+    with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
+        ask = channel.unary_stream(
+            ASSIGNMENTS,
+            request_serializer=wire.ShardAssignmentsRequest.SerializeToString,
+            response_deserializer=wire.ShardAssignments.FromString,
+        )
+        try:
+            for answer in ask(wire.ShardAssignmentsRequest(namespace=namespace), timeout=timeout):
+                return {
+                    assignment.shard: assignment.leader
+                    for assignment in answer.namespaces[namespace].assignments
+                }
+        except grpc.RpcError:
+            return {}
+    return {}
+
+
+class OxiaProcess(ServerProcess):
+    """One process of Oxia; it keeps its ports and its data over kill and restart."""
+
+    def __init__(self, name: str, directory: Path) -> None:
+        super().__init__(name, directory)
+        self.program = require_oxia()
+        self.port = free_port()
+        self.metrics_port = free_port()
+
+    @property
+    def address(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+class OxiaStandalone(OxiaProcess):
+    namespace = "default"
+
+    def __init__(
+        self, directory: Path, *, shards: int = 1, key_sorting: str = "natural", notifications: bool = True
+    ) -> None:
+        super().__init__("oxia", directory)
+        self.shards = shards
+        self.key_sorting = key_sorting
+        self.notifications = notifications
+
+    def command(self) -> Sequence[str]:
+        return [
+            str(self.program),
+            "standalone",
+            f"--public-addr={self.address}",
+            f"--metrics-addr=127.0.0.1:{self.metrics_port}",
+            f"--shards={self.shards}",
+            f"--key-sorting={self.key_sorting}",
+            f"--notifications-enabled={'true' if self.notifications else 'false'}",
+            f"--data-dir={self.directory / 'db'}",
+            f"--wal-dir={self.directory / 'wal'}",
+            "--log-level=warn",
+        ]
+
+    def is_ready(self) -> bool:
+        return bool(leaders(self.address, self.namespace))
+
+
+class OxiaNode(OxiaProcess):
+    """A data server of a cluster. With certificates, clients have to speak TLS to it."""
+
+    def __init__(self, name: str, directory: Path, certificates: Certificates | None = None) -> None:
+        super().__init__(name, directory)
+        self.internal_port = free_port()
+        self.certificates = certificates
+
+    @property
+    def internal_address(self) -> str:
+        return f"127.0.0.1:{self.internal_port}"
+
+    def command(self) -> Sequence[str]:
+        command = [
+            str(self.program),
+            "server",
+            f"--public-addr={self.address}",
+            f"--internal-addr={self.internal_address}",
+            f"--metrics-addr=127.0.0.1:{self.metrics_port}",
+            f"--data-dir={self.directory / 'db'}",
+            f"--wal-dir={self.directory / 'wal'}",
+            "--log-level=warn",
+        ]
+        if self.certificates is not None:
+            command += [
+                f"--tls-cert-file={self.certificates.certificate}",
+                f"--tls-key-file={self.certificates.key}",
+                f"--tls-trusted-ca-file={self.certificates.authority}",
+                "--tls-client-auth",
+            ]
+        return command
+
+    def is_ready(self) -> bool:
+        """Whether it accepts connections: shards come with the coordinator."""
+        with grpc.insecure_channel(self.internal_address, [("grpc.enable_http_proxy", 0)]) as channel:
+            try:
+                grpc.channel_ready_future(channel).result(timeout=1)
+            except grpc.FutureTimeoutError:
+                return False
+        return True
+
+
+class OxiaCoordinator(OxiaProcess):
+    def __init__(self, directory: Path, nodes: Sequence[OxiaNode], shards: int) -> None:
+        super().__init__("coordinator", directory)
+        self.internal_port = free_port()
+        self.configuration = directory / "cluster.yaml"
+        self.options = directory / "coordinator.yaml"
+        self.configuration.write_text(yaml.safe_dump(self._cluster(nodes, shards)))
+        self.options.write_text(yaml.safe_dump(self._coordinator()))
+
+    @staticmethod
+    def _cluster(nodes: Sequence[OxiaNode], shards: int) -> dict[str, object]:
+        return {
+            "namespaces": [
+                {
+                    "name": NAMESPACE,
+                    "initialShardCount": shards,
+                    "replicationFactor": len(nodes),
+                    "keySorting": "natural",
+                    "notificationsEnabled": True,
+                }
+            ],
+            "servers": [
+                {"name": node.name, "public": node.address, "internal": node.internal_address}
+                for node in nodes
+            ],
+        }
+
+    def _coordinator(self) -> dict[str, object]:
+        return {
+            "server": {
+                "public": {"bindAddress": self.address},
+                "internal": {"bindAddress": f"127.0.0.1:{self.internal_port}"},
+            },
+            "metadata": {"providerName": "file", "file": {"dir": str(self.directory)}},
+            "observability": {
+                "metric": {"enabled": True, "bindAddress": f"127.0.0.1:{self.metrics_port}"},
+                "log": {"level": "warn"},
+            },
+        }
+
+    def command(self) -> Sequence[str]:
+        return [str(self.program), "coordinator", f"--sconfig={self.options}"]
+
+    def is_ready(self) -> bool:
+        return True  # what counts is whether the nodes were told their shards
+
+
+class OxiaCluster:
+    """Three nodes and a coordinator; every shard on all three."""
+
+    namespace = NAMESPACE
+
+    def __init__(
+        self, directory: Path, *, shards: int = 2, nodes: int = 3, certificates: Certificates | None = None
+    ) -> None:
+        self.nodes = [
+            OxiaNode(f"node-{number}", directory / f"node-{number}", certificates) for number in range(nodes)
+        ]
+        self.coordinator = OxiaCoordinator(directory / "coordinator", self.nodes, shards)
+        self.shards = shards
+
+    @property
+    def addresses(self) -> list[str]:
+        return [node.address for node in self.nodes]
+
+    def start(self, timeout: float = 60.0) -> None:
+        for node in self.nodes:
+            node.start()
+        self.coordinator.start()
+        deadline = time.monotonic() + timeout
+        while not self._led():
+            if time.monotonic() > deadline:
+                raise NotReady(f"no leaders after {timeout:.0f} s:\n{self.coordinator.log_tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def stop(self) -> None:
+        for process in (self.coordinator, *self.nodes):
+            process.kill()
+
+    def leader(self, shard: int) -> OxiaNode:
+        """The node that leads a shard, asked of any that answers."""
+        for node in self.nodes:
+            found = leaders(node.address, self.namespace)
+            if found.get(shard):
+                return next(node for node in self.nodes if node.address == found[shard])
+        raise NotReady("no node knows who leads")
+
+    def _led(self) -> bool:
+        if self.nodes[0].certificates is not None:
+            status = self.coordinator.directory / "cluster-status.json"
+            with contextlib.suppress(OSError):
+                steady = re.findall(r'"status": ?"[a-zA-Z]*?steady', status.read_text(), re.IGNORECASE)
+                return len(steady) == self.shards
+            return False
+        told = [leaders(node.address, self.namespace) for node in self.nodes]
+        return all(len(found) == self.shards and all(found.values()) for found in told)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+@contextlib.contextmanager
+def paused(node: OxiaNode) -> Iterator[None]:
+    """Stopped as by a debugger, and going on as if nothing had been."""
+    node.pause()
+    try:
+        yield
+    finally:
+        node.resume()

@@ -1,0 +1,31 @@
+"""Write the Python messages of `src/dray/metadata/oxia/wire` from the `.proto` files that lie there.
+
+Run with no arguments to write the files; `generate()` gives them as text, which a test compares with what
+is committed. Only messages are generated: the client makes its calls itself.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from grpc_tools import protoc
+
+SOURCE = Path(__file__).resolve().parent.parent / "src"
+WIRE = SOURCE / "dray" / "metadata" / "oxia" / "wire"
+
+
+def generate() -> dict[str, str]:
+    """The generated files, by name."""
+    # A file goes by its whole path among all messages of a process: no other `client.proto` clashes.
+    protos = [str(path.relative_to(SOURCE)) for path in sorted(WIRE.glob("*.proto"))]
+    with TemporaryDirectory() as directory:
+        arguments = ["protoc", f"-I{SOURCE}", f"--python_out={directory}", f"--pyi_out={directory}", *protos]
+        if protoc.main(arguments) != 0:
+            raise SystemExit("protoc failed")
+        return {path.name: path.read_text() for path in sorted(Path(directory).rglob("*_pb2.py*"))}
+
+
+if __name__ == "__main__":
+    for name, text in generate().items():
+        (WIRE / name).write_text(text)
