@@ -13,20 +13,16 @@ Strings, bytes and arrays are those of Kafka's compact encodings, read by the sa
 
 from __future__ import annotations
 
-import struct
 from dataclasses import replace
 from struct import Struct
 from typing import Final
 
 from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol
 from dray.groups.classic.subscription import subscribed_topics
+from dray.groups.reading import Cursor, read_whole
 from dray.metadata.values import ValueCorrupt, seal, unseal
 from dray.protocol.wire import (
     DecodeError,
-    read_compact_bytes,
-    read_compact_count,
-    read_compact_nullable_string,
-    read_compact_string,
     write_compact_bytes,
     write_compact_count,
     write_compact_nullable_string,
@@ -61,13 +57,7 @@ def decode_group(group_id: str, value: bytes) -> ClassicGroup:
     """With nothing parked, and no one pending: `TakenOver` is what it needs next."""
     what = f"classic group '{group_id}'"
     _, body = unseal(what, value, GROUP_FORMAT)
-    try:
-        reader = _Reader(body)
-        group = reader.group(group_id)
-    except (IndexError, struct.error, ValueError) as error:
-        raise ValueCorrupt(what, str(error)) from error
-    if reader.position != len(body):
-        raise ValueCorrupt(what, f"{len(body) - reader.position} bytes follow its end")
+    group = read_whole(what, body, lambda cursor: _group(cursor, group_id))
     if (group.leader_id in group.members) != bool(group.members):
         raise ValueCorrupt(
             what, f"its leader '{group.leader_id}' is not among its {len(group.members)} members"
@@ -88,63 +78,42 @@ def _write_member(out: bytearray, member: Member) -> None:
     write_compact_bytes(out, member.assignment)
 
 
-class _Reader:
-    def __init__(self, body: memoryview) -> None:
-        self._body = body
-        self.position = _HEAD.size
+def _group(cursor: Cursor, group_id: str) -> ClassicGroup:
+    number, generation, since_ms = cursor.fixed(_HEAD)
+    if number >= len(_STATES):
+        raise DecodeError(f"there is no state {number}")
+    state = _STATES[number]
+    group = ClassicGroup(
+        group_id,
+        since_ms,
+        state,
+        generation,
+        protocol_type=cursor.nullable_string(),
+        protocol_name=cursor.nullable_string(),
+        leader_id=cursor.nullable_string(),
+    )
+    # Who has asked for its assignment is not known: in a generation that has none yet, everybody may.
+    owes_sync = state is GroupState.COMPLETING
+    members = [_member(cursor, owes_sync) for _ in range(cursor.count(_LEAST_MEMBER_SIZE))]
+    group = group.with_members(members)
+    return replace(group, subscribed_topics=subscribed_topics(group))
 
-    def group(self, group_id: str) -> ClassicGroup:
-        number, generation, since_ms = _HEAD.unpack_from(self._body, 0)
-        if number >= len(_STATES):
-            raise DecodeError(f"there is no state {number}")
-        state = _STATES[number]
-        group = ClassicGroup(
-            group_id,
-            since_ms,
-            state,
-            generation,
-            protocol_type=self._nullable_string(),
-            protocol_name=self._nullable_string(),
-            leader_id=self._nullable_string(),
-        )
-        # Who has asked for its assignment is not known: in a generation that has none yet, everybody may.
-        owes_sync = state is GroupState.COMPLETING
-        members = [self._member(owes_sync) for _ in range(self._count(_LEAST_MEMBER_SIZE))]
-        group = group.with_members(members)
-        return replace(group, subscribed_topics=subscribed_topics(group))
 
-    def _member(self, owes_sync: bool) -> Member:
-        member_id = self._string()
-        instance_id = self._nullable_string()
-        client_id = self._string()
-        client_host = self._string()
-        session_timeout_ms, rebalance_timeout_ms = _TIMEOUTS.unpack_from(self._body, self.position)
-        self.position += _TIMEOUTS.size
-        protocols = tuple(Protocol(self._string(), self._bytes()) for _ in range(self._count(2)))
-        return Member(
-            member_id,
-            instance_id,
-            client_id,
-            client_host,
-            session_timeout_ms,
-            rebalance_timeout_ms,
-            protocols,
-            assignment=self._bytes(),
-            owes_sync=owes_sync,
-        )
-
-    def _count(self, least: int) -> int:
-        count, self.position = read_compact_count(self._body, self.position, len(self._body), least)
-        return count
-
-    def _string(self) -> str:
-        string, self.position = read_compact_string(self._body, self.position, len(self._body))
-        return string
-
-    def _nullable_string(self) -> str | None:
-        string, self.position = read_compact_nullable_string(self._body, self.position, len(self._body))
-        return string
-
-    def _bytes(self) -> bytes:
-        raw, self.position = read_compact_bytes(self._body, self.position, len(self._body))
-        return raw
+def _member(cursor: Cursor, owes_sync: bool) -> Member:
+    member_id = cursor.string()
+    instance_id = cursor.nullable_string()
+    client_id = cursor.string()
+    client_host = cursor.string()
+    session_timeout_ms, rebalance_timeout_ms = cursor.fixed(_TIMEOUTS)
+    protocols = tuple(Protocol(cursor.string(), cursor.bytes()) for _ in range(cursor.count(2)))
+    return Member(
+        member_id,
+        instance_id,
+        client_id,
+        client_host,
+        session_timeout_ms,
+        rebalance_timeout_ms,
+        protocols,
+        assignment=cursor.bytes(),
+        owes_sync=owes_sync,
+    )

@@ -15,7 +15,6 @@ members ask for the same topics, and most targets are what is assigned already: 
 
 from __future__ import annotations
 
-import struct
 from operator import attrgetter
 from struct import Struct
 from typing import Final
@@ -23,15 +22,10 @@ from typing import Final
 from dray.groups.assignors import NOTHING, Assignment
 from dray.groups.consumer.state import ConsumerGroup, Member, MemberState, assembled
 from dray.groups.consumer.topics import TopicShape
-from dray.metadata.values import ValueCorrupt, seal, unseal
+from dray.groups.reading import Cursor, read_whole
+from dray.metadata.values import seal, unseal
 from dray.protocol.wire import (
     make_uuid,
-    read_compact_count,
-    read_compact_nullable_count,
-    read_compact_nullable_string,
-    read_compact_string,
-    read_numbers,
-    read_uvarint,
     write_compact_count,
     write_compact_nullable_string,
     write_compact_string,
@@ -42,7 +36,7 @@ from dray.protocol.wire import (
 GROUP_FORMAT: Final = 1
 
 _EPOCHS = Struct(">ii")
-_SHAPE = Struct(">16si")
+_PARTITIONS = Struct(">i")
 _PROGRESS = Struct(">iiB?")
 _TIMEOUT = Struct(">i")
 
@@ -52,7 +46,7 @@ def encode_group(group: ConsumerGroup) -> bytes:
     write_compact_count(out, len(group.topics))
     for name, shape in sorted(group.topics.items()):
         write_compact_string(out, name)
-        out += _SHAPE.pack(shape.topic_id.bytes, shape.partitions)
+        out += shape.topic_id.bytes + _PARTITIONS.pack(shape.partitions)
     write_compact_count(out, len(group.patterns))
     for pattern, names in sorted(group.patterns.items()):
         write_compact_string(out, pattern)
@@ -76,14 +70,7 @@ def encode_group(group: ConsumerGroup) -> bytes:
 def decode_group(group_id: str, value: bytes) -> ConsumerGroup:
     what = f"consumer group '{group_id}'"
     _, body = unseal(what, value, GROUP_FORMAT)
-    try:
-        reader = _Reader(body)
-        group = reader.group(group_id)
-    except (IndexError, struct.error, ValueError) as error:
-        raise ValueCorrupt(what, str(error)) from error
-    if reader.position != len(body):
-        raise ValueCorrupt(what, f"{len(body) - reader.position} bytes follow its end")
-    return group
+    return read_whole(what, body, lambda cursor: _group(cursor, group_id))
 
 
 def _stored(member: Member) -> bytes:
@@ -127,89 +114,64 @@ def _write_assignment(out: bytearray, assignment: Assignment) -> None:
         write_numbers(out, "i", partitions)
 
 
-class _Reader:
-    def __init__(self, body: memoryview) -> None:
-        self._body = body
-        self.position = 0
+def _group(cursor: Cursor, group_id: str) -> ConsumerGroup:
+    epoch, assignment_epoch = cursor.fixed(_EPOCHS)
+    topics = {}
+    for _ in range(cursor.count(21)):
+        name = cursor.string()
+        topic_id = make_uuid(cursor.raw(16))
+        (partitions,) = cursor.fixed(_PARTITIONS)
+        topics[name] = TopicShape(topic_id, partitions)
+    patterns = {}
+    for _ in range(cursor.count(2)):
+        pattern = cursor.string()
+        count = cursor.nullable_count(1)
+        patterns[pattern] = None if count < 0 else frozenset(cursor.string() for _ in range(count))
+    subscriptions = [
+        frozenset(cursor.string() for _ in range(cursor.count(1))) for _ in range(cursor.count(1))
+    ]
+    members = [_read_member(cursor, subscriptions) for _ in range(cursor.count(24))]
+    return assembled(group_id, epoch, assignment_epoch, members, topics, patterns)
 
-    def group(self, group_id: str) -> ConsumerGroup:
-        epoch, assignment_epoch = _EPOCHS.unpack_from(self._body, 0)
-        self.position = _EPOCHS.size
-        topics = {}
-        for _ in range(self._count(21)):
-            name = self._string()
-            raw, partitions = _SHAPE.unpack_from(self._body, self.position)
-            self.position += _SHAPE.size
-            topics[name] = TopicShape(make_uuid(raw), partitions)
-        patterns = {}
-        for _ in range(self._count(2)):
-            pattern = self._string()
-            patterns[pattern] = self._nullable_names()
-        subscriptions = [self._names() for _ in range(self._count(1))]
-        members = [self._member(subscriptions) for _ in range(self._count(24))]
-        return assembled(group_id, epoch, assignment_epoch, members, topics, patterns)
 
-    def _member(self, subscriptions: list[frozenset[str]]) -> Member:
-        subscription, self.position = read_uvarint(self._body, self.position)
-        member_id = self._string()
-        instance_id = self._nullable_string()
-        rack_id = self._nullable_string()
-        client_id = self._string()
-        client_host = self._string()
-        (rebalance_timeout_ms,) = _TIMEOUT.unpack_from(self._body, self.position)
-        self.position += _TIMEOUT.size
-        topic_regex = self._nullable_string()
-        server_assignor = self._nullable_string()
-        epoch, previous_epoch, state, settled = _PROGRESS.unpack_from(self._body, self.position)
-        self.position += _PROGRESS.size
-        assigned = self._assignment()
-        pending = self._assignment()
-        return Member(
-            member_id=member_id,
-            instance_id=instance_id,
-            rack_id=rack_id,
-            client_id=client_id,
-            client_host=client_host,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            topic_names=subscriptions[subscription],
-            topic_regex=topic_regex,
-            server_assignor=server_assignor,
-            epoch=epoch,
-            previous_epoch=previous_epoch,
-            state=MemberState(state),
-            assigned=assigned,
-            pending=pending,
-            target=assigned if settled else self._assignment(),
-        )
+def _read_member(cursor: Cursor, subscriptions: list[frozenset[str]]) -> Member:
+    subscription = cursor.unsigned()
+    member_id = cursor.string()
+    instance_id = cursor.nullable_string()
+    rack_id = cursor.nullable_string()
+    client_id = cursor.string()
+    client_host = cursor.string()
+    (rebalance_timeout_ms,) = cursor.fixed(_TIMEOUT)
+    topic_regex = cursor.nullable_string()
+    server_assignor = cursor.nullable_string()
+    epoch, previous_epoch, state, settled = cursor.fixed(_PROGRESS)
+    assigned = _assignment(cursor)
+    pending = _assignment(cursor)
+    return Member(
+        member_id=member_id,
+        instance_id=instance_id,
+        rack_id=rack_id,
+        client_id=client_id,
+        client_host=client_host,
+        rebalance_timeout_ms=rebalance_timeout_ms,
+        topic_names=subscriptions[subscription],
+        topic_regex=topic_regex,
+        server_assignor=server_assignor,
+        epoch=epoch,
+        previous_epoch=previous_epoch,
+        state=MemberState(state),
+        assigned=assigned,
+        pending=pending,
+        target=assigned if settled else _assignment(cursor),
+    )
 
-    def _assignment(self) -> Assignment:
-        count = self._count(18)
-        if not count:
-            return NOTHING
-        assignment = {}
-        for _ in range(count):
-            topic_id = make_uuid(bytes(self._body[self.position : self.position + 16]))
-            self.position += 16
-            held = self._count(4)
-            partitions, self.position = read_numbers(self._body, self.position, "i", 4, held)
-            assignment[topic_id] = frozenset(partitions)
-        return assignment
 
-    def _names(self) -> frozenset[str]:
-        return frozenset(self._string() for _ in range(self._count(1)))
-
-    def _nullable_names(self) -> frozenset[str] | None:
-        count, self.position = read_compact_nullable_count(self._body, self.position, len(self._body), 1)
-        return None if count < 0 else frozenset(self._string() for _ in range(count))
-
-    def _count(self, least: int) -> int:
-        count, self.position = read_compact_count(self._body, self.position, len(self._body), least)
-        return count
-
-    def _string(self) -> str:
-        string, self.position = read_compact_string(self._body, self.position, len(self._body))
-        return string
-
-    def _nullable_string(self) -> str | None:
-        string, self.position = read_compact_nullable_string(self._body, self.position, len(self._body))
-        return string
+def _assignment(cursor: Cursor) -> Assignment:
+    count = cursor.count(18)
+    if not count:
+        return NOTHING
+    assignment = {}
+    for _ in range(count):
+        topic_id = make_uuid(cursor.raw(16))
+        assignment[topic_id] = frozenset(cursor.int32s(cursor.count(4)))
+    return assignment

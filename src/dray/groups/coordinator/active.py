@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -235,10 +235,9 @@ class ActiveGroup:
     def _take_together(self, state: State) -> list[_Entry]:
         """The next event, with those after it that the machine can work on at once."""
         queue = self._queue
-        if len(queue) == 1:
-            return [queue.popleft()]
-        events = [entry.event for entry in islice(queue, MOST_TOGETHER)]
-        return [queue.popleft() for _ in range(self._machines.count_together(state, events))]
+        beats = list(islice(_leading_heartbeats(queue), MOST_TOGETHER))
+        count = self._machines.count_together(state, beats) if len(beats) > 1 else 1
+        return [queue.popleft() for _ in range(count)]
 
     def _adopt(self, batch: _Batch) -> None:
         self.state = batch.state
@@ -294,6 +293,13 @@ class ActiveGroup:
         else:
             event = consumer.TimerFired(effect.kind, effect.member_id, effect.member_epoch)
         self._submit(_Entry(event, None, key, timer))
+
+
+def _leading_heartbeats(queue: Iterable[_Entry]) -> Iterator[consumer.Heartbeat]:
+    for entry in queue:
+        if not isinstance(entry.event, consumer.Heartbeat):
+            return
+        yield entry.event
 
 
 def _begins_batch(entry: _Entry) -> bool:

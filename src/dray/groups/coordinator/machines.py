@@ -7,7 +7,6 @@ so becomes what its next member speaks; with members it refuses those who speak 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import takewhile
 from typing import Any, NamedTuple, TypeAlias, cast
 
 from dray.groups import classic, consumer
@@ -55,18 +54,15 @@ class Machines:
             return self._classic_to_consumer(state, event, token, now_ms)
         return Stepped(*classic.handle(state, event, now_ms, self.classic_settings))
 
-    def count_together(self, state: State, events: Sequence[Event]) -> int:
-        """How many of these, from the first on, `step_together` may be given: one assignor run then serves
-        them all. Always at least one."""
-        if isinstance(state, ClassicGroup):
-            return 1
-        beats = list(takewhile(lambda event: isinstance(event, consumer.Heartbeat), events))
-        return consumer.count_together(state, cast(list[consumer.Heartbeat], beats)) if beats else 1
+    def count_together(self, state: State, beats: Sequence[consumer.Heartbeat]) -> int:
+        """How many of these, from the first on, `step_together` may be given: one run of the assignor then
+        serves them all."""
+        return 1 if isinstance(state, ClassicGroup) else consumer.count_together(state, beats)
 
     def step_together(
         self, state: State, events: Sequence[Event], tokens: Sequence[object | None], now_ms: int
     ) -> Stepped:
-        """As `step`, one after the other, but for the number of assignments and of steps between."""
+        """One event of any kind, or as many heartbeats as `count_together` allows."""
         if len(events) == 1:
             return self.step(state, events[0], tokens[0], now_ms)
         assert not isinstance(state, ClassicGroup)
