@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import Field, SecretStr
 
 from dray.config.kinds import (
     DAY,
@@ -28,6 +28,8 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.pipeline import CompactionSettings, IcebergSettings, SparkSettings
+from dray.config.section import Section
 
 INT32_MAX = 2**31 - 1
 
@@ -37,10 +39,6 @@ _OBJECTS_URL = Text(
     r"(?:file:.+|memory:|(?:s3|gs|az)://[^/\s]+(?:/\S*)?)",
     "file:PATH, s3://BUCKET/PREFIX, gs://BUCKET/PREFIX, az://CONTAINER/PREFIX or memory:",
 )
-
-
-class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, arbitrary_types_allowed=True)
 
 
 class ClusterSettings(Section):
@@ -345,6 +343,9 @@ class Settings(Section):
     topics: TopicSettings = TopicSettings()
     groups: GroupSettings = GroupSettings()
     routing: RoutingSettings = RoutingSettings()
+    compaction: CompactionSettings = CompactionSettings()
+    iceberg: IcebergSettings = IcebergSettings()
+    spark: SparkSettings = SparkSettings()
     logging: LoggingSettings = LoggingSettings()
 
     @property
@@ -354,6 +355,12 @@ class Settings(Section):
     @property
     def objects_url(self) -> str:
         return self.objects.url or f"file:{Path(self.data_dir) / 'objects'}"
+
+    @property
+    def catalog_uri(self) -> str | None:
+        if self.iceberg.uri is not None or self.iceberg.catalog != "sql":
+            return self.iceberg.uri
+        return f"sqlite:///{(Path(self.data_dir) / 'catalog.sqlite').absolute()}"
 
     @property
     def flush_linger(self) -> float:

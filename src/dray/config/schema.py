@@ -8,7 +8,8 @@ from functools import cache
 from typing import Any
 
 from dray.config.kinds import Kind
-from dray.config.model import Section, Settings
+from dray.config.model import Settings
+from dray.config.section import Section
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,150 @@
+"""The settings of the data pipeline: when records become files, where the tables are, and which Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+
+from dray.config.kinds import (
+    DAY,
+    GIB,
+    KIB,
+    MIB,
+    MINUTE,
+    Choice,
+    Duration,
+    Either,
+    SecretMap,
+    Size,
+    Switch,
+    Text,
+    TextMap,
+    Whole,
+)
+from dray.config.section import Section
+
+_NAMESPACE = Text(r"[^\s./]+(?:\.[^\s./]+)*", "a namespace, such as dray or lake.streams")
+_SOME_TEXT = Text(r"\S+", "text without spaces")
+_SPARK_MEMORY = Text(r"[1-9][0-9]*[mg]", "a size as Spark has it, such as 800m or 2g")
+
+
+class CompactionSettings(Section):
+    """When records move from WAL objects into Parquet files."""
+
+    enabled: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether `drayd up` runs a compactor. It needs the pipeline's packages and Java 17 or "
+        "newer; where those are missing, `up` says so and goes on without.",
+    )
+    interval: Annotated[float, Duration(1.0, DAY)] = Field(
+        default=MINUTE,
+        description="The pause between two cycles with nothing left to do.",
+    )
+    wal_max_age: Annotated[float, Duration(0.0, 365 * DAY)] = Field(
+        default=5 * MINUTE,
+        description="Records that lie in WAL objects for so long are compacted.",
+    )
+    wal_max_bytes: Annotated[int, Size(64 * KIB, 1024 * GIB)] = Field(
+        default=64 * MIB,
+        description="A partition with so much in WAL objects is compacted, whatever its age.",
+    )
+    parquet_max_files: Annotated[int, Whole(1, 100_000)] = Field(
+        default=16,
+        description="A partition with more files than this has its small ones merged.",
+    )
+    target_file_bytes: Annotated[int, Size(MIB, 16 * GIB)] = Field(
+        default=256 * MIB,
+        description="How much of the log goes into one file at most.",
+    )
+    takeover: Annotated[float, Duration(1.0, DAY)] = Field(
+        default=2 * MINUTE,
+        description="A job that another compactor left standing for so long is carried on.",
+    )
+    collect_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="How often files and snapshots that nobody needs are looked for.",
+    )
+    collect_grace: Annotated[float, Duration(0.0, 30 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="How long a file that nothing refers to stays for readers that still know it.",
+    )
+
+
+class IcebergSettings(Section):
+    """The tables that topics are at the same time."""
+
+    enabled: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether topics are tables. A topic may opt out with its config `dray.iceberg.enable`.",
+    )
+    catalog: Annotated[str, Choice("sql", "rest", "glue")] = Field(
+        default="sql",
+        description="`sql`: a database, by default SQLite in the data directory. `rest`: any catalog that "
+        "speaks Iceberg's REST protocol. `glue`: AWS Glue.",
+    )
+    uri: Annotated[str | None, Either("auto", _SOME_TEXT)] = Field(
+        default=None,
+        description="The catalog's address. `auto`: `catalog.sqlite` in the data directory.",
+    )
+    namespace: Annotated[str, _NAMESPACE] = Field(
+        default="dray",
+        description="The namespace of the tables; a table has its topic's name.",
+    )
+    warehouse: Annotated[str | None, Either("auto", _SOME_TEXT)] = Field(
+        default=None,
+        description="What a REST catalog asks for as the warehouse. `auto`: nothing.",
+    )
+    sigv4_region: Annotated[str | None, Either("off", _SOME_TEXT)] = Field(
+        default=None,
+        description="The AWS region for which requests to a REST catalog are signed. `off`: they are not.",
+    )
+    options: Annotated[
+        Mapping[str, str],
+        TextMap("option names with text values, such as {scope: catalog}", r"[A-Za-z0-9_.-]+"),
+    ] = Field(
+        default_factory=dict,
+        description="Further properties of the catalog, under the names that pyiceberg has for them.",
+    )
+    secrets: Annotated[
+        Mapping[str, SecretStr],
+        SecretMap("credential names with text values, such as {token: ...}", r"[A-Za-z0-9_.-]+"),
+    ] = Field(
+        default_factory=dict,
+        description="Credentials of the catalog (`token`, `credential`), never printed. Better from the "
+        "environment: `DRAY_ICEBERG__SECRETS__TOKEN=...`.",
+    )
+    timeout: Annotated[float, Duration(1.0, 10 * MINUTE)] = Field(
+        default=30.0,
+        description="How long the catalog may take to answer.",
+    )
+    keep_snapshots: Annotated[float, Duration(0.0, 365 * DAY)] = Field(
+        default=60 * MINUTE,
+        description="How long a table's older snapshots stay, for queries that read them.",
+    )
+    drop_tables: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether the table of a deleted topic goes with it.",
+    )
+
+
+class SparkSettings(Section):
+    """Where compaction runs."""
+
+    master: Annotated[str, _SOME_TEXT] = Field(
+        default="local[*,3]",
+        description="Spark's master URL: `local[*,3]` is this machine; or a standalone, YARN, Kubernetes or "
+        "Connect (`sc://`) address.",
+    )
+    driver_memory: Annotated[str, _SPARK_MEMORY] = Field(
+        default="512m",
+        description="Memory of the driver's JVM. Records never pass through it.",
+    )
+    conf: Annotated[
+        Mapping[str, str],
+        TextMap("Spark properties with text values", r"[A-Za-z0-9_.-]+"),
+    ] = Field(
+        default_factory=dict,
+        description="Further properties of the Spark session, such as `spark.executor.instances`.",
+    )
