@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pyiceberg.table import Table
 from tests.services.iceberg_files import TopicFiles
 
 from dray.compaction.tables import TableChange
@@ -50,3 +52,16 @@ def files(tmp_path: Path) -> TopicFiles:
 
 async def ours(_: TableChange) -> bool:
     return True
+
+
+async def loaded(tables: IcebergTables, files: TopicFiles) -> Table:
+    table = await tables.load(files.topic.topic)
+    assert table is not None
+    return table
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    rows = table.scan().to_arrow().to_pylist()
+    for row in rows:
+        row["timestamp"] = round(row["timestamp"].timestamp() * 1_000_000)
+    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))

@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import ours
+from tests.unit.iceberg.conftest import loaded, ours, rows_of
 
 from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
 from dray.iceberg.tables import IcebergTables
 
 COMMITTED = CommitOutcome.COMMITTED
-
-
-async def loaded(tables: IcebergTables, files: TopicFiles) -> Table:
-    table = await tables.load(files.topic.topic)
-    assert table is not None
-    return table
-
-
-def rows_of(table: Table) -> list[dict[str, Any]]:
-    rows = table.scan().to_arrow().to_pylist()
-    for row in rows:
-        row["timestamp"] = round(row["timestamp"].timestamp() * 1_000_000)
-    return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
 
 
 async def test_what_was_committed_is_read_back_equal(tables: IcebergTables, files: TopicFiles) -> None:
