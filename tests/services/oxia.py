@@ -94,10 +94,13 @@ class OxiaStandalone(OxiaProcess):
 class OxiaNode(OxiaProcess):
     """A data server of a cluster. With certificates, clients have to speak TLS to it."""
 
-    def __init__(self, name: str, directory: Path, certificates: Certificates | None = None) -> None:
+    def __init__(
+        self, name: str, directory: Path, certificates: Certificates | None = None, sync: bool = True
+    ) -> None:
         super().__init__(name, directory)
         self.internal_port = free_port()
         self.certificates = certificates
+        self.sync = sync
 
     @property
     def internal_address(self) -> str:
@@ -112,6 +115,7 @@ class OxiaNode(OxiaProcess):
             f"--metrics-addr=127.0.0.1:{self.metrics_port}",
             f"--data-dir={self.directory / 'db'}",
             f"--wal-dir={self.directory / 'wal'}",
+            f"--wal-sync-data={'true' if self.sync else 'false'}",
             "--log-level=warn",
         ]
         if self.certificates is not None:
@@ -181,16 +185,22 @@ class OxiaCoordinator(OxiaProcess):
 
 
 class OxiaCluster:
-    """Three nodes and a coordinator; every shard on all three."""
+    """Three nodes and a coordinator; every shard on all three. Without `sync` they do not wait for the disk,
+    which only a machine that loses its power would notice."""
 
     namespace = NAMESPACE
 
     def __init__(
-        self, directory: Path, *, shards: int = 2, nodes: int = 3, certificates: Certificates | None = None
+        self,
+        directory: Path,
+        *,
+        shards: int = 2,
+        nodes: int = 3,
+        certificates: Certificates | None = None,
+        sync: bool = True,
     ) -> None:
-        self.nodes = [
-            OxiaNode(f"node-{number}", directory / f"node-{number}", certificates) for number in range(nodes)
-        ]
+        names = [f"node-{number}" for number in range(nodes)]
+        self.nodes = [OxiaNode(name, directory / name, certificates, sync) for name in names]
         self.coordinator = OxiaCoordinator(directory / "coordinator", self.nodes, shards)
         self.shards = shards
 

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
+import etcd_engines
+from oxia_engines import cluster_engine, standalone_engine
+
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.runtime import SystemRuntime
-from oxia_engines import cluster_engine, standalone_engine
 
 
 class Engine(Protocol):
@@ -62,4 +64,6 @@ ENGINES: dict[str, Callable[[Path, SystemRuntime], Engine]] = {
     "sqlite": SqliteEngine,
     "oxia": standalone_engine,
     "oxia-cluster": cluster_engine,
+    "etcd": etcd_engines.standalone_engine,
+    "etcd-cluster": etcd_engines.cluster_engine,
 }

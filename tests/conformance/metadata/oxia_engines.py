@@ -13,11 +13,12 @@ from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from tests.services.oxia import OxiaCluster, OxiaStandalone
+
 from dray.metadata.checks import check_domain
 from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
 from dray.metadata.oxia import OxiaSettings, OxiaStore
 from dray.runtime import SystemRuntime
-from tests.services.oxia import OxiaCluster, OxiaStandalone
 
 DOMAINS_OF_A_TEST = 16
 
@@ -80,7 +81,7 @@ def standalone() -> OxiaSettings:
 @cache
 def cluster() -> OxiaSettings:
     directory = TemporaryDirectory()
-    servers = OxiaCluster(Path(directory.name))
+    servers = OxiaCluster(Path(directory.name), sync=False)
     atexit.register(directory.cleanup)
     atexit.register(servers.stop)
     servers.start()

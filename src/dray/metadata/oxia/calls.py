@@ -146,7 +146,12 @@ class Calls:
 
     async def _send_barrier(self, shard: Shard) -> Leader:
         """Deletes a key that never was: a log entry like any other, which leaves nothing behind."""
-        request = wire.WriteRequest(shard=shard.identity, deletes=[wire.DeleteRequest(key=BARRIER_KEY)])
+        return await self.insist(
+            shard, wire.WriteRequest(shard=shard.identity, deletes=[wire.DeleteRequest(key=BARRIER_KEY)])
+        )
+
+    async def insist(self, shard: Shard, request: wire.WriteRequest) -> Leader:
+        """A write that may be repeated without harm, until a leader acknowledges it."""
         attempt = Patience(self._runtime, self._settings.patience)
         while True:
             leader = await self.leader(shard, attempt)
@@ -186,6 +191,8 @@ class Calls:
             await _wait(changed, attempt.pause())
 
     def suspect(self, shard: Shard, leader: Leader, fault: Fault) -> None:
+        """Something is wrong with a leader: look for another one, and look after the sessions of this one."""
+        leader.inspected = False
         if shard.leader is not leader:
             return
         if fault.leader and fault.leader != leader.server.address:

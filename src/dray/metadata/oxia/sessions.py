@@ -3,7 +3,8 @@
 A leader answers keep-alives from memory. One that was deposed and does not know it would go on saying that
 all is well while the new leader counts the session out. So a keep-alive is confirmed only by a barrier that
 follows it at the same leader: the one that acknowledges it did lead when it took the keep-alive, and whoever
-leads after it gives the session its full life again.
+leads after it gives the session its full life again, or does not know it (see `caretaker`): then it is over,
+and its holder, which nobody else waits for, removes what is left of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from grpc import aio
 from dray.metadata.checks import check_ttl
 from dray.metadata.contract import Ambiguous, Unavailable
 from dray.metadata.oxia.calls import Calls, Patience
+from dray.metadata.oxia.caretaker import erase_session
 from dray.metadata.oxia.errors import SESSION_NOT_FOUND, understand
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Shard, Superseded
@@ -82,6 +84,8 @@ class _Kept:
             raise Unavailable("another leader took over during a keep-alive") from error
         if await self._calls.barrier(self._shard) is not leader:
             raise Unavailable("another leader took over during a keep-alive")
+        if not lives:
+            await erase_session(self._calls, self._shard, self._identity)
         return lives
 
     async def remove(self) -> None:
@@ -105,7 +109,7 @@ class _Kept:
             if attempt.remaining() <= 0:
                 raise Ambiguous(f"a session was not closed: {attempt.why('no answer')}")
             await self._runtime.sleep(attempt.pause())
-        await self._calls.barrier(self._shard)
+        await erase_session(self._calls, self._shard, self._identity)
 
 
 def _text(error: aio.AioRpcError | Superseded) -> str:

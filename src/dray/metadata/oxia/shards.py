@@ -44,6 +44,9 @@ class Leader:
     proven: bool = False
     """Whether a write was acknowledged here, in this time. See `dray.metadata.oxia.store`."""
 
+    inspected: bool = False
+    """Whether somebody looks after its sessions. See `dray.metadata.oxia.caretaker`."""
+
     over: asyncio.Event = field(default_factory=asyncio.Event)
     calls: set[Call[Any]] = field(default_factory=set)
 
@@ -121,6 +124,9 @@ class Shards:
             shard = next(shard for shard in self._shards.values() if shard.low <= code <= shard.high)
             self._by_domain[domain] = shard
         return shard
+
+    def all(self) -> list[Shard]:
+        return list(self._shards.values())
 
     def refresh(self) -> None:
         """The view is suspect: ask another server for it."""

@@ -2,7 +2,8 @@
 
 One write of the contract is one request to one shard (`plan`), which Oxia applies as one step. Requests go
 to the shard's leader (`calls`, `shards`), over one connection per server (`server`). Changes come as a stream
-per shard (`watch`). Sessions belong to a shard and are kept alive one by one (`sessions`).
+per shard (`watch`). Sessions belong to a shard and are kept alive one by one (`sessions`,
+`caretaker`).
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from dray.metadata.contract import (
     Unavailable,
 )
 from dray.metadata.oxia.calls import Calls
+from dray.metadata.oxia.caretaker import Caretaker
 from dray.metadata.oxia.inspection import inspect
 from dray.metadata.oxia.keys import PREFIX_LENGTH, key_prefix
 from dray.metadata.oxia.plan import Plan
@@ -52,6 +54,7 @@ class OxiaStore:
         self._hub = WatchHub()
         self._watches: dict[Shard, ShardWatch] = {}
         self._sessions: list[KeptSession] = []
+        self._caretaker: Caretaker | None = None
         self._closing = asyncio.Event()
         self._open = False
 
@@ -64,6 +67,7 @@ class OxiaStore:
         try:
             await self._shards.start()
             await inspect(self._shards.of(0), self._calls, self._settings)
+            self._caretaker = Caretaker(self._shards, self._calls, self._settings, self._runtime)
         except BaseException:
             await self.abandon()
             raise
@@ -89,6 +93,8 @@ class OxiaStore:
         self._hub.close()
         for watch in self._watches.values():
             watch.stop()
+        if self._caretaker is not None:
+            self._caretaker.stop()
         self._shards.stop()
         await self._servers.close()
 
