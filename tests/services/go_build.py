@@ -17,9 +17,10 @@ class ProgramMissing(Exception):
     """Why this machine cannot have a program, in one line."""
 
 
-def go_program(package: str, version: str) -> Path:
-    """The program of a main package such as `host/module/cmd/name`, at a version of its module."""
-    name = package.rpartition("/")[2]
+def go_program(package: str, version: str, name: str | None = None) -> Path:
+    """The program of a main package such as `host/module/cmd/name`, at a version of its module. `name` is
+    for packages that end with a version."""
+    name = name or package.rpartition("/")[2]
     home = cache_directory() / f"{name}-{version}"
     program = home / name
     with exclusively(home):

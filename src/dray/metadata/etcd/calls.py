@@ -1,0 +1,136 @@
+"""Calls that find their server: which one is asked, how often, and what an error means in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+from grpc import aio
+
+from dray.metadata.contract import Ambiguous, SessionEnded, Unavailable
+from dray.metadata.etcd.errors import INVALID_TOKEN, LEASE_NOT_FOUND, Fault, understand
+from dray.metadata.etcd.server import Call, Server
+from dray.metadata.etcd.settings import EtcdSettings
+from dray.metadata.etcd.wire import etcd_pb2 as wire
+from dray.runtime import Runtime
+
+Answer = TypeVar("Answer", bound=Message)
+
+PAUSE: Final = 0.05
+
+# A server without a leader refuses at once, instead of letting us wait for one.
+REQUIRE_LEADER: Final = ("hasleader", "true")
+
+
+class Calls:
+    """All clients begin with another server, and stay with it for as long as it answers."""
+
+    def __init__(self, settings: EtcdSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._servers = [Server(address, settings) for address in settings.endpoints]
+        self._current = runtime.random.randrange(len(self._servers))
+        self._token = settings.token
+        self._closed = False
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    async def close(self) -> None:
+        self._closed = True
+        for server in self._servers:
+            await server.close(self._settings.request_timeout)
+
+    def metadata(self) -> list[tuple[str, str]]:
+        return [REQUIRE_LEADER] if self._token is None else [REQUIRE_LEADER, ("token", self._token)]
+
+    async def repeatable(self, call: Callable[[Server], Call[Answer]], request: Message) -> Answer:
+        """For what may happen twice: it is asked again, elsewhere, until patience ends."""
+
+        async def once(server: Server) -> Answer:
+            return await call(server)(
+                request, timeout=self._settings.request_timeout, metadata=self.metadata()
+            )
+
+        return await self.patiently(once, repeatable=True)
+
+    async def write(self, request: wire.TxnRequest) -> wire.TxnResponse:
+        """Sent again only where it is certain that nothing happened."""
+
+        async def once(server: Server) -> wire.TxnResponse:
+            timeout = self._settings.request_timeout
+            return await server.transaction(request, timeout=timeout, metadata=self.metadata())
+
+        return await self.patiently(once, repeatable=False)
+
+    async def patiently(self, ask: Callable[[Server], Awaitable[Answer]], *, repeatable: bool) -> Answer:
+        deadline = self._runtime.monotonic() + self._settings.patience
+        while True:
+            server = await self.connected(deadline)
+            try:
+                return await ask(server)
+            except aio.AioRpcError as error:
+                fault = understand(error)
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if not self._closed or (task is not None and task.cancelling()):
+                    raise
+                # Closing the channel cancelled the call, and nobody the caller.
+                raise (Unavailable if repeatable else Ambiguous)("the metadata store was closed") from None
+            if fault.text == LEASE_NOT_FOUND:
+                raise SessionEnded(str(fault))
+            if fault.hopeless:
+                raise Unavailable(str(fault))
+            if not repeatable and not fault.passing:
+                self.leave(server)
+                raise Ambiguous(str(fault))
+            await self.recover(server, fault)
+            if self._runtime.monotonic() >= deadline:
+                raise Unavailable(str(fault))
+
+    async def connected(self, deadline: float) -> Server:
+        """A server with a connection, logged in where that is asked for."""
+        while True:
+            if self._closed:
+                raise Unavailable("the metadata store is closed")
+            server = self._servers[self._current]
+            if await server.reachable():
+                await self._log_in(server)
+                return server
+            self.leave(server)
+            if self._runtime.monotonic() >= deadline:
+                raise Unavailable(f"no connection to etcd at {', '.join(self._settings.endpoints)}")
+            await self._runtime.sleep(PAUSE)
+
+    def leave(self, server: Server) -> None:
+        """The next call asks another one."""
+        if self._servers[self._current] is server:
+            self._current = (self._current + 1) % len(self._servers)
+
+    async def recover(self, server: Server, fault: Fault) -> None:
+        if fault.text == INVALID_TOKEN and self._settings.user is not None:
+            self._token = None
+            return
+        self.leave(server)
+        await self._runtime.sleep(PAUSE)
+
+    async def _log_in(self, server: Server) -> None:
+        if self._token is not None or self._settings.user is None:
+            return
+        request = wire.AuthenticateRequest(name=self._settings.user, password=self._settings.password or "")
+        try:
+            answer = await server.authenticate(
+                request, timeout=self._settings.request_timeout, metadata=[REQUIRE_LEADER]
+            )
+        except aio.AioRpcError as error:
+            fault = understand(error)
+            self.leave(server)
+            raise (CannotLogIn if fault.hopeless else Unavailable)(f"cannot log in: {fault}") from None
+        self._token = answer.token
+
+
+class CannotLogIn(Unavailable):
+    """User or password are wrong, or etcd asks for none."""

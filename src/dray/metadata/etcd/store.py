@@ -1,0 +1,245 @@
+"""The metadata store on etcd: the contract, over its public gRPC API."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final
+
+import structlog
+from grpc import aio
+
+from dray.metadata.checks import KEY_END, check_domain, check_limit, check_ttl, check_write
+from dray.metadata.contract import (
+    Change,
+    Limits,
+    MetadataError,
+    Operation,
+    Outcome,
+    Record,
+    SessionEnded,
+    Unavailable,
+)
+from dray.metadata.etcd.calls import Calls
+from dray.metadata.etcd.errors import understand
+from dray.metadata.etcd.inspection import inspect
+from dray.metadata.etcd.keys import Keyspace, place_and_value, version_of
+from dray.metadata.etcd.plan import Plan
+from dray.metadata.etcd.settings import KIB, EtcdSettings
+from dray.metadata.etcd.watch import DomainWatch
+from dray.metadata.etcd.wire import etcd_pb2 as wire
+from dray.metadata.sessions import KeptSession, session_identity
+from dray.metadata.watching import WatchHub
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+MOST_OPERATIONS: Final = 1100
+ROOM_FOR_KEYS: Final = 512 * KIB
+"""Of a request, for everything but values: keys are repeated in comparisons."""
+
+
+class EtcdStore:
+    """One client. `open` first: it says in one line why these servers would not do."""
+
+    def __init__(self, settings: EtcdSettings, runtime: Runtime) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self._keyspace = Keyspace(settings.prefix)
+        self._calls = Calls(settings, runtime)
+        self._hub = WatchHub()
+        self._watches: dict[int, DomainWatch] = {}
+        self._sessions: list[KeptSession] = []
+        self._newest = 0
+        self._limits = Limits(MOST_OPERATIONS, settings.max_request_bytes - ROOM_FOR_KEYS)
+
+    @property
+    def limits(self) -> Limits:
+        return self._limits
+
+    async def open(self) -> None:
+        await inspect(self._calls, self._settings, self._keyspace)
+
+    # --- reads
+
+    async def get(self, domain: int, key: str) -> Record | None:
+        check_domain(domain)
+        return self._first(domain, await self._range(wire.RangeRequest(key=self._keyspace.key(domain, key))))
+
+    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+        # Every key up to and with `key`: the least that is greater ends with a zero byte.
+        end = min(key + "\0", prefix + KEY_END)
+        return await self._nearest(domain, prefix, end, wire.RangeRequest.DESCEND)
+
+    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+        return await self._nearest(domain, max(key, prefix), prefix + KEY_END, wire.RangeRequest.ASCEND)
+
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        check_domain(domain)
+        check_limit(limit)
+        if start >= end or limit == 0:
+            self._check_open()
+            return []
+        request = wire.RangeRequest(
+            key=self._keyspace.key(domain, start),
+            range_end=self._keyspace.key(domain, end),
+            limit=limit or 0,
+            sort_order=wire.RangeRequest.ASCEND,
+        )
+        response = await self._range(request)
+        return [self._record(domain, found) for found in response.kvs]
+
+    async def barrier(self, domain: int) -> None:
+        check_domain(domain)
+        await self._range(wire.RangeRequest(key=self._keyspace.tick, count_only=True), linearizable=True)
+
+    async def _nearest(
+        self, domain: int, start: str, end: str, order: wire.RangeRequest.SortOrder
+    ) -> Record | None:
+        check_domain(domain)
+        if start >= end:
+            self._check_open()
+            return None
+        request = wire.RangeRequest(
+            key=self._keyspace.key(domain, start),
+            range_end=self._keyspace.key(domain, end),
+            limit=1,
+            sort_order=order,
+        )
+        return self._first(domain, await self._range(request))
+
+    async def _range(self, request: wire.RangeRequest, *, linearizable: bool = False) -> wire.RangeResponse:
+        request.serializable = self._settings.serializable_reads and not linearizable
+        response = await self._calls.repeatable(lambda server: server.range, request)
+        if response.header.revision < self._newest and request.serializable:
+            # This server is behind what we have seen elsewhere, and our reads never go back.
+            return await self._range(request, linearizable=True)
+        self._saw(response.header.revision)
+        return response
+
+    def _saw(self, revision: int) -> None:
+        self._newest = max(self._newest, revision)
+
+    def _first(self, domain: int, response: wire.RangeResponse) -> Record | None:
+        return self._record(domain, response.kvs[0]) if response.kvs else None
+
+    def _record(self, domain: int, found: wire.KeyValue) -> Record:
+        place, value = place_and_value(found.value)
+        return Record(self._keyspace.bare(domain, found.key), value, version_of(found.mod_revision, place))
+
+    # --- writes
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        session = check_write(domain, operations, self._limits)
+        lease = 0 if session is None else session_identity(domain, session)
+        self._check_open()
+        if session is not None and session.ended:
+            raise SessionEnded(f"session {lease:x} is over")
+        if not operations:
+            return []
+        plan = Plan(domain, operations, self._keyspace, lease, self._settings.max_transaction_operations)
+        size, most = plan.request.ByteSize(), self._settings.max_request_bytes
+        if size > most:
+            raise ValueError(f"{size} bytes in one write, at most {most} go")
+        response = await self._calls.write(plan.request)
+        self._saw(response.header.revision)
+        return plan.outcomes(response)
+
+    # --- watches
+
+    def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+        check_domain(domain)
+        return self._hub.watch(domain) if self._calls.closed else self._watching(domain)
+
+    async def _watching(self, domain: int) -> AsyncGenerator[Change, None]:
+        watch = self._watches.get(domain)
+        if watch is None:
+            watch = self._watches[domain] = DomainWatch(
+                domain,
+                self._calls,
+                self._keyspace,
+                self._hub,
+                self._runtime,
+                self._settings.patience,
+                self._saw,
+            )
+        watch.watchers += 1
+        try:
+            await watch.in_place.wait()
+            async for change in self._hub.watch(domain):
+                yield change
+        finally:
+            watch.watchers -= 1
+            if not watch.watchers and self._watches.get(domain) is watch:
+                del self._watches[domain]
+                watch.stop()
+
+    # --- sessions
+
+    async def session(self, domain: int, ttl: float) -> KeptSession:
+        check_domain(domain)
+        check_ttl(ttl)
+        sent = self._runtime.monotonic()
+        request = wire.LeaseGrantRequest(TTL=math.ceil(ttl))
+        # A lease whose answer was lost runs out by itself: nobody knows its name.
+        granted = await self._calls.repeatable(lambda server: server.grant, request)
+        lease = granted.ID
+
+        async def renew() -> bool:
+            return await self._renew(lease)
+
+        async def remove() -> None:
+            await self._revoke(lease)
+
+        session = KeptSession(
+            self._runtime, domain=domain, identity=lease, ttl=ttl, sent=sent, renew=renew, remove=remove
+        )
+        self._sessions = [*(kept for kept in self._sessions if not kept.ended), session]
+        return session
+
+    async def _renew(self, lease: int) -> bool:
+        """A keep-alive is answered by a server that believes to lead, from its memory. That it still leads is
+        certain when a read that a majority confirmed afterwards is of the same term."""
+        server = await self._calls.connected(self._runtime.monotonic())
+        try:
+            answer = await server.keep_alive(lease, self._calls.metadata())
+        except aio.AioRpcError as error:
+            fault = understand(error)
+            await self._calls.recover(server, fault)
+            raise Unavailable(str(fault)) from None
+        if not isinstance(answer, wire.LeaseKeepAliveResponse):
+            raise Unavailable("the keep-alive was not answered")
+        request = wire.RangeRequest(key=self._keyspace.tick, count_only=True)
+        confirmed = await self._calls.repeatable(lambda server: server.range, request)
+        if confirmed.header.raft_term != answer.header.raft_term:
+            raise Unavailable("the leader changed meanwhile")
+        return answer.TTL > 0
+
+    async def _revoke(self, lease: int) -> None:
+        try:
+            await self._calls.repeatable(lambda server: server.revoke, wire.LeaseRevokeRequest(ID=lease))
+        except SessionEnded:
+            return
+
+    # --- the end
+
+    async def close(self) -> None:
+        for session in self._sessions:
+            try:
+                await session.close()
+            except MetadataError as error:
+                _log.warning("a session is left to run out", lease=f"{session.identity:x}", error=str(error))
+        await self.abandon()
+
+    async def abandon(self) -> None:
+        """Vanish as a process that died: the sessions run out by themselves."""
+        for session in self._sessions:
+            session.abandon()
+        self._hub.close()
+        for watch in self._watches.values():
+            watch.stop()
+        await self._calls.close()
+
+    def _check_open(self) -> None:
+        if self._calls.closed:
+            raise Unavailable("the metadata store is closed")
