@@ -105,12 +105,14 @@ def settle_garbage_collector() -> None:
 
 
 class StopSignals:
-    """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once."""
+    """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once. SIGHUP
+    says that whoever watched is gone (a terminal, a supervisor): a graceful stop, however often it comes."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._received: asyncio.Future[signal.Signals] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
 
     async def wait(self) -> signal.Signals:
         return await asyncio.shield(self._received)
@@ -119,6 +121,10 @@ class StopSignals:
         if self._received.done():
             os._exit(128 + number)
         self._received.set_result(number)
+
+    def _on_hang_up(self) -> None:
+        if not self._received.done():
+            self._received.set_result(signal.SIGHUP)
 
 
 def local_machine() -> Machine:

@@ -107,6 +107,19 @@ def test_the_first_signal_asks_and_the_second_ends_the_process(number: signal.Si
     assert process.returncode == 128 + number
 
 
+def test_hanging_up_asks_and_never_ends_the_process() -> None:
+    """The kernel tells of a dead parent once for each of its threads."""
+    process = subprocess.Popen([sys.executable, "-c", STOPPABLE], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGHUP)
+    assert process.stdout.readline() == "SIGHUP\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGTERM)  # signals are told in the order of their numbers: this one is last
+    process.communicate(timeout=30)
+    assert process.returncode == 128 + signal.SIGTERM
+
+
 def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:
     from dray.cli.process import local_machine
 

@@ -189,7 +189,7 @@ def test_one_whose_parent_is_gone_already_does_not_begin() -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "dray.cli.supervised", "1", "version"], capture_output=True, check=False
     )
-    assert (ran.returncode, ran.stdout) == (128 + signal.SIGTERM, b"")
+    assert (ran.returncode, ran.stdout) == (128 + signal.SIGHUP, b"")
 
 
 def test_telling_nobody_is_no_trouble(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

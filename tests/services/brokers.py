@@ -1,0 +1,86 @@
+"""Several brokers on one pair of embedded stores, each a process that can be killed and frozen by itself."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Self
+
+from tests.services.dray import DrayProcess
+
+
+class Brokers:
+    """Broker n has the id n, beginning with 0, and the n-th zone where zones are given."""
+
+    def __init__(
+        self,
+        directory: Path,
+        count: int,
+        *,
+        zones: Sequence[str] | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._stack = ExitStack()
+        self.processes = [
+            DrayProcess(
+                directory / f"broker-{number}",
+                name=f"broker-{number}",
+                data_directory=directory / "data",
+                settings=dict(settings or {}) | ({"DRAY_BROKER__ZONE": zones[number]} if zones else {}),
+                arguments=["--broker-id", str(number)],
+            )
+            for number in range(count)
+        ]
+
+    def __getitem__(self, number: int) -> DrayProcess:
+        return self.processes[number]
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(process.bootstrap for process in self.processes)
+
+    def freeze(self, number: int) -> None:
+        """SIGSTOP, while nobody writes to the metadata file. A process that is stopped in the middle of a
+        write keeps the embedded store's one lock, and then nobody on the machine can write: a limit of that
+        store, and no test of the brokers."""
+        pid = self[number].pid
+        with (self[number].data_directory / "metadata.sqlite.lock").open("rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            os.kill(pid, signal.SIGSTOP)
+            while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
+                time.sleep(0.001)
+
+    def wake(self, number: int) -> None:
+        os.kill(self[number].pid, signal.SIGCONT)
+
+    def requests(self, number: int, api: str) -> int:
+        """How many requests of an API a broker has answered."""
+        total = 0.0
+        for line in self[number].http_text("/metrics").splitlines():
+            if line.startswith("dray_requests_total{") and f'api="{api}"' in line:
+                total += float(line.rsplit(" ", 1)[1])
+        return int(total)
+
+    def __enter__(self) -> Self:
+        for process in self.processes:
+            process.spawn()
+            self._stack.callback(process.kill)
+        try:
+            for process in self.processes:
+                process.wait_until_ready()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+
+def _is_stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
