@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dray.cli.failures import USAGE, Failure
 
 if TYPE_CHECKING:
     from dray.config import Settings
+    from dray.config.metadata import OxiaSettings as OxiaSection
     from dray.metadata.contract import MetadataStore
+    from dray.metadata.oxia.settings import OxiaSettings
     from dray.objects import ObjectStore
     from dray.runtime import Runtime
 
@@ -39,23 +42,43 @@ async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
 
 async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
     from dray.metadata.contract import MetadataError
+    from dray.metadata.factory import InMemory, SqliteFile, open_store
 
-    if settings.metadata.engine == "memory":
-        from dray.metadata.memory import MemoryStore
-
-        return MemoryStore(runtime)
-    from dray.metadata.sqlite import SqliteStore
-
+    engine = settings.metadata.engine
     path = settings.metadata_path
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        store = SqliteStore(path, runtime)
-        await store.open()
-        return store
+        if engine == "memory":
+            return await open_store(InMemory(), runtime)
+        if engine == "oxia":
+            return await open_store(oxia_settings(settings.metadata.oxia), runtime)
+    except (OSError, MetadataError) as error:
+        raise Failure(f"cannot open the metadata store: {error}") from error
+    try:
+        return await open_store(SqliteFile(path), runtime)
     except OSError as error:
         raise Failure(f"cannot open the metadata file {path}: {error.strerror}") from error
     except MetadataError as error:
         raise Failure(f"cannot open the metadata file {path}: {error}") from error
+
+
+def oxia_settings(section: OxiaSection) -> OxiaSettings:
+    from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+
+    def path(name: str | None) -> Path | None:
+        return None if name is None else Path(name)
+
+    tls = OxiaTls(
+        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
+    )
+    token = section.secrets.get("token")
+    return OxiaSettings(
+        addresses=section.addresses.split(","),
+        namespace=section.namespace,
+        tls=tls if section.tls else None,
+        token=None if token is None else token.get_secret_value(),
+        request_timeout=section.request_timeout,
+        patience=section.patience,
+    )
 
 
 async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:

@@ -28,6 +28,7 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.metadata import OxiaSettings
 from dray.config.pipeline import CompactionSettings, IcebergSettings, SparkSettings
 from dray.config.section import Section
 
@@ -109,14 +110,16 @@ class BrokerSettings(Section):
 class MetadataSettings(Section):
     """Where the order of records, the topics and the brokers are kept."""
 
-    engine: Annotated[str, Choice("sqlite", "memory")] = Field(
+    engine: Annotated[str, Choice("sqlite", "oxia", "memory")] = Field(
         default="sqlite",
-        description="`sqlite` is durable; `memory` forgets everything when the process ends.",
+        description="`sqlite` serves one machine, `oxia` any number; `memory` forgets everything when the "
+        "process ends.",
     )
     path: Annotated[str | None, Either("auto", _PATH)] = Field(
         default=None,
         description="The SQLite file. `auto`: `metadata.sqlite` in the data directory.",
     )
+    oxia: OxiaSettings = OxiaSettings()
 
 
 class ObjectSettings(Section):

@@ -152,7 +152,7 @@ def _refuse_unknown(path: KeyPath, node: yaml.Node, origin: str) -> None:
     if (
         path in fields_by_path()
         or path[:-1] in fields_by_path()
-        or (len(path) == 1 and path[0] in sections())
+        or any(item.path[: len(path)] == path for item in fields())  # a section, or one within it
     ):
         return
     siblings = [item.key for item in fields() if item.path[:-1] == path[:-1]]
