@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dray.cli import admin, bench, configuration, serve
+from dray.cli import admin, bench, compactor, configuration, serve, simulate
 from dray.cli.failures import Failure
 
 app = typer.Typer(
@@ -25,9 +25,11 @@ app = typer.Typer(
 )
 app.command("up", rich_help_panel="Run")(serve.up)
 app.command("broker", rich_help_panel="Run")(serve.broker)
+app.command("compactor", rich_help_panel="Run")(compactor.compactor)
 app.add_typer(admin.app, name="admin", rich_help_panel="Manage")
 app.add_typer(configuration.app, name="config", rich_help_panel="Manage")
 app.command("bench", rich_help_panel="Manage")(bench.bench)
+app.command("simulate", rich_help_panel="Manage")(simulate.simulate)
 
 
 @app.command("version", rich_help_panel="Manage")

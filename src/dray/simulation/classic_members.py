@@ -30,9 +30,9 @@ class ClassicMember(Member):
         else:
             await self._join()
 
-    async def leave(self) -> None:
+    async def leave(self, member_id: str) -> None:
         request = LeaveGroupRequest(
-            group_id=self.group, member_id=self.member_id, members=[MemberIdentity(member_id=self.member_id)]
+            group_id=self.group, member_id=member_id, members=[MemberIdentity(member_id=member_id)]
         )
         await self.ask(await self.coordinator(self.group), request)
 

@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dray.cluster import BrokerIdTaken
-from dray.log.types import LogUnavailable
+from dray.groups.coordinator import Refused
+from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.node import Machine, Node
 from dray.objects.contract import ObjectError
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from dray.simulation.cluster_world import ClusterWorld
 
 # What a task of a broker may end with when a store fails under it: its caller has left, or tries again.
-TROUBLE = (MetadataError, ObjectError, LogUnavailable, TopicError)
+TROUBLE = (MetadataError, ObjectError, LogError, TopicError, Refused)
 _RESTART_SECONDS = 0.3
 
 

@@ -59,6 +59,7 @@ class ClusterConditions:
     seed: int
     brokers: int = 3
     roles: tuple[Role, ...] = _EVERYBODY
+    absent: frozenset[int] = frozenset()  # clients, by their number, that do not play after all
     domains: int = 2
     partitions: int = 3
     seconds: float = 8.0
@@ -74,11 +75,16 @@ class ClusterConditions:
     orphan_seconds: float = 1.0
     snapshot_every: int = 256
     deletes_topics: bool = True
+    fills_up: bool = True  # whether the run goes on until it holds what every run should
+
+    def clients(self) -> list[tuple[int, Role]]:
+        """Who plays, each with the number that its chance comes from."""
+        return [(number, role) for number, role in enumerate(self.roles) if number not in self.absent]
 
     @classmethod
     def choose(cls, seed: int) -> ClusterConditions:
         random = Random(seed)
-        seconds = 8.0
+        seconds = random.choice((4.0, 5.0, 8.0))
         return cls(
             seed=seed,
             domains=random.choice((1, 2, 3)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -54,8 +55,13 @@ def simulate_cluster(seed: int, conditions: ClusterConditions | None = None) -> 
     return run(_simulate(conditions or ClusterConditions.choose(seed)))
 
 
+# What every run holds, however little happens in its time.
+LEAST_OPERATIONS, LEAST_FAULTS, LEAST_REBALANCES = 300, 10, 1
+_MORE_SECONDS, _MOST_SECONDS = 1.0, 60.0
+
+
 async def _simulate(conditions: ClusterConditions) -> ClusterReport:
-    world = ClusterWorld(conditions)
+    world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
     try:
         await _play(world)
     except Exception as error:
@@ -67,14 +73,26 @@ async def _simulate(conditions: ClusterConditions) -> ClusterReport:
     return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
 
 
+def _is_enough(world: ClusterWorld) -> bool:
+    return (
+        world.counts["operations"] >= LEAST_OPERATIONS
+        and world.counts["rebalances"] >= LEAST_REBALANCES
+        and world.faults().total() - world.faults()["hint lost"] >= LEAST_FAULTS
+    )
+
+
 async def _play(world: ClusterWorld) -> None:
+    conditions = world.conditions
     await world.start()
     await world.create_topics()
     clients = [asyncio.ensure_future(player) for player in players(world, frozenset(Role) - MEMBERS)]
     members = [asyncio.ensure_future(member) for member in players(world, MEMBERS)]
     disasters = asyncio.ensure_future(play_disasters(world))
     try:
-        await first_trouble(world, [*clients, *members, disasters], world.conditions.seconds)
+        playing = [*clients, *members, disasters]
+        await first_trouble(world, playing, conditions.seconds)
+        while conditions.fills_up and not _is_enough(world) and world.now() < _MOST_SECONDS:
+            await first_trouble(world, [task for task in playing if not task.done()], _MORE_SECONDS)
         await _end(clients)
         await calm_down(world, [*members, disasters])
     finally:
@@ -108,6 +126,6 @@ def players(world: ClusterWorld, roles: frozenset[Role]) -> list[Coroutine[Any, 
     seed = world.conditions.seed * 1000
     return [
         KINDS[role](world, f"{role.value} {number}", seed + number).play()
-        for number, role in enumerate(world.conditions.roles)
+        for number, role in world.conditions.clients()
         if role in roles
     ]

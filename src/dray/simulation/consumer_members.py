@@ -36,9 +36,9 @@ class ConsumerMember(Member):
     def is_member(self) -> bool:
         return self.epoch > 0
 
-    async def leave(self) -> None:
+    async def leave(self, member_id: str) -> None:
         request = ConsumerGroupHeartbeatRequest(
-            group_id=self.group, member_id=self.member_id, member_epoch=_LEAVES
+            group_id=self.group, member_id=member_id, member_epoch=_LEAVES
         )
         await self.ask(await self.coordinator(self.group), request)
 

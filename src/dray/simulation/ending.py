@@ -71,7 +71,7 @@ def _is_settled(world: ClusterWorld) -> bool:
 def _unsettled(world: ClusterWorld) -> dict[str, object]:
     """The groups in which a partition has no owner."""
     partitions = set(range(world.conditions.partitions))
-    groups = {_GROUPS[role] for role in world.conditions.roles if role in _GROUPS}
+    groups = {_GROUPS[role] for _, role in world.conditions.clients() if role in _GROUPS}
     owned = {group: world.owners(group).owners(world.now()) for group in sorted(groups)}
     return {group: owners for group, owners in owned.items() if set(owners) != partitions}
 
@@ -87,9 +87,7 @@ async def read_everything(world: ClusterWorld) -> None:
     for partition in range(world.conditions.partitions):
         await _read_all(last, (MAIN, partition))
     readers = [
-        f"alone-{role.value} {number}"
-        for number, role in enumerate(world.conditions.roles)
-        if role is Role.READER
+        f"alone-{role.value} {number}" for number, role in world.conditions.clients() if role is Role.READER
     ]
     for group in (*_GROUPS.values(), *readers):
         await _insist(lambda group=group: last.committed(group, everything))  # type: ignore[misc]

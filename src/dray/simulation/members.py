@@ -39,7 +39,7 @@ class Member(Consumer):
         """Join, or give a sign of life, and do as told."""
         raise NotImplementedError
 
-    async def leave(self) -> None:
+    async def leave(self, member_id: str) -> None:
         raise NotImplementedError
 
     def let_go(self) -> None:
@@ -78,15 +78,15 @@ class Member(Consumer):
     async def _go_away(self) -> None:
         """Leave, or die and come back as somebody else."""
         self.let_go()
+        member_id, self.member_id, self.epoch = self.member_id, "", -1
         if self.random.random() < 0.5:
             self.world.counts["members left"] += 1
             self.world.trace(self.name, "leaves")
-            await self.leave()
+            await self.leave(member_id)
         else:
             self.world.counts["! member crashed"] += 1
             self.world.trace(self.name, "dies")
             self.disconnect()
-        self.member_id, self.epoch = "", -1
         await asyncio.sleep(self.random.random() * 0.3)
 
     def took(self, partitions: set[int], heard_since: float) -> None:

@@ -131,9 +131,9 @@ class Consumer(SimulatedClient):
     def _judge_refusal(self, place: Place, position: int, before: Bounds, part: PartitionData) -> int | None:
         world, error = self.world, ErrorCode(part.error_code)
         world.errors[f"FetchRequest: {error.name}"] += 1
-        if error in _LATER:
-            return position
-        if error in _GONE and (place[0] == SPARE or error is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+        if error in _LATER or (error in _GONE and place[0] == MAIN):
+            return position  # a broker may not have heard yet that a topic was made
+        if error in _GONE:
             self.topic_ids.pop(place[0], None)
             return None
         if error is ErrorCode.OFFSET_OUT_OF_RANGE:

@@ -1,0 +1,113 @@
+"""Many runs, on as many processors as are given, until they are done, time is up, or one fails."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+
+import structlog
+
+from dray.simulation.cluster_run import ClusterReport, RunFailed, simulate_cluster
+
+_AHEAD = 2  # runs per processor that wait for their turn
+
+
+@dataclass(slots=True)
+class Coverage:
+    """What the runs did, together."""
+
+    seeds: int = 0
+    operations: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    by_kind: Counter[str] = field(default_factory=Counter)
+    errors: Counter[str] = field(default_factory=Counter)
+    faults: Counter[str] = field(default_factory=Counter)
+    processor_seconds: float = 0.0
+    failed: list[int] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        self.seeds += 1
+        self.processor_seconds += outcome.seconds
+        if outcome.report is None:
+            self.failed.append(outcome.seed)
+            return
+        self.operations += outcome.report.counts["operations"]
+        self.counts += outcome.report.counts
+        self.by_kind += outcome.report.operations
+        self.errors += outcome.report.errors
+        self.faults += outcome.report.faults
+
+    @property
+    def operations_per_second(self) -> float:
+        """Of one processor."""
+        return self.operations / self.processor_seconds if self.processor_seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    seed: int
+    seconds: float
+    report: ClusterReport | None  # None: it failed
+
+
+def run_seed(seed: int) -> Outcome:
+    began = time.process_time()
+    report: ClusterReport | None = None
+    with suppress(RunFailed):  # whoever cares runs it again, and looks at it
+        report = simulate_cluster(seed)
+    return Outcome(seed, time.process_time() - began, report)
+
+
+def campaign(
+    seeds: Sequence[int],
+    *,
+    seconds: float = float("inf"),
+    jobs: int = 1,
+    progress: Callable[[Coverage], None] = lambda _: None,
+) -> Coverage:
+    """Stops at the first failure."""
+    coverage = Coverage()
+    for outcome in _outcomes(seeds, jobs, time.monotonic() + seconds):
+        coverage.add(outcome)
+        progress(coverage)
+        if coverage.failed:
+            break
+    return coverage
+
+
+def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[Outcome]:
+    if jobs == 1:
+        be_quiet()
+        for seed in seeds:
+            if time.monotonic() >= deadline:
+                return
+            yield run_seed(seed)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
+        remaining = iter(seeds)
+        under_way: set[Future[Outcome]] = set()
+        try:
+            while True:
+                while len(under_way) < jobs * _AHEAD and time.monotonic() < deadline:
+                    following = next(remaining, None)
+                    if following is None:
+                        break
+                    under_way.add(pool.submit(run_seed, following))
+                if not under_way:
+                    return
+                done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
+                yield from (future.result() for future in done)
+        finally:
+            for future in under_way:
+                future.cancel()
+
+
+def be_quiet() -> None:
+    """A simulated broker warns of every fault that is done to it: thousands of lines that say nothing."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
