@@ -40,8 +40,11 @@ class Incoming:
                 disk.make_directory(path)
             except FileExistsError:
                 continue
-            descriptor = disk.open_directory(path)
             # Between the making and the locking, another process may have taken it for abandoned.
+            try:
+                descriptor = disk.open_directory(path)
+            except FileNotFoundError:
+                continue
             if disk.lock(descriptor) and _is_still(disk, path, descriptor):
                 return cls(disk, path, descriptor)
             disk.close(descriptor)
