@@ -34,14 +34,12 @@ def simulate(
 
     [dim]Example:[/] drayd simulate --seeds 1000 --minutes 5
     """
-    from random import SystemRandom
-
-    from dray.simulation.campaign import campaign
+    from dray.simulation.campaign import campaign, fresh_seed
 
     if seed is not None:
         wanted: Sequence[int] = [seed]
     else:
-        base = SystemRandom().randrange(1 << 40) if first is None else first
+        base = fresh_seed() if first is None else first
         wanted = range(base, base + seeds)
     console = _console()
     console.print(f"seeds {wanted[0]} to {wanted[-1]}, on {jobs} processor{'s' if jobs > 1 else ''}")

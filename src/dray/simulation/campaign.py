@@ -10,6 +10,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wai
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from random import SystemRandom
 
 import structlog
 
@@ -54,6 +55,11 @@ class Outcome:
     seed: int
     seconds: float
     report: ClusterReport | None  # None: it failed
+
+
+def fresh_seed() -> int:
+    """One that nobody has tried yet, most likely."""
+    return SystemRandom().randrange(1 << 40)
 
 
 def run_seed(seed: int) -> Outcome:
