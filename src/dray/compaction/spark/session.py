@@ -1,0 +1,163 @@
+"""One warm Spark session for as long as the process lives.
+
+`local[*,3]` runs Spark within this process's own JVM: as many tasks at once as there are cores, three tries
+each. Any other master is a cluster; `sc://...` is a Spark Connect server; under `spark-submit` the session
+is the one that was submitted, and its settings win.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from dray.compaction.spark.java import SparkUnavailable, find_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+DEFAULT_MASTER: Final = "local[*,3]"
+
+_DAEMON: Final = "dray.compaction.spark.daemon"
+_UNKNOWN_PARALLELISM: Final = 16  # Spark Connect does not say
+
+
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    master: str = DEFAULT_MASTER
+    memory: str = "512m"  # of the JVM; records never pass through it
+    conf: Mapping[str, str] = field(default_factory=dict)
+    log_path: str = os.devnull  # what the JVM prints
+
+
+class SparkDied(Exception):
+    """The JVM is gone, and with it the session: the process had better end and be started again."""
+
+
+class Session:
+    """A Spark session and the JVM behind it. Its calls block: they belong in threads."""
+
+    def __init__(self, spark: SparkSession, process: Any, parallelism: int, is_classic: bool = True) -> None:
+        self.spark = spark
+        self.parallelism = parallelism
+        self.is_classic = is_classic  # not through Spark Connect: there is a JVM to talk to
+        self._process = process
+
+    def check(self) -> None:
+        """Raises `SparkDied`. A JVM that was there before this process is asked for a sign of life."""
+        if self._process is not None:
+            if (code := self._process.poll()) is not None:
+                raise SparkDied(f"Spark's JVM has ended, with exit code {code}")
+            return
+        from py4j.protocol import Py4JError
+
+        try:
+            stopped = self.is_classic and self.spark.sparkContext._jsc.sc().isStopped()
+        except (Py4JError, OSError) as error:
+            raise SparkDied(f"Spark's JVM does not answer: {type(error).__name__}") from error
+        if stopped:
+            raise SparkDied("the Spark session was stopped")
+
+    def stop(self) -> None:
+        """Raises `SparkDied` where there was nothing left to stop."""
+        from py4j.protocol import Py4JError
+
+        try:
+            self.check()
+            self.spark.stop()
+        except (Py4JError, OSError) as error:
+            raise SparkDied(f"Spark's JVM does not answer: {type(error).__name__}") from error
+        finally:
+            if self._process is not None:
+                self._process.stdin.close()  # at which it ends
+                self._process.wait()
+                _forget_jvm()
+
+
+def _forget_jvm() -> None:
+    """PySpark keeps the JVM of a process for ever, even one that is gone: then no other could follow."""
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+
+    SparkContext._gateway = SparkContext._jvm = SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+
+
+def open_session(settings: SparkSettings) -> Session:
+    """Takes seconds. Raises `SparkUnavailable` with one line."""
+    try:
+        import pandas  # noqa: F401
+        import pyspark  # noqa: F401
+    except ImportError as error:
+        raise SparkUnavailable(
+            f"compaction needs Spark, and {error.name} is not installed: pip install 'dray[pipeline]'"
+        ) from error
+    # Workers run what this process runs, whatever else is on the path.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if settings.master.startswith("sc://"):
+        return _connect(settings)
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        find_java()
+    return _launch(settings)
+
+
+def _launch(settings: SparkSettings) -> Session:
+    from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkException
+    from pyspark.java_gateway import launch_gateway
+    from pyspark.sql import SparkSession
+
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    conf = SparkConf(loadDefaults=False)
+    conf.setAll(list((_submitted_conf() if submitted else _conf(settings)).items()))
+    try:
+        with open(settings.log_path, "ab") as log:
+            gateway = launch_gateway(conf, {"stdout": log, "stderr": log})  # type: ignore[no-untyped-call]
+        if submitted:
+            merged = SparkConf(_jvm=gateway.jvm)
+            merged.setAll(conf.getAll())
+            conf = merged
+        context = SparkContext(gateway=gateway, conf=conf)
+    except (PySparkException, OSError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise SparkUnavailable(f"Spark does not start: {lines[0]}; its log is {settings.log_path}") from error
+    return Session(SparkSession(context), gateway.proc, int(context.defaultParallelism))
+
+
+def _connect(settings: SparkSettings) -> Session:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        builder = SparkSession.builder.remote(settings.master)
+        for name, value in settings.conf.items():
+            builder = builder.config(name, value)
+        return Session(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
+    except (PySparkException, ImportError) as error:
+        lines = str(error).splitlines() or [type(error).__name__]
+        raise SparkUnavailable(f"no session from {settings.master}: {lines[0]}") from error
+
+
+def _submitted_conf() -> dict[str, str]:
+    return {"spark.python.daemon.module": _DAEMON}
+
+
+def _conf(settings: SparkSettings) -> dict[str, str]:
+    conf = {
+        "spark.app.name": "dray compaction",
+        "spark.master": settings.master,
+        "spark.driver.memory": settings.memory,
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.log.level": "WARN",
+        "spark.python.daemon.module": _DAEMON,
+        "spark.python.worker.reuse": "true",
+        "spark.speculation": "false",
+        "spark.sql.execution.arrow.pyspark.enabled": "true",
+    }
+    if settings.master.startswith("local"):
+        # Embedded: nobody else has to find this driver.
+        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+    return conf | dict(settings.conf)

@@ -1,0 +1,81 @@
+"""What runs in a Python worker of Spark: the units of one task, from the object store and back to it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from dray.compaction.executor import write_unit
+from dray.compaction.model import Unit, UnitFailed, WrittenFile
+from dray.objects.contract import ObjectError
+from dray.objects.factory import open_store
+from dray.records import uninitialised
+from dray.runtime import SystemRuntime
+
+_THREADS: Final = 8
+_UNITS_AT_ONCE: Final = 4  # of a task of many: they are small, and mostly wait for the object store
+
+Answer = WrittenFile | UnitFailed
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """How a worker opens the object store. It travels inside the function that Spark ships, so that its
+    secrets are in no setting of Spark's and on no page of its UI."""
+
+    url: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+
+def write_units(units: Sequence[Unit], store: StoreAddress) -> list[Answer]:
+    """An answer for every unit, whatever becomes of it."""
+    return asyncio.run(_write_units(units, store))
+
+
+async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Answer]:
+    runtime = SystemRuntime(threads=_THREADS)
+    try:
+        store = await open_store(
+            address.url, address.options, runtime, address.secrets, allocate=uninitialised
+        )
+    except (ObjectError, ValueError) as error:
+        runtime.close()
+        return [UnitFailed(unit.stream, unit.job, str(error), retriable=True) for unit in units]
+    slots = asyncio.Semaphore(_UNITS_AT_ONCE)
+
+    async def write(unit: Unit) -> Answer:
+        async with slots:
+            try:
+                return await write_unit(unit, store, runtime)
+            except Exception as error:  # the others of the task go on, and this one's is told
+                return UnitFailed(unit.stream, unit.job, f"{type(error).__name__}: {error}", retriable=True)
+
+    try:
+        return list(await asyncio.gather(*[write(unit) for unit in units]))
+    finally:
+        await store.close()
+        runtime.close()
+
+
+def to_row(answer: Answer) -> str:
+    """As the row that travels back through Spark."""
+    if isinstance(answer, WrittenFile):
+        return json.dumps({"written": answer.to_json()})
+    fields = {
+        "stream": answer.stream,
+        "job": answer.job,
+        "reason": answer.reason,
+        "retriable": answer.retriable,
+    }
+    return json.dumps({"failed": fields})
+
+
+def from_row(row: str) -> Answer:
+    fields: dict[str, Any] = json.loads(row)
+    if "written" in fields:
+        return WrittenFile.from_json(fields["written"])
+    return UnitFailed(**fields["failed"])
