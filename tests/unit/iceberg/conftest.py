@@ -65,3 +65,9 @@ def rows_of(table: Table) -> list[dict[str, Any]]:
     for row in rows:
         row["timestamp"] = round(row["timestamp"].timestamp() * 1_000_000)
     return sorted(rows, key=lambda row: (row["partition"], row["offset"]))
+
+
+def metadata_on_disk(files: TopicFiles) -> set[str]:
+    """Without the checksums that a catalog on Hadoop's file system puts beside its files."""
+    found = (path for path in (files.root / "iceberg").rglob("*") if path.is_file() and path.suffix != ".crc")
+    return {str(path.relative_to(files.root)) for path in found}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import loaded, ours, rows_of
+from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
 
 from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
 from dray.iceberg.tables import IcebergTables
@@ -127,9 +127,7 @@ async def test_who_always_comes_second_is_told_so(tables: IcebergTables, files: 
     assert outcome == {"100-1": CommitOutcome.LOST_RACE}
     assert await tables.live_files(files.topic) == set()
     # Nothing is left of the attempts but what the table knows.
-    folder = files.root / "iceberg"
-    left = {str(path.relative_to(files.root)) for path in folder.rglob("*.*")}
-    assert left == await tables.live_metadata(files.topic)
+    assert metadata_on_disk(files) == await tables.live_metadata(files.topic)
 
 
 async def test_rewriting_files_changes_no_row(tables: IcebergTables, files: TopicFiles) -> None:
@@ -204,7 +202,7 @@ async def test_a_change_of_nothing_moves_the_snapshot(tables: IcebergTables, fil
 
 
 async def test_commits_need_a_table(tables: IcebergTables, files: TopicFiles) -> None:
-    with pytest.raises(TableMissing, match=r"table lake\.orders: there is none"):
+    with pytest.raises(TableMissing, match=r"table \S+\.orders: there is none"):
         await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
     assert await tables.live_files(files.topic) is None
     assert await tables.committed(files.topic, ["100-1"]) == set()

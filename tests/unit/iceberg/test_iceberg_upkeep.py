@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from tests.services.iceberg_files import TopicFiles, other_topic
-from tests.unit.iceberg.conftest import loaded, ours, rows_of
+from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
 
 from dray.compaction.tables import Maintained
 from dray.iceberg.tables import METADATA_VERSIONS, IcebergTables
 
 FOREVER = 2**60
-
-
-def metadata_on_disk(files: TopicFiles) -> set[str]:
-    folder = files.root / "iceberg"
-    return {str(path.relative_to(files.root)) for path in folder.rglob("*") if path.is_file()}
 
 
 async def fill(tables: IcebergTables, files: TopicFiles, commits: int) -> None:
