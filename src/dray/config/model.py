@@ -170,6 +170,20 @@ class LogSettings(Section):
         default=64 * MIB,
         description="Pieces of objects read back for consumers that are behind the tail.",
     )
+    compacted_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
+        default=128 * MIB,
+        description="Row groups of compacted files, rebuilt for consumers that catch up: about 8 MiB for "
+        "each partition that somebody reads from.",
+    )
+    compacted_footer_bytes: Annotated[int, Size(0, GIB)] = Field(
+        default=32 * MIB,
+        description="Footers of compacted files.",
+    )
+    compacted_read_ahead: Annotated[int, Whole(0, 64)] = Field(
+        default=2,
+        description="Row groups of compacted files read before they are asked for, per partition. On a "
+        "store that takes long to answer, more is faster.",
+    )
     index_cache_entries: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=512,
         description="Offset index entries kept per stream for consumers that are behind the tail.",
