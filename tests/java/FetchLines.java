@@ -6,7 +6,7 @@ import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** FetchLines BOOTSTRAP TOPIC PARTITION OFFSET COUNT: records to stdout. */
+/** FetchLines BOOTSTRAP TOPIC PARTITION OFFSET COUNT [RACK]: records to stdout. */
 public final class FetchLines {
     private FetchLines() {}
 
@@ -14,8 +14,13 @@ public final class FetchLines {
         TopicPartition assigned = new TopicPartition(arguments[1], Integer.parseInt(arguments[2]));
         int left = Integer.parseInt(arguments[4]);
         long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
+        String rack = arguments.length > 5 ? arguments[5] : "";
         Map<String, Object> settings =
-                Map.of("bootstrap.servers", arguments[0], "enable.auto.commit", "false", "check.crcs", "true");
+                Map.of(
+                        "bootstrap.servers", arguments[0],
+                        "enable.auto.commit", "false",
+                        "check.crcs", "true",
+                        "client.rack", rack);
         try (KafkaConsumer<byte[], byte[]> consumer =
                 new KafkaConsumer<>(settings, new ByteArrayDeserializer(), new ByteArrayDeserializer())) {
             consumer.assign(List.of(assigned));

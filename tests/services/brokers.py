@@ -60,9 +60,15 @@ class Brokers:
 
     def requests(self, number: int, api: str) -> int:
         """How many requests of an API a broker has answered."""
+        return self._total(number, "dray_requests_total{", f'api="{api}"')
+
+    def sent_bytes(self, number: int) -> int:
+        return self._total(number, "dray_sent_bytes_total ")
+
+    def _total(self, number: int, name: str, label: str = "") -> int:
         total = 0.0
         for line in self[number].http_text("/metrics").splitlines():
-            if line.startswith("dray_requests_total{") and f'api="{api}"' in line:
+            if line.startswith(name) and label in line:
                 total += float(line.rsplit(" ", 1)[1])
         return int(total)
 
