@@ -67,6 +67,8 @@ def load_config(
     listen: str | None = None,
     http: str | None = None,
     broker_id: str | None = None,
+    spark_master: str | None = None,
+    compactor: bool | None = None,
 ) -> Loaded:
     """The effective config of a command, or its one-line failure."""
     from dray.config import ConfigError, FlagValue, load
@@ -76,6 +78,8 @@ def load_config(
         ("--listen", "broker.listen", listen),
         ("--http", "broker.http", http),
         ("--broker-id", "broker.id", broker_id),
+        ("--spark-master", "spark.master", spark_master),
+        ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),
     )
     flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
     try:

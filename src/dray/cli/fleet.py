@@ -13,6 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from dray.cli.beside import compactor_child
 from dray.cli.failures import USAGE, Failure
 from dray.cli.process import FileLock, StopSignals
 from dray.cli.serving import check_settings, log_format
@@ -32,7 +33,7 @@ def serve_fleet(settings: Settings, count: int, config: Path | None, lock: FileL
     check_settings(settings)
     children = broker_children(settings, count, config)
     with lock, asyncio.Runner() as runner:
-        runner.run(_run(settings, children, banner=banner))
+        runner.run(_run(settings, children, config, banner=banner))
 
 
 def broker_children(settings: Settings, count: int, config: Path | None) -> list[Child]:
@@ -109,11 +110,12 @@ def _nth(address: Address, number: int) -> Address:
     return Address(address.host, address.port + number if address.port else 0)
 
 
-async def _run(settings: Settings, children: Sequence[Child], *, banner: bool) -> None:
+async def _run(settings: Settings, children: Sequence[Child], config: Path | None, *, banner: bool) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime)
     signals = StopSignals(asyncio.get_running_loop())
-    supervisor = Supervisor(children, runtime)
+    compactor = compactor_child(settings, config)
+    supervisor = Supervisor([*children, *([] if compactor is None else [compactor])], runtime)
     stopping = asyncio.ensure_future(signals.wait())
     starting = asyncio.ensure_future(supervisor.start())
     try:
@@ -121,7 +123,7 @@ async def _run(settings: Settings, children: Sequence[Child], *, banner: bool) -
         if not stopping.done():
             told = await starting
             if banner:
-                _print_banner(told, settings)
+                _print_banner(told[: len(children)], settings)
         await signals.wait()
     finally:
         if not starting.done():

@@ -44,6 +44,14 @@ def up(
     config: ConfigOption = None,
     broker_id: BrokerIdOption = None,
     brokers: BrokersOption = 1,
+    compactor: Annotated[
+        bool | None,
+        typer.Option(
+            "--compactor/--no-compactor",
+            help="Run a compactor too, which makes tables of the topics. \\[as compaction.enabled says]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start everything on this machine: brokers, embedded metadata, objects in local files.
 
@@ -53,6 +61,9 @@ def up(
     HTTP at 9644, 9645 and 9646: a cluster on one machine. Clients may start at any of them. One that dies is
     started again, and its clients go on with the others.
 
+    Where Java 17 and the pipeline's packages are there ([bold]make setup-pipeline[/]), a compactor runs as
+    well, and every topic is an Iceberg table a few minutes later.
+
     [dim]Examples:[/]
 
     drayd up
@@ -61,7 +72,8 @@ def up(
 
     drayd up --data-dir /var/lib/dray --listen 127.0.0.1:9093 --http off
     """
-    settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
+    loaded = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id, compactor=compactor)
+    settings = loaded.settings
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
     if brokers > 1:
         from dray.cli.fleet import serve_fleet
@@ -70,7 +82,7 @@ def up(
     else:
         from dray.cli.serving import serve
 
-        serve(settings, lock, banner=banner)
+        serve(settings, lock, banner=banner, compacts=True, config=config)
 
 
 def broker(

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Coroutine
 from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
 
 import uvloop
 from rich.console import Console
 
+from dray.cli.beside import compactor_child
 from dray.cli.failures import USAGE, Failure
 from dray.cli.notify import tell_manager
 from dray.cli.process import (
@@ -20,6 +24,7 @@ from dray.cli.process import (
     tune_memory,
 )
 from dray.cli.stores import open_stores
+from dray.cli.supervisor import Supervisor
 from dray.cluster import BrokerIdTaken
 from dray.config import Settings
 from dray.config.kinds import Address
@@ -34,12 +39,20 @@ from dray.topics import TopicError
 from dray.topics.configs import check_configs
 
 
-def serve(settings: Settings, lock: FileLock | None, *, banner: bool) -> None:
+def serve(
+    settings: Settings,
+    lock: FileLock | None,
+    *,
+    banner: bool,
+    compacts: bool = False,
+    config: Path | None = None,
+) -> None:
+    """`compacts`: with a compactor beside it, which gets the same `config` file."""
     check_settings(settings)
     tune_memory()
     raise_file_limit()
     with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, banner=banner))
+        runner.run(_run(settings, banner=banner, compacts=compacts, config=config))
 
 
 def check_settings(settings: Settings) -> None:
@@ -64,24 +77,33 @@ def _check_groups(settings: Settings) -> None:
         raise Failure(f"groups: {error}", USAGE) from error
 
 
-async def _run(settings: Settings, *, banner: bool) -> None:
+async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path | None) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
     stores = await open_stores(settings, runtime)
     node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+    beside: Supervisor | None = None
     try:
         if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
             _tell_manager(node, settings)
             if banner:
                 _print_banner(node, settings)
+            if compacts and (child := compactor_child(settings, config)) is not None:
+                beside = Supervisor([child], runtime)
+                await _unless_stopped(beside.start(), signals)
             await signals.wait()
     except BaseException:
         with suppress(Exception):  # it is logged; what went wrong first is what matters
+            if beside is not None:
+                await beside.stop()
+        with suppress(Exception):
             await node.stop()
         raise
     try:
+        if beside is not None:
+            await beside.stop()
         await node.stop()
     except Exception as error:
         raise Failure(f"stopping went wrong: {error!r}; the log says more") from error
@@ -91,7 +113,12 @@ async def _run(settings: Settings, *, banner: bool) -> None:
 
 async def _start_unless_stopped(node: Node, settings: Settings, signals: StopSignals) -> bool:
     """True once the node serves, False when a signal came first."""
-    starting = asyncio.ensure_future(_start(node, settings))
+    return await _unless_stopped(_start(node, settings), signals)
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, object], signals: StopSignals) -> bool:
+    """True once the work is done, False when a signal came first: then it was cancelled."""
+    starting = asyncio.ensure_future(work)
     stopping = asyncio.ensure_future(signals.wait())
     await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if starting.done():

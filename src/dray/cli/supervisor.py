@@ -135,6 +135,14 @@ class _Watched:
         self.first_start.cancel()
 
     async def keep_alive(self) -> None:
+        try:
+            await self._keep_alive()
+        except Exception as error:
+            if not self.first_start.done():  # a fault of ours: whoever waits for the start must hear of it
+                self.first_start.set_exception(error)
+            raise
+
+    async def _keep_alive(self) -> None:
         while not self._stopping:
             began = self._runtime.monotonic()
             code, ending = await self._live_once()
@@ -173,7 +181,7 @@ class _Watched:
             *self._command,
             stdin=subprocess.DEVNULL,
             env={**os.environ, **self._environment, **self._child.environment},
-            process_group=0,
+            start_new_session=True,  # and so a process group, which uvloop cannot make alone
         )
         self.process = process
         if self._stopping:  # asked to stop while it was being started

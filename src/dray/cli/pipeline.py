@@ -1,0 +1,120 @@
+"""The parts of the data pipeline as a config names them; whatever is wrong with them is one line."""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from dray.cli.failures import USAGE, Failure
+
+if TYPE_CHECKING:
+    from dray.cli.stores import Stores
+    from dray.cluster.identity import ClusterInfo
+    from dray.compaction.settings import CompactionSettings
+    from dray.compaction.tables import Tables
+    from dray.compaction.topic_source import StoredTopics
+    from dray.config import Settings
+    from dray.iceberg import CatalogSettings
+    from dray.log.stream_store import StreamStore
+    from dray.runtime import Runtime
+
+_PACKAGES = ("pyspark", "pyiceberg")
+
+
+def packages_missing() -> str | None:
+    """What to do about it, if the pipeline's packages are not installed."""
+    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
+    if not missing:
+        return None
+    return (
+        f"{' and '.join(missing)} not installed: run `make setup-pipeline`, or pip install 'dray[pipeline]'"
+    )
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """What a compactor works with, and what looks at its work."""
+
+    stores: Stores
+    cluster: ClusterInfo
+    streams: StreamStore
+    topics: StoredTopics
+    tables: Tables | None
+    """None where Iceberg is off for the cluster."""
+
+
+async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) -> Pipeline:
+    from dray.cluster.identity import decode_cluster
+    from dray.compaction.topic_source import StoredTopics
+    from dray.log.stream_store import StreamStore
+    from dray.metadata import keys
+    from dray.metadata.contract import MetadataError
+
+    try:
+        record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error
+    if record is None:
+        raise NoCluster("there is no cluster on these stores yet: start a broker first")
+    cluster = decode_cluster(record.value)
+    expiry_ms = round(settings.log.producer_expiry * 1000)
+    return Pipeline(
+        stores,
+        cluster,
+        StreamStore(stores.metadata, cluster.domains, expiry_ms),
+        StoredTopics(stores.metadata, settings.topics.defaults),
+        open_tables(settings, cluster.cluster_id, runtime) if settings.iceberg.enabled else None,
+    )
+
+
+class NoCluster(Failure):
+    """No broker was ever started on these stores."""
+
+
+def open_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> Tables:
+    """The catalog itself is first asked when it is first used: it may be down, and work waits for it."""
+    from dray.iceberg.locations import locations
+    from dray.iceberg.settings import SettingsRefused
+    from dray.iceberg.tables import IcebergTables
+
+    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
+    try:
+        where = locations(settings.objects_url, settings.objects.options, secrets)
+        return IcebergTables(catalog_settings(settings), where, cluster_id, runtime)
+    except SettingsRefused as error:
+        raise Failure(str(error), USAGE) from error
+
+
+def catalog_settings(settings: Settings) -> CatalogSettings:
+    from dray.iceberg import CatalogSettings
+
+    iceberg = settings.iceberg
+    return CatalogSettings(
+        kind=iceberg.catalog,  # type: ignore[arg-type]  # the config allows just these
+        uri=settings.catalog_uri,
+        namespace=iceberg.namespace,
+        options=iceberg.options,
+        secrets={name: secret.get_secret_value() for name, secret in iceberg.secrets.items()},
+        warehouse=iceberg.warehouse,
+        sigv4_region=iceberg.sigv4_region,
+        timeout_seconds=iceberg.timeout,
+    )
+
+
+def compaction_settings(settings: Settings) -> CompactionSettings:
+    from dray.compaction.settings import CompactionSettings
+
+    compaction, iceberg = settings.compaction, settings.iceberg
+    return CompactionSettings(
+        interval_seconds=compaction.interval,
+        wal_max_age_ms=round(compaction.wal_max_age * 1000),
+        wal_max_bytes=compaction.wal_max_bytes,
+        parquet_max_files=compaction.parquet_max_files,
+        target_file_bytes=compaction.target_file_bytes,
+        takeover_seconds=compaction.takeover,
+        collect_seconds=compaction.collect_interval,
+        grace_seconds=compaction.collect_grace,
+        snapshot_keep_ms=round(iceberg.keep_snapshots * 1000),
+        drop_tables=iceberg.drop_tables,
+    )

@@ -1,0 +1,145 @@
+"""`drayd admin table`: a topic as the table that it is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dray.cli.asking import JsonOption
+from dray.cli.configuration import ConfigOption, DataDirOption, load_config
+from dray.cli.failures import Failure
+
+if TYPE_CHECKING:
+    from dray.cli.catalogs import OpenTables
+    from dray.config import Settings
+    from dray.iceberg.reading import TableView
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    partition: int
+    start: int
+    end: int  # of the log
+    table_end: int  # the offset after the last one in the table
+
+    @property
+    def behind(self) -> int:
+        """Records that are in the log and not yet in the table."""
+        return self.end - max(self.table_end, self.start)
+
+
+def table(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a topic's Iceberg table: where it is, what it holds, and how far it is behind the log.
+
+    [dim]Example:[/] drayd admin table orders --data-dir ./dray-data
+    """
+    view, lags = asyncio.run(_describe(load_config(config, data_dir).settings, topic))
+    if json:
+        from dray.cli.output import print_json
+
+        print_json(as_plain(view, lags))
+    else:
+        _print(view, lags)
+
+
+async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag]]:
+    from dray.cli.catalogs import open_tables
+
+    async with open_tables(settings) as opened:
+        found = await _streams(opened, topic)
+        if found is None:
+            raise Failure(f"there is no topic {topic}")
+        topic_id, streams = found
+        view = await opened.tables.view(topic)
+        if view is None or view.topic_id != topic_id:
+            raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
+        return view, await _lags(opened, settings, streams, view)
+
+
+async def _streams(opened: OpenTables, topic: str) -> tuple[Any, tuple[int, ...]] | None:
+    from dray.runtime import SystemRuntime
+    from dray.topics.records import TopicRecords
+
+    runtime = SystemRuntime(threads=1)
+    try:
+        found = await TopicRecords(opened.stores.metadata, runtime, {}).read(topic)
+    finally:
+        runtime.close()
+    return None if found is None else (found[0].topic_id, tuple(found[0].streams))
+
+
+async def _lags(
+    opened: OpenTables, settings: Settings, streams: tuple[int, ...], view: TableView
+) -> list[PartitionLag]:
+    from dray.log.stream_store import StreamStore
+    from dray.node import log_settings
+
+    expiry = log_settings(settings).producer_expiry_ms
+    store = StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
+    lags = []
+    for partition, stream in enumerate(streams):
+        mark = await store.high_watermark(stream)
+        start = (await store.start(stream)).value
+        end = start if mark is None else mark.value.end
+        lags.append(PartitionLag(partition, start, end, view.ends.get(partition, 0)))
+    return lags
+
+
+def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
+    return {
+        "table": view.name,
+        "topic": view.topic,
+        "topic_id": str(view.topic_id),
+        "uuid": str(view.table_uuid),
+        "location": view.location,
+        "metadata": view.metadata_location,
+        "snapshot": view.snapshot_id,
+        "updated_ms": view.updated_ms,
+        "snapshots": view.snapshots,
+        "manifests": view.manifests,
+        "files": len(view.files),
+        "rows": view.rows,
+        "bytes": view.size,
+        "trouble": view.trouble,
+        "partitions": [
+            {
+                "partition": lag.partition,
+                "log_start": lag.start,
+                "log_end": lag.end,
+                "table_end": lag.table_end,
+                "behind": lag.behind,
+            }
+            for lag in lags
+        ],
+    }
+
+
+def _print(view: TableView, lags: list[PartitionLag]) -> None:
+    from dray.cli.output import print_table
+
+    print(f"table {view.name}, uuid {view.table_uuid}")
+    print(f"  location  {view.location}")
+    print(f"  metadata  {view.metadata_location}")
+    updated = "never" if view.updated_ms is None else _time(view.updated_ms)
+    print(f"  snapshot  {view.snapshot_id or '-'}, of {view.snapshots}; updated {updated}")
+    print(f"  holds     {view.rows} rows in {len(view.files)} files, {view.size} bytes")
+    if view.trouble:
+        print(f"  trouble   {view.trouble}")
+    print_table(
+        ["partition", "log start", "log end", "table end", "behind"],
+        [(lag.partition, lag.start, lag.end, lag.table_end, lag.behind) for lag in lags],
+    )
+
+
+def _time(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
