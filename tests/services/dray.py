@@ -60,9 +60,10 @@ class DrayProcess(ServerProcess):
         ]
 
     def environment(self) -> Mapping[str, str]:
-        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours."""
+        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. No Spark
+        is started beside a broker unless a test asks for it."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        return inherited | self.settings
+        return inherited | {"DRAY_COMPACTION__ENABLED": "false"} | self.settings
 
     def is_ready(self) -> bool:
         return self.http_status("/readyz") == 200

@@ -78,7 +78,7 @@ async def _run(settings: Settings, *, once: bool) -> None:
 
 
 async def _let_go(working: asyncio.Future[None]) -> None:
-    """Stop at any point: whoever comes next carries on where this one was. So what takes long, a Spark that is
+    """Stop at any point: whoever comes next carries on where this one was. What takes long, a Spark that is
     only just starting, is not waited for; its JVM ends with this process."""
     working.cancel()
     await asyncio.wait({working}, timeout=_STOP_SECONDS)
