@@ -13,6 +13,7 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from dray.cli.catalogs import make_tables
 from dray.cli.failures import Failure
 from dray.cli.notify import tell_manager
 from dray.cli.pipeline import (
@@ -20,7 +21,6 @@ from dray.cli.pipeline import (
     Pipeline,
     compaction_settings,
     open_pipeline,
-    open_tables,
     packages_missing,
 )
 from dray.cli.process import StopSignals
@@ -91,7 +91,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
     stores = await open_stores(settings, runtime)
     try:
         if settings.iceberg.enabled:
-            open_tables(settings, "", runtime)  # settings that do not fit together are refused at once
+            make_tables(settings, "", runtime)  # settings that do not fit together are refused at once
         tell_manager(READY="1", STATUS="the compactor works")
         pipeline = await _find_cluster(settings, runtime, stores, wait=not once)
         with ExitStack() as stack:

@@ -6,7 +6,7 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.cli.failures import USAGE, Failure
+from dray.cli.failures import Failure
 
 if TYPE_CHECKING:
     from dray.cli.stores import Stores
@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from dray.compaction.tables import Tables
     from dray.compaction.topic_source import StoredTopics
     from dray.config import Settings
-    from dray.iceberg import CatalogSettings
     from dray.log.stream_store import StreamStore
     from dray.runtime import Runtime
 
@@ -45,6 +44,7 @@ class Pipeline:
 
 
 async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) -> Pipeline:
+    from dray.cli.catalogs import make_tables
     from dray.cluster.identity import decode_cluster
     from dray.compaction.topic_source import StoredTopics
     from dray.log.stream_store import StreamStore
@@ -64,42 +64,12 @@ async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) ->
         cluster,
         StreamStore(stores.metadata, cluster.domains, expiry_ms),
         StoredTopics(stores.metadata, settings.topics.defaults),
-        open_tables(settings, cluster.cluster_id, runtime) if settings.iceberg.enabled else None,
+        make_tables(settings, cluster.cluster_id, runtime) if settings.iceberg.enabled else None,
     )
 
 
 class NoCluster(Failure):
     """No broker was ever started on these stores."""
-
-
-def open_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> Tables:
-    """The catalog itself is first asked when it is first used: it may be down, and work waits for it."""
-    from dray.iceberg.locations import locations
-    from dray.iceberg.settings import SettingsRefused
-    from dray.iceberg.tables import IcebergTables
-
-    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
-    try:
-        where = locations(settings.objects_url, settings.objects.options, secrets)
-        return IcebergTables(catalog_settings(settings), where, cluster_id, runtime)
-    except SettingsRefused as error:
-        raise Failure(str(error), USAGE) from error
-
-
-def catalog_settings(settings: Settings) -> CatalogSettings:
-    from dray.iceberg import CatalogSettings
-
-    iceberg = settings.iceberg
-    return CatalogSettings(
-        kind=iceberg.catalog,  # type: ignore[arg-type]  # the config allows just these
-        uri=settings.catalog_uri,
-        namespace=iceberg.namespace,
-        options=iceberg.options,
-        secrets={name: secret.get_secret_value() for name, secret in iceberg.secrets.items()},
-        warehouse=iceberg.warehouse,
-        sigv4_region=iceberg.sigv4_region,
-        timeout_seconds=iceberg.timeout,
-    )
 
 
 def compaction_settings(settings: Settings) -> CompactionSettings:
