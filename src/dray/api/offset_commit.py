@@ -47,7 +47,7 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
             )
             answers.append(answer)
             if isinstance(found, Topic) and not answer.error_code:
-                offsets[found.name, partition.partition_index] = _offset(context, request, partition)
+                offsets[found.name, partition.partition_index] = _offset(context, request, partition, found)
                 accepted.append(answer)
     if offsets:
         error = await _commit(context, request, offsets)
@@ -78,7 +78,7 @@ def _fault(context: Context, found: Topic | ErrorCode, partition: OffsetCommitRe
 
 
 def _offset(
-    context: Context, request: OffsetCommitRequest, partition: OffsetCommitRequestPartition
+    context: Context, request: OffsetCommitRequest, partition: OffsetCommitRequestPartition, topic: Topic
 ) -> CommittedOffset:
     return CommittedOffset.at(
         partition.committed_offset,
@@ -86,6 +86,7 @@ def _offset(
         partition.committed_metadata,
         context.services.runtime.wall_ms(),
         request.retention_time_ms if context.version <= _RETENTION_UNTIL else -1,
+        topic.topic_id,
     )
 
 

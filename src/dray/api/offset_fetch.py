@@ -3,7 +3,8 @@
 What was never committed is offset -1 without an error, and so is all of a group that does not exist. From v2
 no topics means all of them; from v8 a request may name many groups, each answered by itself; from v9 a member
 of a KIP-848 group says its epoch and is refused when it is not the present one; from v10 topics are named by
-their ids (UNKNOWN_TOPIC_ID where there is none). There are no transactions, so every offset is stable.
+their ids (UNKNOWN_TOPIC_ID where there is none). What was committed for an earlier topic of the same name
+counts as never committed. There are no transactions, so every offset is stable.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from uuid import UUID
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.groups.coordinator import Ledger, Refused
+from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
@@ -101,7 +103,7 @@ async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
         return response
     if wanted is None:
         wanted = [] if ledger is None else _all(context, ledger, by_id)
-    response.topics = [_answer(ledger, topic, by_id) for topic in wanted]
+    response.topics = [_answer(context, ledger, topic, by_id) for topic in wanted]
     return response
 
 
@@ -114,22 +116,32 @@ async def _want(context: Context, topic: OffsetFetchRequestTopics, by_id: bool) 
 
 def _all(context: Context, ledger: Ledger, by_id: bool) -> list[_Wanted]:
     """Every offset of the group; a topic that is gone has no id to be named by."""
-    if not by_id:
-        return [_Wanted(ZERO_UUID, name, partitions) for name, partitions in ledger.topics().items()]
-    return [
-        _Wanted(topic.topic_id, name, partitions)
-        for name, partitions in ledger.topics().items()
-        if (topic := context.services.topics.cached(name)) is not None
-    ]
+    found = []
+    for name, partitions in ledger.topics().items():
+        topic = context.services.topics.cached(name)
+        present = [index for index in partitions if _find(context, ledger, name, index) is not None]
+        if present and (topic is not None or not by_id):
+            topic_id = topic.topic_id if topic is not None and by_id else ZERO_UUID
+            found.append(_Wanted(topic_id, name, present))
+    return found
 
 
-def _answer(ledger: Ledger | None, wanted: _Wanted, by_id: bool) -> OffsetFetchResponseTopics:
+def _find(context: Context, ledger: Ledger, name: str, index: int) -> CommittedOffset | None:
+    offset, topic = ledger.find(name, index), context.services.topics.cached(name)
+    if offset is None or (topic is not None and not offset.is_of(topic.topic_id)):
+        return None
+    return offset
+
+
+def _answer(
+    context: Context, ledger: Ledger | None, wanted: _Wanted, by_id: bool
+) -> OffsetFetchResponseTopics:
     if wanted.name is None:
         unknown = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partitions]
         return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=unknown)
     partitions = []
     for index in wanted.partitions:
-        offset = None if ledger is None else ledger.find(wanted.name, index)
+        offset = None if ledger is None else _find(context, ledger, wanted.name, index)
         if offset is None:
             partitions.append(_nothing(index))
         else:

@@ -1,8 +1,11 @@
 """Committed offsets of any group: what is stored of one, what may be committed, and when it expires.
 
-Format 1 of the stored value, behind the version byte:
+Format 2 of the stored value, behind the version byte:
 
-    int64 offset, int32 leader epoch, int64 commit time, int64 expiry time (-1: none), then the metadata
+    int64 offset, int32 leader epoch, int64 commit time, int64 expiry time (-1: none), 16 bytes topic id,
+    then the metadata
+
+Format 1 is the same without the topic id.
 """
 
 from __future__ import annotations
@@ -11,11 +14,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from struct import Struct
 from typing import Final, NamedTuple
+from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, seal, unseal
-from dray.protocol import ErrorCode
+from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.wire import make_uuid
 
-OFFSET_FORMAT: Final = 1
+OFFSET_FORMAT: Final = 2
 DEFAULT_LARGEST_METADATA: Final = 4096
 DEFAULT_RETENTION_MS: Final = 7 * 24 * 3600 * 1000
 NO_LEADER_EPOCH: Final = -1
@@ -25,6 +30,8 @@ UNSPECIFIED_RETENTION: Final = -1
 
 _LAST_MS: Final = 2**63 - 1
 _FIXED = Struct(">qiqq")
+_ID_SIZE: Final = 16
+_FIRST_FORMAT_WITH_TOPIC_ID: Final = 2
 _WHAT: Final = "a committed offset"
 
 
@@ -37,6 +44,9 @@ class CommittedOffset:
     expire_ms: int = NO_EXPIRY
     """When it expires, whatever the group does; only old clients say so."""
 
+    topic_id: UUID = ZERO_UUID
+    """Of the topic that it was committed for; zero in what format 1 wrote."""
+
     @classmethod
     def at(
         cls,
@@ -45,28 +55,41 @@ class CommittedOffset:
         metadata: str | None,
         now_ms: int,
         retention_ms: int = UNSPECIFIED_RETENTION,
+        topic_id: UUID = ZERO_UUID,
     ) -> CommittedOffset:
         """As it is committed now. `retention_ms` is what OffsetCommit carries up to version 4."""
         expire_ms = NO_EXPIRY
         if retention_ms != UNSPECIFIED_RETENTION:
             expire_ms = max(0, min(now_ms + retention_ms, _LAST_MS))
-        return cls(offset, leader_epoch, metadata or "", now_ms, expire_ms)
+        return cls(offset, leader_epoch, metadata or "", now_ms, expire_ms, topic_id)
 
     def encode(self) -> bytes:
         fixed = _FIXED.pack(self.offset, self.leader_epoch, self.commit_ms, self.expire_ms)
-        return seal(OFFSET_FORMAT, fixed + self.metadata.encode())
+        return seal(OFFSET_FORMAT, fixed + self.topic_id.bytes + self.metadata.encode())
 
     @classmethod
     def decode(cls, value: bytes) -> CommittedOffset:
-        _, body = unseal(_WHAT, value, OFFSET_FORMAT)
-        if len(body) < _FIXED.size:
+        version, body = unseal(_WHAT, value, OFFSET_FORMAT)
+        start = _FIXED.size + (_ID_SIZE if version >= _FIRST_FORMAT_WITH_TOPIC_ID else 0)
+        if len(body) < start:
             raise ValueCorrupt(_WHAT, f"it has only {len(body)} bytes")
         offset, leader_epoch, commit_ms, expire_ms = _FIXED.unpack_from(body)
+        topic_id = make_uuid(bytes(body[_FIXED.size : start])) if start > _FIXED.size else ZERO_UUID
         try:
-            metadata = str(body[_FIXED.size :], "utf-8")
+            metadata = str(body[start:], "utf-8")
         except UnicodeDecodeError as error:
             raise ValueCorrupt(_WHAT, str(error)) from error
-        return cls(offset, leader_epoch, metadata, commit_ms, expire_ms)
+        return cls(offset, leader_epoch, metadata, commit_ms, expire_ms, topic_id)
+
+    @property
+    def largest_size(self) -> int:
+        """No fewer bytes than it takes encoded."""
+        metadata = len(self.metadata) if self.metadata.isascii() else 4 * len(self.metadata)
+        return 1 + _FIXED.size + _ID_SIZE + metadata
+
+    def is_of(self, topic_id: UUID) -> bool:
+        """Whether it may have been committed for this topic, and not for an earlier one of the same name."""
+        return self.topic_id in (topic_id, ZERO_UUID)
 
 
 def metadata_fault(metadata: str | None, largest: int = DEFAULT_LARGEST_METADATA) -> ErrorCode:

@@ -39,6 +39,7 @@ class TopicCache:
         self._unknown_id_pause = unknown_id_pause
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
+        self.changes = 0  # moves with every topic that comes, goes or is altered
         self._by_unified: dict[str, set[str]] = {}
         self._versions: dict[str, int] = {}
         self._ticket = 0
@@ -139,6 +140,7 @@ class TopicCache:
 
     def _remember(self, topic: Topic, version: int) -> None:
         self._forget(topic.name)
+        self.changes += 1
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self._by_unified.setdefault(unified(topic.name), set()).add(topic.name)
@@ -149,6 +151,7 @@ class TopicCache:
         topic = self.by_name.pop(name, None)
         if topic is None:
             return
+        self.changes += 1
         self.by_id.pop(topic.topic_id, None)
         names = self._by_unified[unified(name)]
         names.discard(name)

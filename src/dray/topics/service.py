@@ -137,6 +137,12 @@ class Topics:
         except MetadataError as error:
             raise TopicsUnavailable(str(error)) from error
 
+    @property
+    def changes(self) -> int:
+        """Another number whenever a topic came, went or was altered, as far as is known: who follows topics
+        compares it, and looks at them only when it moved."""
+        return self._cache.changes
+
     def all_cached(self) -> list[Topic]:
         """Every known topic, by name."""
         return sorted(self._cache.by_name.values(), key=lambda topic: topic.name)

@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 from dray.protocol.messages.delete_groups import DeleteGroupsRequest
+from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from dray.protocol.messages.describe_groups import DescribeGroupsRequest
 from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
 from dray.protocol.messages.offset_commit import (
@@ -28,6 +29,7 @@ from dray.protocol.messages.offset_fetch import (
 )
 from tests.services.golden.members import ClassicMember, ConsumerMember, commit_request, stable
 from tests.services.golden.session import GroupSession, group_case, subscription
+from tests.services.referee.session import SECONDS
 
 NOWHERE = UUID(int=2**100 + 7)
 
@@ -167,6 +169,39 @@ async def offsets_by_topic_id(s: GroupSession) -> None:
     await s.ask("unknown id", OffsetFetchRequest(groups=[group]), 10)
     request = commit_request(s.group, "")
     await s.ask("no id", request, 10)
+
+
+@group_case
+async def offsets_of_a_topic_that_goes_and_comes(s: GroupSession) -> None:
+    topic = await s.create(partitions=2)
+    await commit(s, "to the first", topic)
+    by_id = commit_request(s.group, "", 1)
+    by_id.topics[0].topic_id = s.topic_id(topic)
+    await s.ask("to the first, by id", by_id, 10)
+    await s.send(DeleteTopicsRequest(topics=[DeleteTopicState(name=topic)], timeout_ms=10_000), 6)
+    await _until_forgotten(s)
+    await fetch(s, "when it is gone", [(topic, [0, 1])])
+    await fetch(s, "everything, when it is gone", None)
+    await commit(s, "to what is gone", topic)
+    s.forget_topic(topic)
+    await s.create(partitions=2)
+    await fetch(s, "of the second", [(topic, [0, 1])])
+    await fetch(s, "of the second, by id", [(topic, [0, 1])], 10)
+    await commit(s, "to the second", topic, partition=1)
+    await fetch(s, "everything", None)
+    await fetch(s, "everything, by id", None, 10)
+
+
+async def _until_forgotten(s: GroupSession) -> None:
+    """Offsets go a moment after their topic."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            asked = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(s.group)])
+            asked.groups[0].topics = None
+            found: Any = await s.send(asked, 9)
+            if not found.groups[0].topics:
+                return
+            await asyncio.sleep(0.02)
 
 
 @group_case

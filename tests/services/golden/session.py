@@ -99,6 +99,10 @@ class GroupSession(Session):
         (found,) = [topic_id for topic_id, known in self._topic_ids.items() if known == name]
         return found
 
+    def forget_topic(self, name: str) -> None:
+        """It was deleted: the next one of that name has another id."""
+        del self._topic_ids[self.topic_id(name)]
+
     def topic_names(self) -> dict[UUID, str]:
         return dict(self._topic_ids)
 

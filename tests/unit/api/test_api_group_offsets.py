@@ -66,6 +66,24 @@ async def fetched(broker: Harness, group_id: str = "g", name: str = "t", count: 
 
 
 @pytest.mark.parametrize("version", range(2, 11))
+async def test_a_topic_made_anew_has_no_offsets(broker: Harness, topic: Topic, version: int) -> None:
+    """Even before anybody has looked for offsets to delete."""
+    await broker.ask(commit(topic, version, {0: 5, 2: 7}), version)
+    await broker.topics.delete(topic.name)
+    anew = await broker.topics.create(NewTopic("t", 3))
+    assert await fetched(broker) == [-1, -1, -1]
+    everything = OffsetFetchRequest([OffsetFetchRequestGroup("g", topics=None)])
+    assert (await broker.ask(everything, 9)).groups[0].topics == []
+    assert (await broker.ask(everything, 10)).groups[0].topics == []
+    await broker.ask(commit(anew, version, {0: 1}), version)
+    assert await fetched(broker) == [1, -1, -1]
+    [named] = (await broker.ask(everything, 9)).groups[0].topics
+    assert [one.partition_index for one in named.partitions] == [0]
+    [by_id] = (await broker.ask(everything, 10)).groups[0].topics
+    assert by_id.topic_id == anew.topic_id
+
+
+@pytest.mark.parametrize("version", range(2, 11))
 async def test_commit(broker: Harness, topic: Topic, version: int) -> None:
     answer = await broker.ask(commit(topic, version, {0: 5, 2: 7}), version)
     assert errors(answer) == [0, 0]

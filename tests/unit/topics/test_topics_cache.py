@@ -41,6 +41,25 @@ async def test_the_watch_brings_other_brokers_changes(make_topics: MakeTopics) -
         await watching.stop()
 
 
+async def test_every_change_is_counted_and_nothing_else(make_topics: MakeTopics) -> None:
+    topics, other = make_topics(), make_topics()
+    counts = [topics.changes]
+    await topics.create(NewTopic("orders"))
+    counts.append(topics.changes)
+    await topics.alter_config("orders", [Alteration("retention.ms", AlterOperation.SET, "5")])
+    counts.append(topics.changes)
+    await other.create(NewTopic("another"))
+    await topics.refresh("another")
+    counts.append(topics.changes)
+    await topics.delete("orders")
+    counts.append(topics.changes)
+    assert counts == sorted(set(counts)), "each of them moves it on"
+    await topics.read_all()
+    await topics.refresh("another")
+    await topics.refresh("orders")
+    assert topics.changes == counts[-1]
+
+
 async def test_a_silent_watch_is_made_up_for_by_reading_again(
     make_topics: MakeTopics, store: FaultyStore
 ) -> None:

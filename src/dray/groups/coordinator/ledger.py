@@ -50,6 +50,7 @@ class _Change(NamedTuple):
     """One request."""
 
     offsets: Mapping[Place, Wanted]
+    size: int
     done: asyncio.Future[None]
 
 
@@ -121,20 +122,25 @@ class Ledger:
         _fail(pending, error)
 
     async def _change_in_parts(self, offsets: Mapping[Place, Wanted]) -> None:
-        if len(offsets) <= OPERATIONS_AT_ONCE:
-            await self._submit(offsets)
-            return
-        places = list(offsets)
-        for start in range(0, len(places), OPERATIONS_AT_ONCE):
-            await self._submit(
-                {place: offsets[place] for place in places[start : start + OPERATIONS_AT_ONCE]}
-            )
+        """As many writes as the store's limits ask for: mostly one."""
+        most, largest = self._most_operations(), self._storage.limits.value_bytes
+        part: dict[Place, Wanted] = {}
+        size = 0
+        for place, offset in offsets.items():
+            more = _size_of(offset)
+            if part and (len(part) == most or size + more > largest):
+                await self._submit(part, size)
+                part, size = {}, 0
+            part[place] = offset
+            size += more
+        if part:
+            await self._submit(part, size)
 
-    async def _submit(self, offsets: Mapping[Place, Wanted]) -> None:
+    async def _submit(self, offsets: Mapping[Place, Wanted], size: int = 0) -> None:
         if self._gone is not None:
             raise self._gone
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._pending.append(_Change(offsets, done))
+        self._pending.append(_Change(offsets, size, done))
         if not self._writing:
             self._writing = True
             self._runtime.spawn(self._write_pending(), f"offsets of group {self._storage.group_id}")
@@ -160,16 +166,19 @@ class Ledger:
 
     def _take_changes(self) -> list[_Change]:
         """As many as one write may hold."""
-        limits = self._storage.limits
-        most = min(OPERATIONS_AT_ONCE, limits.operations)
-        taken, count = 0, 0
+        most, largest = self._most_operations(), self._storage.limits.value_bytes
+        taken, count, size = 0, 0, 0
         for change in self._pending:
             count += len(change.offsets)
-            if taken and count > most:
+            size += change.size
+            if taken and (count > most or size > largest):
                 break
             taken += 1
         changes, self._pending = self._pending[:taken], self._pending[taken:]
         return changes
+
+    def _most_operations(self) -> int:
+        return min(OPERATIONS_AT_ONCE, self._storage.limits.operations)
 
     async def _write(self, changes: Sequence[_Change]) -> None:
         wanted: dict[Place, Wanted] = {}
@@ -187,7 +196,7 @@ class Ledger:
                 return
             except MetadataError as error:
                 raise Unreachable(str(error)) from error
-            except ValueError as error:  # more bytes than one write may hold
+            except ValueError as error:  # a single offset of more bytes than a write may hold
                 raise TooLarge(str(error)) from error
             if not all(outcome.applied for outcome in outcomes):
                 raise NotCoordinator(f"somebody else commits offsets of group '{self._storage.group_id}'")
@@ -263,6 +272,10 @@ class Ledger:
 def _place_of(group_id: str, record: Record) -> Place:
     topic, _, partition = record.key.removeprefix(keys.group_offsets(group_id)).rpartition("/")
     return keys.parse_name(topic), int(partition)
+
+
+def _size_of(offset: Wanted) -> int:
+    return offset.largest_size if isinstance(offset, CommittedOffset) else 0
 
 
 def _succeed(change: _Change) -> None:

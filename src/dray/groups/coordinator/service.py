@@ -54,7 +54,7 @@ class Groups:
         self.domains = domains
         self.store = store
         self.runtime = runtime
-        self.view = TopicView(runtime, topics.all_cached, self.settings.topic_interval, self._on_topics_gone)
+        self.view = TopicView(runtime, topics, self.settings.topic_interval, self._on_topics_gone)
         self.machines = Machines(self.settings.classic, self.settings.consumer, self.view)
         self.topics = topics
         self._membership = membership
@@ -203,6 +203,7 @@ class Groups:
         offsets: Mapping[Place, CommittedOffset],
     ) -> ErrorCode:
         """Stored when this returns NONE. Raises `Refused`."""
+        self.view.look()  # a topic that has offsets has been seen, and so is missed when it goes
         group, verdict = await self._ask(group_id, commit_with)
         if verdict.error is ErrorCode.NONE:
             assert group is not None, "a group that does not exist took a commit"
@@ -274,6 +275,9 @@ class Groups:
         self._active[group_id] = group
         group.begin()
         self._make_room()
+        self._on_topics_gone(
+            frozenset(name for name in group.ledger.topics() if self.view.shape(name) is None)
+        )
         return group
 
     async def _open(self, group_id: str, lease: Lease) -> ActiveGroup:
@@ -311,7 +315,7 @@ class Groups:
                 group.drop("the session of its lease has ended")
 
     def _on_topics_gone(self, names: frozenset[str]) -> None:
-        if self._active:
+        if names and self._active:
             self.runtime.spawn(forget_topics(self, names), "offsets of deleted topics")
 
     def _make_room(self) -> None:

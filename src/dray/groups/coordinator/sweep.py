@@ -8,7 +8,7 @@ nothing is under way in it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 import structlog
@@ -21,7 +21,8 @@ from dray.groups.coordinator.machines import State
 from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError
-from dray.topics import TopicsUnavailable
+from dray.protocol import ZERO_UUID
+from dray.topics import Topic, TopicsUnavailable
 
 if TYPE_CHECKING:
     from dray.groups.coordinator.service import Groups
@@ -62,8 +63,12 @@ async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
     if rule is not None:
         now_ms, retention_ms = groups.runtime.wall_ms(), groups.settings.offset_retention_ms
         judged.update(expired_offsets(offsets, rule, now_ms, retention_ms))
-    unknown = {topic for topic, _ in offsets if groups.view.shape(topic) is None}
-    judged.update(await _orphaned(groups, offsets, unknown))
+    doubtful = {
+        topic
+        for (topic, _), offset in offsets.items()
+        if (shape := groups.view.shape(topic)) is None or not offset.is_of(shape.topic_id)
+    }
+    judged.update(await _orphaned(groups, offsets, doubtful))
     if judged:
         await group.ledger.change({place: Forget(offsets[place]) for place in judged})
     await _delete_if_useless(group)
@@ -91,19 +96,35 @@ def _rule(state: State) -> ExpiryRule | None:
 
 
 async def _orphaned(
-    groups: Groups, offsets: dict[Place, CommittedOffset], names: Iterable[str]
+    groups: Groups, offsets: dict[Place, CommittedOffset], names: Collection[str]
 ) -> list[Place]:
-    """Offsets of topics that the store no longer has, or that were committed before the present topic of that
-    name was made. What this broker remembers of topics may be old, so the store is asked."""
+    """Offsets of topics that the store no longer has, or of earlier topics of the same name.
+
+    What this broker remembers of topics may be old, so the store is asked; and since an old answer would cost
+    offsets, it is asked for what is there now.
+    """
+    if not names:
+        return []
+    try:
+        await groups.store.barrier(keys.CLUSTER_DOMAIN)
+    except MetadataError as error:
+        raise TopicsUnavailable(str(error)) from error
     orphaned = []
     for name in sorted(names):
         topic = await groups.topics.refresh(name)
         orphaned += [
             place
             for place, offset in offsets.items()
-            if place[0] == name and (topic is None or offset.commit_ms < topic.created_ms)
+            if place[0] == name and (topic is None or _is_of_an_earlier(topic, offset))
         ]
     return orphaned
+
+
+def _is_of_an_earlier(topic: Topic, offset: CommittedOffset) -> bool:
+    """Offsets in the old format do not name their topic: there the times decide."""
+    if offset.topic_id == ZERO_UUID:
+        return offset.commit_ms < topic.created_ms
+    return not offset.is_of(topic.topic_id)
 
 
 async def _delete_if_useless(group: ActiveGroup) -> None:

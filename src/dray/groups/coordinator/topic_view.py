@@ -1,17 +1,25 @@
 """The topics as KIP-848 groups see them: a table that is replaced whenever a topic comes, goes or grows.
 
-The broker's cache of topics keeps itself up to date; this looks at it every so often and numbers what it
-sees. A heartbeat compares the number alone.
+The broker's cache of topics keeps itself up to date and counts its changes; this compares that count every so
+often, looks when it moved, and numbers what it sees. A heartbeat compares the number alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 from uuid import UUID
 
 from dray.groups.consumer import TopicShape
 from dray.runtime import Runtime
 from dray.topics import Topic
+
+
+class KnownTopics(Protocol):
+    @property
+    def changes(self) -> int: ...
+
+    def all_cached(self) -> Sequence[Topic]: ...
 
 
 class TopicView:
@@ -20,16 +28,16 @@ class TopicView:
     def __init__(
         self,
         runtime: Runtime,
-        read: Callable[[], Sequence[Topic]],
+        topics: KnownTopics,
         interval: float,
         gone: Callable[[frozenset[str]], None] = lambda _: None,
     ) -> None:
         """`gone` hears of names whose topic is no more, even if there is another of that name by now."""
         self._gone = gone
         self._runtime = runtime
-        self._read = read
+        self._topics = topics
         self._interval = interval
-        self._seen: Sequence[Topic] = ()
+        self._seen: int | None = None
         self._shapes: dict[str, TopicShape] = {}
         self._names: dict[UUID, str] = {}
         self.version = 0
@@ -45,13 +53,13 @@ class TopicView:
 
     def look(self) -> None:
         """Take in what the cache knows by now."""
-        topics = self._read()
-        if len(topics) == len(self._seen) and all(
-            new is old for new, old in zip(topics, self._seen, strict=True)
-        ):
+        changes = self._topics.changes
+        if changes == self._seen:
             return
-        self._seen = topics
-        shapes = {topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in topics}
+        self._seen = changes
+        shapes = {
+            topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in self._topics.all_cached()
+        }
         if shapes == self._shapes:  # a config changed, which no group looks at
             return
         before, self._shapes = self._shapes, shapes

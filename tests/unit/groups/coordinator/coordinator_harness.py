@@ -19,7 +19,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, Record, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sessions import session_identity
-from dray.protocol import ErrorCode
+from dray.protocol import ZERO_UUID, ErrorCode
 from dray.simulation.loop import run
 from dray.simulation.runtime import SimulatedRuntime
 from dray.topics import Topic
@@ -60,6 +60,7 @@ class ScriptedStore(MemoryStore):
         self.runtime = runtime
         self.plan: list[tuple[str, str]] = []
         self.writes: list[Sequence[Operation]] = []
+        self.barriers: list[int] = []
         self.down = False
         self._late: list[tuple[int, Sequence[Operation], int | None]] = []
         self._held: list[asyncio.Event] = []
@@ -75,6 +76,7 @@ class ScriptedStore(MemoryStore):
 
     async def barrier(self, domain: int) -> None:
         await super().barrier(domain)
+        self.barriers.append(domain)
         self._behind.pop(domain, None)
 
     def fall_behind(self) -> None:
@@ -152,6 +154,11 @@ class FakeTopics:
         )
         self.by_name[name] = topic
         return topic
+
+    @property
+    def changes(self) -> int:
+        """Tests change the table as they like: whatever is there now is a change of what was."""
+        return hash(tuple((topic.name, topic.topic_id, topic.streams) for topic in self.all_cached()))
 
     def all_cached(self) -> list[Topic]:
         return sorted(self.by_name.values(), key=lambda topic: topic.name)
@@ -349,7 +356,9 @@ class BrokerUnderTest:
         generation: int = -1,
         version: int = 9,
     ) -> ErrorCode:
-        committed = CommittedOffset.at(offset, 0, "", self.runtime.wall_ms())
+        known = self.world.topics.by_name.get(topic)
+        topic_id = ZERO_UUID if known is None else known.topic_id
+        committed = CommittedOffset.at(offset, 0, "", self.runtime.wall_ms(), topic_id=topic_id)
         return await self.groups.commit(
             group_id,
             lambda token: classic.Commit(token, group_id, member_id, generation, version),

@@ -20,7 +20,8 @@ from dray.groups.coordinator import ledger as ledgers
 from dray.groups.coordinator.ledger import Forget, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import Delete, Put
+from dray.metadata.checks import check_write
+from dray.metadata.contract import Delete, Limits, Put
 from dray.protocol import ErrorCode
 
 OFFSETS = keys.group_offsets(GROUP)
@@ -281,6 +282,32 @@ def test_more_than_one_write_may_hold_is_split(monkeypatch: pytest.MonkeyPatch) 
         await asyncio.gather(*(ledger.change({("a", number): offset(1)}) for number in range(35)))
         assert max(len(write) for write in broker.store.writes) == 10
         assert len(ledger.offsets()) == 35
+
+    scenario()
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [(Limits(operations=4, value_bytes=10_000), 4), (Limits(operations=100, value_bytes=3 * 150), 3)],
+    ids=["operations", "bytes"],
+)
+def test_no_write_holds_more_than_the_engine_takes(limits: Limits, expected: int) -> None:
+    """Neither of one request nor of several that share it."""
+
+    @simulated
+    async def scenario() -> None:
+        broker = await World().broker(1)
+        await broker.commit(0)
+        ledger = await ledger_of(broker)
+        ledger._storage.limits = limits
+        broker.store.writes.clear()
+        long = CommittedOffset(1, 0, "x" * 100, 1000)
+        await ledger.change({("a", number): long for number in range(10)})
+        await asyncio.gather(*(ledger.change({("b", number): long}) for number in range(10)))
+        for write in broker.store.writes:
+            check_write(0, write, limits)
+        assert max(len(write) for write in broker.store.writes) == expected
+        assert len(ledger.offsets()) == 20
 
     scenario()
 

@@ -218,6 +218,7 @@ async def test_a_commit_that_waits_behind_a_deletion_begins_a_new_group() -> Non
 @simulated
 async def test_a_zombies_deletion_takes_nothing_from_the_heir() -> None:
     world = World()
+    world.topics.make("a", 2)
     zombie, heir = await world.broker(1), await world.broker(2)
     await zombie.commit(1)
     zombie.store.plan = [(RECORD, "late")]

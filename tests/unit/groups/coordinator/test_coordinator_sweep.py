@@ -13,9 +13,11 @@ from tests.unit.groups.coordinator.coordinator_harness import (
     simulated,
 )
 
-from dray.groups.coordinator.sweep import sweep
+from dray.groups.coordinator.sweep import forget_topics, sweep
+from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.protocol import ErrorCode
+from dray.topics import Topic
 
 DAY = 24 * 3600.0
 HOUR_MS = 3600 * 1000
@@ -128,6 +130,33 @@ async def test_offsets_go_with_their_topic() -> None:
 
 
 @simulated
+async def test_offsets_go_with_a_topic_that_lived_but_a_moment() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await passing(1)
+    world.topics.make("a", 2)
+    await broker.commit(1)
+    del world.topics.by_name["a"]
+    await passing(1)
+    assert await broker.committed() is None
+
+
+@simulated
+async def test_who_takes_a_group_over_misses_topics_that_went_before() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await broker.stop()
+    del world.topics.by_name["a"]
+    heir = await world.broker(2)
+    await heir.committed()
+    await passing(1)
+    assert await heir.committed() is None
+    assert world.records(keys.group_offsets(GROUP)) == []
+
+
+@simulated
 async def test_offsets_of_a_topic_made_anew_under_the_old_name_are_its_own() -> None:
     world = World()
     world.topics.make("a", 2)
@@ -140,6 +169,67 @@ async def test_offsets_of_a_topic_made_anew_under_the_old_name_are_its_own() -> 
     await passing(1)
     assert await broker.committed() is None
     assert await broker.committed(partition=1) == 1
+
+
+@simulated
+async def test_the_ids_of_topics_decide_and_not_the_clocks_of_brokers() -> None:
+    world = World()
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(100)
+    await broker.stop()
+    # The broker that made the topic anew was behind: by the clock, the old offset would be the new topic's.
+    world.topics.make("a", 2, created_ms=1)
+    heir = await world.broker(2)
+    await heir.commit(1, partition=1)
+    await sweep(heir.groups)
+    assert await heir.committed() is None
+    assert await heir.committed(partition=1) == 1
+    # And a broker ahead of the others costs nobody an offset.
+    made = world.topics.by_name["a"]
+    world.topics.by_name["a"] = replace(made, created_ms=heir.runtime.wall_ms() + 3_600_000)
+    await sweep(heir.groups)
+    assert await heir.committed(partition=1) == 1
+
+
+@simulated
+async def test_offsets_of_the_old_format_are_told_by_their_time() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await broker.commit(100)  # nobody knows the topic's id
+    await passing(1)
+    world.topics.make("a", 2, created_ms=broker.runtime.wall_ms())
+    await passing(0.1)
+    ledger = await broker.groups.offsets(GROUP, None, -1)
+    assert ledger is not None
+    await ledger.change({("a", 1): CommittedOffset.at(1, 0, "", broker.runtime.wall_ms())})
+    await forget_topics(broker.groups, frozenset({"a"}))
+    assert await broker.committed() is None
+    assert await broker.committed(partition=1) == 1
+
+
+@simulated
+async def test_no_offset_goes_by_an_old_answer_about_its_topic() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await broker.commit(1)
+    broker.store.barriers.clear()
+    refresh = world.topics.refresh
+    asked_after: list[list[int]] = []
+
+    async def noted(name: str) -> Topic | None:
+        asked_after.append(list(broker.store.barriers))
+        return await refresh(name)
+
+    world.topics.refresh = noted  # type: ignore[method-assign]
+    await sweep(broker.groups)
+    assert [keys.CLUSTER_DOMAIN in barriers for barriers in asked_after] == [True]
+    world.topics.make("b", 1)
+    await broker.commit(1, topic="b")
+    await passing(1)
+    asked_after.clear()
+    await sweep(broker.groups)
+    assert asked_after == [], "a topic that is known and has the right id is not asked for"
 
 
 @simulated

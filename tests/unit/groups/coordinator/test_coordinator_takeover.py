@@ -305,6 +305,7 @@ async def test_a_reader_that_is_behind_does_not_take_a_group_for_absent() -> Non
 @simulated
 async def test_a_reader_that_is_behind_takes_no_offsets_for_orphans() -> None:
     world = World()
+    world.topics.make("a", 2)
     one, two = await world.broker(1), await world.broker(2)
     two.store.fall_behind()
     await one.commit(5)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,10 @@ NOW = 1_700_000_000_123
 
 PLAIN = CommittedOffset(42, -1, "", NOW)
 FULL = CommittedOffset(2**63 - 1, 7, "Grüße", NOW, NOW + 60_000)
+OF_A_TOPIC = CommittedOffset(5, 0, "é", NOW, topic_id=UUID("0123456789abcdef0123456789abcdef"))
+STORED_V2 = (
+    "020000000000000005000000000000018bcfe5687bffffffffffffffff" + "0123456789abcdef0123456789abcdef" + "c3a9"
+)
 STORED_V1 = {
     PLAIN: "01000000000000002affffffff0000018bcfe5687bffffffffffffffff",
     FULL: "017fffffffffffffff000000070000018bcfe5687b0000018bcfe652db4772c3bcc39f65",
@@ -31,7 +37,12 @@ STORED_V1 = {
 def test_what_version_1_wrote_still_reads(offset: CommittedOffset) -> None:
     stored = bytes.fromhex(STORED_V1[offset])
     assert CommittedOffset.decode(stored) == offset
-    assert offset.encode() == stored
+
+
+def test_what_version_2_wrote_still_reads() -> None:
+    stored = bytes.fromhex(STORED_V2)
+    assert CommittedOffset.decode(stored) == OF_A_TOPIC
+    assert OF_A_TOPIC.encode() == stored
 
 
 @given(
@@ -42,21 +53,32 @@ def test_what_version_1_wrote_still_reads(offset: CommittedOffset) -> None:
         st.text(max_size=50),
         st.integers(0, 2**63 - 1),
         st.integers(-1, 2**63 - 1),
+        st.uuids(),
     )
 )
 def test_what_is_written_reads_back(offset: CommittedOffset) -> None:
-    assert CommittedOffset.decode(offset.encode()) == offset
+    stored = offset.encode()
+    assert CommittedOffset.decode(stored) == offset
+    assert len(stored) <= offset.largest_size
 
 
-@pytest.mark.parametrize("stored", ["", "01", "01" + "00" * 27, "01" + "00" * 28 + "ff"])
+@pytest.mark.parametrize(
+    "stored", ["", "01", "01" + "00" * 27, "01" + "00" * 28 + "ff", "02" + "00" * 43, "02" + "00" * 44 + "ff"]
+)
 def test_damage_is_refused(stored: str) -> None:
     with pytest.raises(ValueCorrupt, match="a committed offset"):
         CommittedOffset.decode(bytes.fromhex(stored))
 
 
 def test_a_format_of_the_future_is_refused_by_name() -> None:
-    with pytest.raises(FormatTooNew, match="a committed offset is stored in format 2"):
-        CommittedOffset.decode(b"\2" + PLAIN.encode()[1:])
+    with pytest.raises(FormatTooNew, match="a committed offset is stored in format 3"):
+        CommittedOffset.decode(b"\3" + PLAIN.encode()[1:])
+
+
+def test_an_offset_belongs_to_its_topic() -> None:
+    assert OF_A_TOPIC.is_of(OF_A_TOPIC.topic_id)
+    assert not OF_A_TOPIC.is_of(UUID(int=1))
+    assert PLAIN.is_of(UUID(int=1)), "the old format does not say"
 
 
 def test_a_commit_without_metadata_has_empty_metadata() -> None:
