@@ -55,6 +55,10 @@ class Poller:
                 continue
             if self._moved(plans):
                 continue
+            missed = [request for request in requests if self._wakeups.missed(request.stream)]
+            if missed:
+                unheard |= await self._ask(missed)
+                continue
             slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
         results = list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
@@ -117,7 +121,11 @@ class Poller:
         for request in requests:
             bounds = self._reader.known_bounds(request.stream)
             if bounds is None or (
-                request.offset >= bounds.end and now - self._asked.get(request.stream, 0.0) > _DOUBT_SECONDS
+                request.offset >= bounds.end
+                and (
+                    now - self._asked.get(request.stream, 0.0) > _DOUBT_SECONDS
+                    or self._wakeups.missed(request.stream)
+                )
             ):
                 doubtful.append(request)
         unheard = await self._ask(doubtful) if doubtful else {}
@@ -128,6 +136,8 @@ class Poller:
         now = self._runtime.monotonic()
         if len(self._asked) > 100_000:
             self._asked.clear()
+        for request in requests:
+            self._wakeups.seen(request.stream)  # before the read: a hint that comes during it counts
         answers = await asyncio.gather(
             *[self._reader.refresh(request.stream, barrier=True) for request in requests],
             return_exceptions=True,
@@ -136,6 +146,7 @@ class Poller:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, LogError):
                 unheard[request.stream] = answer
+                self._asked.pop(request.stream, None)
             elif isinstance(answer, BaseException):
                 raise answer
             else:
@@ -148,12 +159,15 @@ class Poller:
         """Wake the polls of a domain's streams when the store hints that one grew. Runs for ever."""
         async for change in self._store.watch(domain):
             if change.key is None:
+                self._asked.clear()
                 for stream in self._wakeups.streams():
                     self._hinted(stream)
             elif change.key.endswith("/hwm"):
                 stream = int(change.key.split("/")[4])
                 if self._wakeups.waits(stream):
                     self._hinted(stream)
+                elif self._reader.known_bounds(stream) is not None:
+                    self._wakeups.miss(stream)
 
     def _hinted(self, stream: int) -> None:
         self._runtime.spawn(self._refresh_and_wake(stream), "poll-hint")

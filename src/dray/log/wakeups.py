@@ -1,4 +1,4 @@
-"""Long polls that wait for a stream to grow."""
+"""Long polls that wait for a stream to grow, and hints that came while nobody waited."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterable
 class Wakeups:
     def __init__(self) -> None:
         self._waiting: dict[int, dict[asyncio.Future[None], None]] = {}
+        self._missed: set[int] = set()
         self.count = 0
 
     def waits(self, stream: int) -> bool:
@@ -38,7 +39,19 @@ class Wakeups:
                     if not waiting:
                         del self._waiting[stream]
 
+    def miss(self, stream: int) -> None:
+        """It may have grown, and nobody is here to be woken: whoever comes next must not sleep on it."""
+        self._missed.add(stream)
+
+    def missed(self, stream: int) -> bool:
+        return stream in self._missed
+
+    def seen(self, stream: int) -> None:
+        """Its present end is known, or about to be read."""
+        self._missed.discard(stream)
+
     def wake(self, stream: int) -> None:
+        self.seen(stream)
         for woken in self._waiting.get(stream, ()):
             _finish(woken)
 
