@@ -69,12 +69,11 @@ async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     line."""
     from dray.cli.stores import open_stores
     from dray.cluster.identity import decode_cluster
+    from dray.compaction.tables import TablesError
     from dray.metadata import keys
     from dray.metadata.contract import MetadataError
     from dray.runtime import SystemRuntime
 
-    if not settings.iceberg.enabled:
-        raise Failure("iceberg.enabled is false: there are no tables", USAGE)
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     try:
@@ -83,7 +82,6 @@ async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
             raise Failure("there is no cluster on these stores yet: start one with drayd up")
         cluster = decode_cluster(record.value)
         tables = make_tables(settings, cluster.cluster_id, runtime)
-        from dray.compaction.tables import TablesError
         from dray.iceberg.settings import SettingsRefused
 
         try:

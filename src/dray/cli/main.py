@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from dray.cli import admin, bench, compactor, configuration, serve, simulate
+from dray.cli import admin, bench, compactor, configuration, demo, query, serve, simulate
 from dray.cli.failures import Failure
 
 app = typer.Typer(
@@ -26,8 +26,10 @@ app = typer.Typer(
 app.command("up", rich_help_panel="Run")(serve.up)
 app.command("broker", rich_help_panel="Run")(serve.broker)
 app.command("compactor", rich_help_panel="Run")(compactor.compactor)
+app.command("demo", rich_help_panel="Run")(demo.demo)
 app.add_typer(admin.app, name="admin", rich_help_panel="Manage")
 app.add_typer(configuration.app, name="config", rich_help_panel="Manage")
+app.command("query", rich_help_panel="Manage")(query.query)
 app.command("bench", rich_help_panel="Manage")(bench.bench)
 app.command("simulate", rich_help_panel="Manage")(simulate.simulate)
 

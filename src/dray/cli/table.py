@@ -54,28 +54,18 @@ def table(
 
 async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag]]:
     from dray.cli.catalogs import open_tables
+    from dray.metadata import keys
+    from dray.topics.model import decode_topic
 
     async with open_tables(settings) as opened:
-        found = await _streams(opened, topic)
-        if found is None:
+        record = await opened.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.topic(topic))
+        if record is None:
             raise Failure(f"there is no topic {topic}")
-        topic_id, streams = found
+        known = decode_topic(topic, record.value, {})
         view = await opened.tables.view(topic)
-        if view is None or view.topic_id != topic_id:
+        if view is None or view.topic_id != known.topic_id:
             raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
-        return view, await _lags(opened, settings, streams, view)
-
-
-async def _streams(opened: OpenTables, topic: str) -> tuple[Any, tuple[int, ...]] | None:
-    from dray.runtime import SystemRuntime
-    from dray.topics.records import TopicRecords
-
-    runtime = SystemRuntime(threads=1)
-    try:
-        found = await TopicRecords(opened.stores.metadata, runtime, {}).read(topic)
-    finally:
-        runtime.close()
-    return None if found is None else (found[0].topic_id, tuple(found[0].streams))
+        return view, await _lags(opened, settings, known.streams, view)
 
 
 async def _lags(

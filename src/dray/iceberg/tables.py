@@ -40,6 +40,7 @@ from dray.iceberg.history import jobs_in
 from dray.iceberg.locations import Locations, table_path
 from dray.iceberg.maintenance import delete_files, forgotten_versions, metadata_of, plan_expiry
 from dray.iceberg.manifests import KnownPaths, read_list
+from dray.iceberg.reading import TableView, view
 from dray.iceberg.schema import COLUMNS, find_spec, partition_spec, properties
 from dray.iceberg.settings import CatalogSettings
 from dray.iceberg.snapshots import Ids, Preparation, Prepared
@@ -143,6 +144,10 @@ class IcebergTables:
         """The table under the topic's name, if it is one of this cluster."""
         return await self._call(self._find_named, topic)
 
+    async def view(self, topic: str) -> TableView | None:
+        """The same as its readers see it."""
+        return await self._call(self._view, topic)
+
     async def close(self) -> None:
         if self._opened is not None:
             await self._runtime.in_thread(self._opened.close)
@@ -218,6 +223,10 @@ class IcebergTables:
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
         return table if identity.topic_of(table.metadata, self._cluster_id) is not None else None
+
+    def _view(self, catalog: Catalog, topic: str) -> TableView | None:
+        table = self._find_named(catalog, topic)
+        return None if table is None else view(table, self._cluster_id)
 
     def _create(self, catalog: Catalog, topic: TopicTable) -> Table:
         identifier = self._settings.identifier(topic.topic)

@@ -1,0 +1,179 @@
+"""`drayd query`: SQL over the topics' tables, with DuckDB."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import TYPE_CHECKING, Annotated, Any, Final
+from uuid import UUID
+
+import typer
+
+from dray.cli.configuration import ConfigOption, DataDirOption, load_config
+from dray.cli.failures import USAGE, Failure
+
+if TYPE_CHECKING:
+    from dray.cli.catalogs import OpenTables
+    from dray.config import Settings
+    from dray.iceberg.reading import TableView
+
+FORMATS: Final = ("table", "csv", "json")
+_LISTED_TOPICS: Final = 20
+
+
+def query(
+    statement: Annotated[str, typer.Argument(metavar="SQL", help="One query, in DuckDB's SQL.")],
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    format: Annotated[
+        str, typer.Option("--format", "-f", help=f"How rows are printed: {', '.join(FORMATS)}.")
+    ] = "table",
+    limit: Annotated[
+        int, typer.Option("--limit", "-n", min=0, help="Print no more rows than this; 0: all of them.")
+    ] = 1000,
+) -> None:
+    """Ask the topics' tables with SQL: a topic's name is a table's name.
+
+    What is in the tables is what has been compacted; `drayd admin table` says how far they are behind.
+    Names with dots or dashes stand in double quotes. Keys, values and header values are bytes: print them
+    with decode(value), take JSON apart with decode(value)::JSON.
+
+    [dim]Example:[/] drayd query 'select partition, count(*), max("offset") from orders group by all'
+    """
+    if format not in FORMATS:
+        raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
+    columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, statement, limit))
+    _PRINTERS[format](columns, rows)
+    if more:
+        print(f"drayd: only the first {limit} rows are shown; --limit 0 prints all", file=sys.stderr)
+
+
+async def _ask(
+    settings: Settings, statement: str, limit: int
+) -> tuple[list[str], list[tuple[Any, ...]], bool]:
+    """Columns, rows, and whether there are more."""
+    from dray.cli.catalogs import open_tables
+
+    try:
+        import duckdb
+    except ImportError as error:
+        raise Failure(
+            f"queries need the Python package {error.name}: pip install 'dray[pipeline]'"
+        ) from error
+    from dray.iceberg.duckdb_views import QueryRefused
+
+    async with open_tables(settings) as opened:
+        # Nothing is fetched from elsewhere: what this process needs, it has.
+        offline = {"autoinstall_known_extensions": False, "autoload_known_extensions": False}
+        with duckdb.connect(config=dict(offline)) as connection:
+            connection.execute("set TimeZone = 'UTC'")
+            try:
+                await _make_views(connection, opened, statement)
+                result = connection.execute(statement)
+                if result.description is None:
+                    return [], [], False
+                columns = [str(column[0]) for column in result.description]
+                rows = result.fetchmany(limit + 1) if limit else result.fetchall()
+            except QueryRefused as error:
+                raise Failure(str(error)) from error
+            except duckdb.Error as error:
+                raise Failure(await _explained(error, opened)) from error
+    return columns, rows[:limit] if limit else rows, bool(limit) and len(rows) > limit
+
+
+async def _make_views(connection: Any, opened: OpenTables, statement: str) -> None:
+    from dray.iceberg.duckdb_views import tables_in, view_statement
+
+    names = tables_in(statement, connection)
+    if names is None:
+        names = {topic.topic for topic in await opened.tables.topics()}
+    for number, name in enumerate(sorted(names)):
+        view = await opened.tables.view(name)
+        if view is None:
+            continue  # a name that the query makes itself, or a mistake: DuckDB will tell
+        source = None
+        if not opened.locations.is_local and view.files:
+            source = f"dray_files_{number}"
+            connection.register(source, _dataset(view, opened))
+        connection.execute(view_statement(view, opened.locations, source))
+
+
+def _dataset(view: TableView, opened: OpenTables) -> Any:
+    """Files in a cloud, read by Arrow with the object store's credentials; DuckDB hands its filters down."""
+    import pyarrow.dataset as ds
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    access = PyArrowFileIO(dict(opened.locations.properties))
+    scheme, host, _ = access.parse_location(view.files[0], access.properties)
+    paths = [access.parse_location(location, access.properties)[2] for location in view.files]
+    return ds.dataset(paths, filesystem=access.fs_by_scheme(scheme, host), format="parquet")
+
+
+async def _explained(error: Exception, opened: OpenTables) -> str:
+    """DuckDB's own words, without its picture of the query; and which tables there are, where one is
+    missing."""
+    text = " ".join(str(error).partition("\n\nLINE ")[0].split())
+    if "does not exist" in text and "Table with name" in text:
+        known = sorted(topic.topic for topic in await opened.tables.topics())
+        listed = ", ".join(known[:_LISTED_TOPICS]) + (", ..." if len(known) > _LISTED_TOPICS else "")
+        return (
+            f"{text.partition('!')[0]}; tables: {listed or 'none yet, a topic gets one when it is compacted'}"
+        )
+    return text
+
+
+def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    from dray.cli.output import print_table
+
+    shown = [tuple("-" if value is None else _cell(value) for value in row) for row in rows]
+    if columns:
+        print_table(columns, shown)
+
+
+def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    writer = csv.writer(sys.stdout, lineterminator="\n")
+    if columns:
+        writer.writerow(columns)
+    for row in rows:
+        writer.writerow(["" if value is None else _cell(value) for value in row])
+
+
+def _print_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    from dray.cli.output import print_json
+
+    print_json([dict(zip(columns, map(plain, row), strict=True)) for row in rows])
+
+
+_PRINTERS: Final = {"table": _print_table, "csv": _print_csv, "json": _print_json}
+
+
+def plain(value: Any) -> Any:
+    """A value as JSON has it. Bytes that are text are shown as such, others in hexadecimal."""
+    if isinstance(value, bytes | bytearray | memoryview):
+        data = bytes(value)
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            return "\\x" + data.hex()
+    if isinstance(value, datetime):
+        return value.isoformat().replace("+00:00", "Z")
+    if isinstance(value, date | time | UUID):
+        return str(value)
+    if isinstance(value, Decimal):
+        return float(value)
+    if isinstance(value, dict):
+        return {str(plain(name)): plain(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return value if isinstance(value, int | float | str | None) else str(value)
+
+
+def _cell(value: Any) -> Any:
+    found = plain(value)
+    return json.dumps(found, ensure_ascii=False) if isinstance(found, dict | list) else found
