@@ -9,6 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.services.metadata import metadata_settings
 from tests.services.process import ServerProcess, free_port
 
 
@@ -63,7 +64,8 @@ class DrayProcess(ServerProcess):
         """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. No Spark
         is started beside a broker unless a test asks for it."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        return inherited | {"DRAY_COMPACTION__ENABLED": "false"} | self.settings
+        ours = {"DRAY_COMPACTION__ENABLED": "false"} | metadata_settings(self.data_directory)
+        return inherited | ours | self.settings
 
     def is_ready(self) -> bool:
         return self.http_status("/readyz") == 200

@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import signal
+import socket
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -129,12 +130,9 @@ class OxiaNode(OxiaProcess):
 
     def is_ready(self) -> bool:
         """Whether it accepts connections: shards come with the coordinator."""
-        with grpc.insecure_channel(self.internal_address, [("grpc.enable_http_proxy", 0)]) as channel:
-            try:
-                grpc.channel_ready_future(channel).result(timeout=1)
-            except grpc.FutureTimeoutError:
-                return False
-        return True
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.internal_port), 1):
+            return True
+        return False
 
 
 class OxiaCoordinator(OxiaProcess):
@@ -208,15 +206,23 @@ class OxiaCluster:
     def addresses(self) -> list[str]:
         return [node.address for node in self.nodes]
 
-    def start(self, timeout: float = 60.0) -> None:
-        for node in self.nodes:
-            node.start()
-        self.coordinator.start()
+    def spawn(self) -> None:
+        """Begin to start. A coordinator tells a new node its shards only after 5 to 15 seconds."""
+        for process in (*self.nodes, self.coordinator):
+            process.spawn()
+
+    def wait_until_ready(self, timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
+        for node in self.nodes:
+            node.wait_until_ready(timeout)
         while not self._led():
             if time.monotonic() > deadline:
                 raise NotReady(f"no leaders after {timeout:.0f} s:\n{self.coordinator.log_tail()}")
             time.sleep(POLL_SECONDS)
+
+    def start(self) -> None:
+        self.spawn()
+        self.wait_until_ready()
 
     def stop(self) -> None:
         for process in (self.coordinator, *self.nodes):
@@ -237,8 +243,9 @@ class OxiaCluster:
                 steady = re.findall(r'"status": ?"[a-zA-Z]*?steady', status.read_text(), re.IGNORECASE)
                 return len(steady) == self.shards
             return False
-        told = [leaders(node.address, self.namespace) for node in self.nodes]
-        return all(len(found) == self.shards and all(found.values()) for found in told)
+        told = {node.address: leaders(node.address, self.namespace) for node in self.nodes}
+        known = max(told.values(), key=len)
+        return len(known) == self.shards and all(told.get(leader) for leader in known.values())
 
     def __enter__(self) -> Self:
         self.start()

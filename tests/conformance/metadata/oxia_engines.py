@@ -75,16 +75,24 @@ def standalone() -> OxiaSettings:
     server.start()
     atexit.register(directory.cleanup)
     atexit.register(server.kill)
+    starting_cluster()  # it takes a while: by the time it is asked for, it may be there
     return OxiaSettings([server.address], server.namespace)
 
 
 @cache
-def cluster() -> OxiaSettings:
+def starting_cluster() -> OxiaCluster:
     directory = TemporaryDirectory()
     servers = OxiaCluster(Path(directory.name), sync=False)
     atexit.register(directory.cleanup)
     atexit.register(servers.stop)
-    servers.start()
+    servers.spawn()
+    return servers
+
+
+@cache
+def cluster() -> OxiaSettings:
+    servers = starting_cluster()
+    servers.wait_until_ready()
     return OxiaSettings(servers.addresses, servers.namespace)
 
 

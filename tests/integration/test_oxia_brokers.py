@@ -1,0 +1,111 @@
+"""Brokers with nothing in common but an Oxia server and a folder of objects."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.services.dray import DrayProcess, drayd_path
+from tests.services.logbook import read_partition
+from tests.services.metadata import oxia_settings
+from tests.services.oxia import OxiaStandalone
+from tests.services.process import free_port
+from tests.services.topics import create_topic
+
+TOPIC = "shared"
+PARTITIONS = 4
+ROUND = 200
+
+
+@pytest.fixture
+def oxia(tmp_path: Path) -> Iterator[OxiaStandalone]:
+    with OxiaStandalone(tmp_path / "oxia", shards=2) as server:
+        yield server
+
+
+def broker(directory: Path, number: int, oxia: OxiaStandalone) -> DrayProcess:
+    settings = oxia_settings(oxia) | {
+        "DRAY_OBJECTS__URL": f"file:{directory / 'objects'}",
+        "DRAY_BROKER__SESSION_TTL": "2s",
+    }
+    name = f"broker-{number}"
+    return DrayProcess(directory / name, name=name, settings=settings, arguments=["--broker-id", str(number)])
+
+
+def produce(bootstrap: str, name: str) -> list[bytes]:
+    """Returns when every record is acknowledged."""
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "log_level": 0})
+    values = [f"{name}-{number}".encode() for number in range(ROUND)]
+    failed: list[object] = []
+    for number, value in enumerate(values):
+        producer.produce(
+            TOPIC,
+            value,
+            partition=number % PARTITIONS,
+            on_delivery=lambda error, _: failed.append(error) if error else None,
+        )
+    assert producer.flush(30) == 0
+    assert failed == []
+    return values
+
+
+def read_all(bootstrap: str) -> list[bytes]:
+    return [value for number in range(PARTITIONS) for value in read_partition(bootstrap, TOPIC, number)]
+
+
+def test_what_one_broker_writes_another_serves_and_one_may_die(tmp_path: Path, oxia: OxiaStandalone) -> None:
+    first, second = broker(tmp_path, 1, oxia), broker(tmp_path, 2, oxia)
+    with first, second:
+        create_topic(first.bootstrap, TOPIC, PARTITIONS)
+        written = produce(first.bootstrap, "first") + produce(second.bootstrap, "second")
+        assert sorted(read_all(first.bootstrap)) == sorted(read_all(second.bootstrap)) == sorted(written)
+        first.kill()
+        written += produce(second.bootstrap, "alone")
+        assert sorted(read_all(second.bootstrap)) == sorted(written)
+        first.start()
+        written += produce(f"{first.bootstrap},{second.bootstrap}", "again")
+        assert sorted(read_all(first.bootstrap)) == sorted(written)
+        assert second.terminate() == 0
+
+
+@pytest.mark.parametrize(
+    ("server", "settings", "complaint"),
+    [
+        ({}, {"DRAY_METADATA__OXIA__NAMESPACE": "elsewhere"}, "has no namespace 'elsewhere'"),
+        ({"key_sorting": "hierarchical"}, {}, "key sorting `natural`"),
+        ({"notifications": False}, {}, "notifications disabled"),
+    ],
+)
+def test_an_oxia_that_will_not_do_is_one_line_at_start(
+    tmp_path: Path, server: dict[str, object], settings: dict[str, str], complaint: str
+) -> None:
+    with OxiaStandalone(tmp_path / "oxia", **server) as oxia:  # type: ignore[arg-type]
+        refused(tmp_path, oxia_settings(oxia) | settings, complaint)
+
+
+def test_an_oxia_that_is_not_there_is_one_line_at_start(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    settings = {
+        "DRAY_METADATA__ENGINE": "oxia",
+        "DRAY_METADATA__OXIA__ADDRESSES": address,
+        "DRAY_METADATA__OXIA__PATIENCE": "1s",
+    }
+    refused(tmp_path, settings, f"no Oxia server answers at {address}")
+
+
+def refused(directory: Path, settings: dict[str, str], complaint: str) -> None:
+    process = DrayProcess(directory / "broker", settings=settings)
+    done = subprocess.run(
+        [str(drayd_path()), *process.command()[1:]],
+        env=dict(process.environment()),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 1
+    [line] = done.stderr.splitlines()
+    assert complaint in line
