@@ -11,8 +11,10 @@ from dray.cli.failures import USAGE, Failure
 
 if TYPE_CHECKING:
     from dray.config import Settings
+    from dray.config.metadata import EtcdSettings as EtcdSection
     from dray.config.metadata import OxiaSettings as OxiaSection
     from dray.metadata.contract import MetadataStore
+    from dray.metadata.etcd import EtcdSettings
     from dray.metadata.oxia.settings import OxiaSettings
     from dray.objects import ObjectStore
     from dray.runtime import Runtime
@@ -51,6 +53,8 @@ async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
             return await open_store(InMemory(), runtime)
         if engine == "oxia":
             return await open_store(oxia_settings(settings.metadata.oxia), runtime)
+        if engine == "etcd":
+            return await open_store(etcd_settings(settings.metadata.etcd), runtime)
     except (OSError, MetadataError) as error:
         raise Failure(f"cannot open the metadata store: {error}") from error
     try:
@@ -78,6 +82,34 @@ def oxia_settings(section: OxiaSection) -> OxiaSettings:
         token=None if token is None else token.get_secret_value(),
         request_timeout=section.request_timeout,
         patience=section.patience,
+    )
+
+
+def etcd_settings(section: EtcdSection) -> EtcdSettings:
+    from dray.metadata.etcd import EtcdSettings, EtcdTls
+
+    def path(name: str | None) -> Path | None:
+        return None if name is None else Path(name)
+
+    def secret(name: str) -> str | None:
+        found = section.secrets.get(name)
+        return None if found is None else found.get_secret_value()
+
+    tls = EtcdTls(
+        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
+    )
+    return EtcdSettings(
+        endpoints=section.endpoints.split(","),
+        prefix=section.prefix,
+        tls=tls if section.tls else None,
+        user=section.user,
+        password=secret("password"),
+        token=secret("token"),
+        request_timeout=section.request_timeout,
+        patience=section.patience,
+        serializable_reads=section.serializable_reads,
+        max_transaction_operations=section.max_txn_ops,
+        max_request_bytes=section.max_request_bytes,
     )
 
 

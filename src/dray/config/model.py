@@ -28,7 +28,7 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
-from dray.config.metadata import OxiaSettings
+from dray.config.metadata import EtcdSettings, OxiaSettings
 from dray.config.pipeline import CompactionSettings, IcebergSettings, SparkSettings
 from dray.config.section import Section
 
@@ -110,16 +110,17 @@ class BrokerSettings(Section):
 class MetadataSettings(Section):
     """Where the order of records, the topics and the brokers are kept."""
 
-    engine: Annotated[str, Choice("sqlite", "oxia", "memory")] = Field(
+    engine: Annotated[str, Choice("sqlite", "oxia", "etcd", "memory")] = Field(
         default="sqlite",
-        description="`sqlite` serves one machine, `oxia` any number; `memory` forgets everything when the "
-        "process ends.",
+        description="`sqlite` serves one machine, `oxia` and `etcd` any number; `memory` forgets everything "
+        "when the process ends.",
     )
     path: Annotated[str | None, Either("auto", _PATH)] = Field(
         default=None,
         description="The SQLite file. `auto`: `metadata.sqlite` in the data directory.",
     )
     oxia: OxiaSettings = OxiaSettings()
+    etcd: EtcdSettings = EtcdSettings()
 
 
 class ObjectSettings(Section):

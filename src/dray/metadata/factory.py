@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dray.metadata.contract import MetadataStore
+from dray.metadata.etcd import EtcdSettings
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -23,7 +24,9 @@ class InMemory:
     """Forgets everything when it is closed."""
 
 
-async def open_store(engine: SqliteFile | InMemory | OxiaSettings, runtime: Runtime) -> MetadataStore:
+async def open_store(
+    engine: SqliteFile | InMemory | EtcdSettings | OxiaSettings, runtime: Runtime
+) -> MetadataStore:
     """A store that is ready. A `MetadataError` or an `OSError` says why there is none."""
     if isinstance(engine, InMemory):
         from dray.metadata.memory import MemoryStore
@@ -36,6 +39,12 @@ async def open_store(engine: SqliteFile | InMemory | OxiaSettings, runtime: Runt
         sqlite = SqliteStore(engine.path, runtime)
         await sqlite.open()
         return sqlite
+    if isinstance(engine, EtcdSettings):
+        from dray.metadata.etcd.store import EtcdStore
+
+        etcd = EtcdStore(engine, runtime)
+        await etcd.open()
+        return etcd
     from dray.metadata.oxia import OxiaStore
 
     oxia = OxiaStore(engine, runtime)

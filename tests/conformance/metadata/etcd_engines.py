@@ -16,7 +16,8 @@ from uuid import uuid4
 from tests.services.etcd import EtcdCluster, EtcdProcess
 
 from dray.metadata.contract import MetadataStore
-from dray.metadata.etcd import EtcdSettings, EtcdStore
+from dray.metadata.etcd import EtcdSettings
+from dray.metadata.etcd.store import EtcdStore
 from dray.runtime import SystemRuntime
 
 GIVEN = os.environ.get("DRAY_TEST_ETCD")

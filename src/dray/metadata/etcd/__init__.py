@@ -1,7 +1,5 @@
-"""The metadata store on etcd."""
+"""The metadata store on etcd: `store` is the engine. What is imported here costs nothing; gRPC does."""
 
-from dray.metadata.etcd.errors import UnusableEtcd
 from dray.metadata.etcd.settings import EtcdSettings, EtcdTls
-from dray.metadata.etcd.store import EtcdStore
 
-__all__ = ["EtcdSettings", "EtcdStore", "EtcdTls", "UnusableEtcd"]
+__all__ = ["EtcdSettings", "EtcdTls"]

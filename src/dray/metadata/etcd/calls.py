@@ -47,13 +47,14 @@ class Calls:
     def metadata(self) -> list[tuple[str, str]]:
         return [REQUIRE_LEADER] if self._token is None else [REQUIRE_LEADER, ("token", self._token)]
 
-    async def repeatable(self, call: Callable[[Server], Call[Answer]], request: Message) -> Answer:
+    async def repeatable(
+        self, call: Callable[[Server], Call[Answer]], request: Message, timeout: float | None = None
+    ) -> Answer:
         """For what may happen twice: it is asked again, elsewhere, until patience ends."""
+        seconds = self._settings.request_timeout if timeout is None else timeout
 
         async def once(server: Server) -> Answer:
-            return await call(server)(
-                request, timeout=self._settings.request_timeout, metadata=self.metadata()
-            )
+            return await call(server)(request, timeout=seconds, metadata=self.metadata())
 
         return await self.patiently(once, repeatable=True)
 

@@ -78,10 +78,12 @@ class Server:
         except TimeoutError:
             return False
 
-    async def keep_alive(self, lease: int, metadata: list[tuple[str, str]]) -> wire.LeaseKeepAliveResponse:
+    async def keep_alive(
+        self, lease: int, timeout: float, metadata: list[tuple[str, str]]
+    ) -> wire.LeaseKeepAliveResponse:
         """One keep-alive and its answer, on a stream of their own."""
         request = wire.LeaseKeepAliveRequest(ID=lease)
-        stream = self._keep_alive(timeout=self._settings.request_timeout, metadata=metadata)
+        stream = self._keep_alive(timeout=timeout, metadata=metadata)
         try:
             await stream.write(request)
             await stream.done_writing()
@@ -123,7 +125,8 @@ class Server:
 
 
 def _serialized(message: Message) -> bytes:
-    return message.SerializeToString()
+    data: bytes = message.SerializeToString()
+    return data
 
 
 def _credentials(tls: EtcdTls) -> grpc.ChannelCredentials:

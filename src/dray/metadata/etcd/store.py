@@ -186,7 +186,8 @@ class EtcdStore:
         lease = granted.ID
 
         async def renew() -> bool:
-            return await self._renew(lease)
+            # Servers that do not answer must not use up the life of the session.
+            return await self._renew(lease, min(self._settings.request_timeout, ttl / 8))
 
         async def remove() -> None:
             await self._revoke(lease)
@@ -197,12 +198,12 @@ class EtcdStore:
         self._sessions = [*(kept for kept in self._sessions if not kept.ended), session]
         return session
 
-    async def _renew(self, lease: int) -> bool:
+    async def _renew(self, lease: int, timeout: float) -> bool:
         """A keep-alive is answered by a server that believes to lead, from its memory. That it still leads is
         certain when a read that a majority confirmed afterwards is of the same term."""
         server = await self._calls.connected(self._runtime.monotonic())
         try:
-            answer = await server.keep_alive(lease, self._calls.metadata())
+            answer = await server.keep_alive(lease, timeout, self._calls.metadata())
         except aio.AioRpcError as error:
             fault = understand(error)
             await self._calls.recover(server, fault)
@@ -210,7 +211,7 @@ class EtcdStore:
         if not isinstance(answer, wire.LeaseKeepAliveResponse):
             raise Unavailable("the keep-alive was not answered")
         request = wire.RangeRequest(key=self._keyspace.tick, count_only=True)
-        confirmed = await self._calls.repeatable(lambda server: server.range, request)
+        confirmed = await self._calls.repeatable(lambda server: server.range, request, timeout)
         if confirmed.header.raft_term != answer.header.raft_term:
             raise Unavailable("the leader changed meanwhile")
         return answer.TTL > 0
