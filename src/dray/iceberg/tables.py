@@ -115,7 +115,10 @@ class IcebergTables:
         return jobs_in(table.metadata) & set(jobs)
 
     async def live_files(self, topic: TopicTable) -> set[str] | None:
-        return await self._call(self._live_files, topic)
+        return await self._call(self._files, topic, True)
+
+    async def current_files(self, topic: TopicTable) -> set[str] | None:
+        return await self._call(self._files, topic, False)
 
     async def live_metadata(self, topic: TopicTable) -> set[str] | None:
         """The paths of all metadata files that the topic's table needs; None if there is no table of this
@@ -291,13 +294,14 @@ class IcebergTables:
     def _discard(self, _: Catalog, table: Table, prepared: Prepared) -> None:
         delete_files(table.io, prepared.written)
 
-    def _live_files(self, catalog: Catalog, topic: TopicTable) -> set[str] | None:
+    def _files(self, catalog: Catalog, topic: TopicTable, of_all_snapshots: bool) -> set[str] | None:
         table = self._find(catalog, topic)
         if table is None or not identity.is_of(table.metadata, topic, self._cluster_id):
             return None
         found: set[str] = set()
         seen: set[str] = set()
-        for snapshot in table.metadata.snapshots:
+        current = table.current_snapshot()
+        for snapshot in table.metadata.snapshots if of_all_snapshots else [current] if current else []:
             for manifest in read_list(table.io, snapshot.manifest_list):
                 if manifest.manifest_path not in seen:
                     seen.add(manifest.manifest_path)
