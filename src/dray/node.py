@@ -23,7 +23,7 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator import Groups, GroupsSettings, Holder
+from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, Holder
 from dray.log import Log, LogObserver, LogSettings
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
@@ -171,7 +171,9 @@ class Node:
             cluster.domains,
             groups_settings(self._settings),
             is_dead=self._machine.knows_gone,
+            observer=_MeasuredGroups(self.metrics),
         )
+        _measure_groups(self.metrics, self._groups)
         await self._groups.start()
         self._dispatcher = Dispatcher(
             Services(
@@ -329,6 +331,36 @@ class _MeasuredLog(LogObserver):
     def collected(self, orphans: int, pending: int, deleted: int) -> None:  # noqa: ARG002 - the log's signature
         self._metrics.collection_orphans.value = orphans
         self._metrics.collection_pending.value = pending
+
+
+class _MeasuredGroups(GroupsObserver):
+    """What the groups tell, in the broker's metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def rebalanced(self, kind: str) -> None:
+        self._metrics.group_rebalances.labels(kind).value += 1
+
+    def member_expired(self, kind: str) -> None:
+        self._metrics.group_members_expired.labels(kind).value += 1
+
+    def committed(self, offsets: int, seconds: float) -> None:
+        self._metrics.group_offsets_committed.value += offsets
+        self._metrics.group_commit_seconds.observe(seconds)
+
+    def taken(self) -> None:
+        self._metrics.groups_taken.value += 1
+
+    def lost(self) -> None:
+        self._metrics.groups_lost.value += 1
+
+
+def _measure_groups(metrics: Metrics, groups: Groups) -> None:
+    for kind, state in GROUP_STATES:
+        metrics.groups.labels(kind, state).follow(
+            lambda kind=kind, state=state: groups.census().get((kind, state), 0)  # type: ignore[misc]
+        )
 
 
 class _MeasuredRequests:

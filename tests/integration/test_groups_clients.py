@@ -260,3 +260,18 @@ def test_an_administrator_sees_and_removes_groups(server: DrayProcess) -> None:
         )
         admin.delete_consumer_groups([name])[name].result(20)
         assert name not in {one.group_id for one in admin.list_consumer_groups().result(20).valid}
+
+
+@pytest.mark.skipif(TARGET == "kafka", reason="these are Dray's own numbers")
+def test_groups_are_measured(server: DrayProcess) -> None:
+    create_topic(server.bootstrap, "measured", 1)
+    settings = {"bootstrap.servers": server.bootstrap, "group.id": "measured", "log_level": 0}
+    consumer = Consumer(settings)
+    consumer.commit(offsets=[TopicPartition("measured", 0, 1)], asynchronous=False)
+    consumer.close()
+    metrics = server.http_text("/metrics")
+    numbers = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith("dray_group"))
+    assert float(numbers['dray_groups{state="Empty",type="classic"}']) >= 1
+    assert float(numbers["dray_group_offsets_committed_total"]) >= 1
+    assert float(numbers["dray_group_commit_seconds_count"]) >= 1
+    assert float(numbers["dray_groups_taken_total"]) >= 1

@@ -99,6 +99,24 @@ class Metrics:
             "dray_collection_pending_deletes", "Objects condemned and not yet deleted"
         )
 
+        self.groups = make.gauges(
+            "dray_groups", "Groups that this broker looks after, by type and state", "type", "state"
+        )
+        self.group_rebalances = make.counters(
+            "dray_group_rebalances", "Generations settled, or assignments computed, by type of group", "type"
+        )
+        self.group_members_expired = make.counters(
+            "dray_group_members_expired", "Members that were silent or slow for too long", "type"
+        )
+        self.group_offsets_committed = make.counter("dray_group_offsets_committed", "Offsets committed")
+        self.group_commit_seconds = make.histogram(
+            "dray_group_commit_seconds", "From a commit of offsets being allowed to it being stored", SECONDS
+        )
+        self.groups_taken = make.counter("dray_groups_taken", "Groups that this broker began to look after")
+        self.groups_lost = make.counter(
+            "dray_groups_lost", "Groups that this broker had to give up, since its lease may have ended"
+        )
+
         self.metadata_seconds = make.histograms(
             "dray_metadata_seconds", "Metadata store latency, by operation", "operation", bounds=SECONDS
         )

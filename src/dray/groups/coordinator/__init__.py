@@ -5,12 +5,16 @@ from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Un
 from dray.groups.coordinator.lease import Holder
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.listing import GroupListing, list_groups
+from dray.groups.coordinator.machines import GROUP_STATES
+from dray.groups.coordinator.observer import GroupsObserver
 from dray.groups.coordinator.service import Groups
 from dray.groups.coordinator.settings import GroupsSettings
 
 __all__ = [
+    "GROUP_STATES",
     "GroupListing",
     "Groups",
+    "GroupsObserver",
     "GroupsSettings",
     "Holder",
     "Ledger",

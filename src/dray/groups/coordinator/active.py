@@ -19,7 +19,17 @@ import structlog
 from dray.groups import classic, consumer
 from dray.groups.coordinator.faults import NotCoordinator, Refused
 from dray.groups.coordinator.ledger import Ledger
-from dray.groups.coordinator.machines import Effect, Event, Machines, State, Stepped, encode_state
+from dray.groups.coordinator.machines import (
+    Effect,
+    Event,
+    Machines,
+    State,
+    Stepped,
+    encode_state,
+    kind_of,
+    rounds_of,
+)
+from dray.groups.coordinator.observer import GroupsObserver
 from dray.groups.coordinator.record import GroupKind
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.coordinator.timers import GroupTimers, Timer
@@ -69,6 +79,7 @@ class ActiveGroup:
         state: State,
         resolve: Resolve,
         dropped: Callable[[ActiveGroup], None],
+        observer: GroupsObserver,
     ) -> None:
         self.group_id = storage.group_id
         self.ledger = ledger
@@ -80,6 +91,7 @@ class ActiveGroup:
         self._runtime = runtime
         self._resolve = resolve
         self._dropped = dropped
+        self._observer = observer
         self._timers: GroupTimers[ScheduleTimer] = GroupTimers(runtime, self._on_due)
         self._queue: deque[_Entry] = deque()
         self._busy = False
@@ -119,11 +131,13 @@ class ActiveGroup:
         self.last_used = self._runtime.monotonic()
         self._submit(_Entry(event, future))
 
-    def drop(self, message: str = "") -> None:
+    def drop(self, message: str = "", *, by_choice: bool = False) -> None:
         """Let go of the group: whoever waits is told to look for its coordinator."""
         if self._gone:
             return
         self._gone = True
+        if not by_choice:
+            self._observer.lost()
         self._timers.close()
         error = NotCoordinator(message or f"this broker no longer looks after group '{self.group_id}'")
         if isinstance(self.state, classic.ClassicGroup):
@@ -181,7 +195,7 @@ class ActiveGroup:
             else:
                 self._adopt(batch)
                 if self._half_deleted:
-                    self.drop()
+                    self.drop(by_choice=True)
 
     async def _store(self, state: State) -> None:
         if state is not None:
@@ -240,10 +254,28 @@ class ActiveGroup:
         return [queue.popleft() for _ in range(count)]
 
     def _adopt(self, batch: _Batch) -> None:
-        self.state = batch.state
+        before, self.state = self.state, batch.state
+        if batch.state is not before:
+            self._tell(before, batch)
         for base, effect in batch.effects:
             self._apply(base, effect)
         _deliver(batch.replies)
+
+    def _tell(self, before: State, batch: _Batch) -> None:
+        """What happened, to whoever measures it."""
+        after = batch.state
+        if after is None:
+            return
+        kind = kind_of(after)
+        if type(before) is type(after) and before is not None:
+            first = batch.entries[0] if batch.entries else None
+            event = None if first is None or first.timer is None else first.event
+            if isinstance(event, (classic.TimerFired, consumer.TimerFired)) and (
+                event.member_id in before.members and event.member_id not in after.members
+            ):
+                self._observer.member_expired(kind)
+        if rounds_of(after) != (rounds_of(before) if type(before) is type(after) else 0) and after.members:
+            self._observer.rebalanced(kind)
 
     def _undo(self, batch: _Batch, error: Refused) -> None:
         """Nothing of it has happened. Requests hear of it; what nobody asked for comes again."""

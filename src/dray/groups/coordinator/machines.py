@@ -7,7 +7,7 @@ so becomes what its next member speaks; with members it refuses those who speak 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple, TypeAlias, cast
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from dray.groups import classic, consumer
 from dray.groups.classic import ClassicGroup, ClassicGroupSettings
@@ -18,6 +18,14 @@ from dray.protocol import ErrorCode
 State: TypeAlias = ClassicGroup | ConsumerGroup | None
 Event: TypeAlias = classic.Event | consumer.Event
 Effect: TypeAlias = classic.Effect | consumer.Effect
+
+GROUP_STATES: Final = tuple(
+    (kind, state.value)
+    for kind, states in (("classic", classic.GroupState), ("consumer", consumer.GroupState))
+    for state in states
+    if state.value != "Dead"
+)
+"""Every kind and state that a group can be in, as clients name them."""
 
 _UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 _NOTHING: tuple[Any, ...] = ()
@@ -134,6 +142,18 @@ class Machines:
 def is_empty(state: State) -> bool:
     """Whether the group could go without anybody missing it: it has no members."""
     return state is None or not state.members
+
+
+def kind_of(state: ClassicGroup | ConsumerGroup) -> str:
+    """As clients name it."""
+    return "classic" if isinstance(state, ClassicGroup) else "consumer"
+
+
+def rounds_of(state: State) -> int:
+    """How often partitions were handed out: another number after every rebalance."""
+    if isinstance(state, ClassicGroup):
+        return state.generation
+    return 0 if state is None else state.assignment_epoch
 
 
 def encode_state(state: ClassicGroup | ConsumerGroup) -> tuple[GroupKind, bytes]:

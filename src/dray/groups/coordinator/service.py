@@ -7,6 +7,7 @@ costs no lease: what can be answered about nothing is answered so.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from hashlib import blake2b
@@ -21,7 +22,8 @@ from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.faults import NotCoordinator, Refused, Unreachable
 from dray.groups.coordinator.lease import Holder, Lease, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
-from dray.groups.coordinator.machines import Event, Machines, State, decode_state
+from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
+from dray.groups.coordinator.observer import GroupsObserver
 from dray.groups.coordinator.record import GroupKind
 from dray.groups.coordinator.settings import GroupsSettings
 from dray.groups.coordinator.storage import GroupStorage
@@ -48,8 +50,10 @@ class Groups:
         settings: GroupsSettings | None = None,
         *,
         is_dead: Callable[[Holder], bool] = lambda _: False,
+        observer: GroupsObserver | None = None,
     ) -> None:
         """`is_dead` says of a lease's holder that its process is certainly gone."""
+        self.observer = observer or GroupsObserver()
         self.settings = settings or GroupsSettings()
         self.domains = domains
         self.store = store
@@ -71,6 +75,8 @@ class Groups:
         self._active: dict[str, ActiveGroup] = {}
         self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
         self._tasks: list[asyncio.Task[None]] = []
+        self._census: Mapping[tuple[str, str], int] = {}
+        self._counted_at = float("-inf")
 
     async def start(self) -> None:
         self.view.look()
@@ -92,7 +98,7 @@ class Groups:
     def give_up(self) -> None:
         """Answer all that is parked: whoever waits had better ask another broker."""
         for group in list(self._active.values()):
-            group.drop("this broker is stopping")
+            group.drop("this broker is stopping", by_choice=True)
 
     # --- who coordinates
 
@@ -207,7 +213,9 @@ class Groups:
         group, verdict = await self._ask(group_id, commit_with)
         if verdict.error is ErrorCode.NONE:
             assert group is not None, "a group that does not exist took a commit"
+            started = self.runtime.monotonic()
             await group.ledger.change(offsets)
+            self.observer.committed(len(offsets), self.runtime.monotonic() - started)
         error: ErrorCode = verdict.error
         return error
 
@@ -223,6 +231,15 @@ class Groups:
         return group.ledger
 
     # --- memory
+
+    def census(self) -> Mapping[tuple[str, str], int]:
+        """How many groups this broker looks after, by kind and state. Counted once in a second at most."""
+        now = self.runtime.monotonic()
+        if now - self._counted_at >= 1.0:
+            states = [group.state for group in self.active() if group.state is not None]
+            self._census = Counter((kind_of(state), state.state.value) for state in states)
+            self._counted_at = now
+        return self._census
 
     def active(self) -> list[ActiveGroup]:
         return [group for group in self._active.values() if group.usable()]
@@ -273,6 +290,7 @@ class Groups:
         except Refused as error:
             return error
         self._active[group_id] = group
+        self.observer.taken()
         group.begin()
         self._make_room()
         self._on_topics_gone(
@@ -303,6 +321,7 @@ class Groups:
             state=state,
             resolve=self._resolve,
             dropped=self._on_dropped,
+            observer=self.observer,
         )
 
     def _on_dropped(self, group: ActiveGroup) -> None:
@@ -332,7 +351,7 @@ class Groups:
     def forget(self, group: ActiveGroup) -> None:
         """Let an idle group leave this broker's memory, and its lease be anybody's."""
         if group.is_idle():
-            group.drop()
+            group.drop(by_choice=True)
             lease = group.storage.lease
             self.runtime.spawn(self.leases.release(lease), f"release group {group.group_id}")
 
