@@ -151,7 +151,7 @@ class Compactor:
                 now.summary.streams += 1
                 await self._plan(now, place, stream, job)
         elif state in (JobState.RETAIN, JobState.RAISED):
-            await self._finish_retention(now, stream, job)
+            await self._finish_retention(stream, job)
         elif not (now.everything or self._may_carry_on(stream, job)):
             now.summary.left_to_others += 1
         elif state is JobState.CREATED:
@@ -171,9 +171,10 @@ class Compactor:
             return
         plan = await self._look(now, topic, stream)
         if plan is not None and plan.seal:
-            plan = await self._look(now, topic, stream)
+            plan = await self._look(now, topic, stream)  # what was the head can be compacted now
         if plan is None:
             return
+        now.progressed = now.progressed or plan.seal  # there is another head already
         if plan.refused is not None:
             self._stop_stream(now, stream, plan.refused)
         if not plan.inputs:
@@ -182,7 +183,6 @@ class Compactor:
         created = await self._saga.create(topic, partition, job, plan.inputs, table=table)
         if created is not None:
             now.units.append(created)
-            now.progressed = True
             now.summary.more = now.summary.more or plan.more
             now.summary.input_bytes += sum(size_of(entry.value) for entry in plan.inputs)
 
@@ -206,7 +206,6 @@ class Compactor:
             sealed = view.high_watermark.value.sealed()
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             now.summary.sealed += 1
-            now.progressed = True
         return plan
 
     async def _take_over(self, now: _Round, underway: Underway) -> None:
@@ -218,12 +217,11 @@ class Compactor:
             now.summary.abandoned += 1
             now.progressed = True
 
-    async def _finish_retention(self, now: _Round, stream: int, job: Versioned[Job]) -> None:
+    async def _finish_retention(self, stream: int, job: Versioned[Job]) -> None:
         if await self._saga.is_closed(stream):  # there is nothing left to raise
             await self._saga.give_up(Underway(stream, job))
         else:
-            await self._retention.carry_on(stream, job)
-        now.progressed = True
+            await self._retention.finish(stream, job)
 
     # --- write
 
@@ -353,7 +351,10 @@ class Compactor:
                 raised.append(topic)
 
         await self._each(now, Phase.RETAIN, kept, keep)
-        await self.upkeep.follow([topic for topic in topics if topic in raised], summary)
+        fresh = self._commits.fresh
+        following = [topic for topic in topics if topic in raised or topic.topic_id in fresh]
+        self._commits.fresh = set()
+        await self.upkeep.follow(following, summary)
 
     # --- many at once
 

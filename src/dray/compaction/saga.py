@@ -14,7 +14,7 @@ from dray.compaction.paths import file_path, unit_prefix
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Compaction, Input, Job, JobState, move_job, read_job
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.swap import Swap, SwapImpossible
+from dray.log.swap import Swap, SwapImpossible, replaced
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous
 from dray.metadata.values import ValueCorrupt
@@ -143,7 +143,10 @@ class Saga:
         return False
 
     async def give_up(self, underway: Underway) -> bool:
-        """The end of a job whose stream is gone, after its file was taken out of the table."""
+        """The end of a job whose stream is gone, after its file was taken out of the table. What it would
+        have replaced goes too: once swapped, the sweep of the stream no longer finds the last input."""
+        if underway.job.value.compaction is not None:
+            await self._store.write(underway.stream, replaced(underway.stream, underway.compaction))
         done = underway.job.value.moved(JobState.DONE)
         return await self._move(underway.stream, underway.job, done) is not None
 

@@ -8,6 +8,7 @@ wait too.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from uuid import UUID
 
 import structlog
 
@@ -31,6 +32,7 @@ class TableCommits:
     def __init__(self, tables: Tables | None, saga: Saga) -> None:
         self._tables = tables
         self._saga = saga
+        self.fresh: set[UUID] = set()  # topics whose table was just made: older files may be missing in it
 
     async def commit(
         self, table: TopicTable, jobs: Sequence[Underway], summary: CycleSummary
@@ -45,7 +47,7 @@ class TableCommits:
                 changing[job.identity] = job
         if changing and self._tables is not None:
             changes = [_change(job) for job in changing.values()]
-            outcomes = await self._commit(self._tables, table, changes, changing, summary, create=True)
+            outcomes = await self._commit(self._tables, table, changes, changing, summary)
             passed += [job for identity, job in changing.items() if outcomes.get(identity)]
         moved = [await self._saga.committed(job) for job in passed]
         return [job for job in moved if job is not None]
@@ -56,8 +58,7 @@ class TableCommits:
         if self._tables is not None and job.compaction.table:
             identity = f"{job.identity}-out"
             change = TableChange(identity, removed=(job.written.path,))
-            by_change = {identity: job}
-            outcomes = await self._commit(self._tables, table, [change], by_change, summary, create=False)
+            outcomes = await self._commit(self._tables, table, [change], {identity: job}, summary)
             if not outcomes.get(identity):
                 return False
         return await self._saga.give_up(job)
@@ -69,24 +70,21 @@ class TableCommits:
         changes: Sequence[TableChange],
         jobs: dict[str, Underway],
         summary: CycleSummary,
-        *,
-        create: bool,
     ) -> dict[str, bool]:
-        """By job id: is it in the table?"""
+        """By job id: is it done with the table?"""
 
         async def still_ours(change: TableChange) -> bool:
             return await self._saga.still_ours(jobs[change.job])
 
         try:
-            if create:
-                await tables.ensure(table)
-            outcomes = await tables.commit(table, changes, still_ours)
-        except TableMissing as error:
-            if not create:  # there is nothing to take out of, and nobody can add to it
+            if any(change.added for change in changes):
+                if (await tables.ensure(table)).created:
+                    self.fresh.add(table.topic_id)
+            elif await tables.live_files(table) is None:
+                # Nothing to take out of, and nobody can add to it: a commit asserts the table's own id.
                 return {change.job: True for change in changes}
-            self._waits(table, len(changes), error, summary)
-            return {}
-        except (TablesUnavailable, TableRefused) as error:
+            outcomes = await tables.commit(table, changes, still_ours)
+        except (TableMissing, TablesUnavailable, TableRefused) as error:
             self._waits(table, len(changes), error, summary)
             return {}
         summary.commits += 1

@@ -1,0 +1,279 @@
+"""A small cluster to compact: a log, a bucket, a catalog, and compactors that can be trapped and killed."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from pyarrow import parquet
+
+from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.executor import LocalUnitWriter
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
+from dray.compaction.settings import CompactionSettings
+from dray.compaction.summary import CompactionObserver, CycleSummary
+from dray.log import Collector, Log, LogSettings
+from dray.log.stream_store import StreamStore
+from dray.log.types import Appended, ReadRequest
+from dray.metadata import keys
+from dray.metadata.contract import Limits
+from dray.metadata.memory import MemoryState
+from dray.objects.memory import MemoryBucket
+from dray.records import decode, twin, validate
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.scripted import ScriptedObjects, ScriptedStore
+from dray.simulation.tables import MemoryCatalog, ScriptedTables
+from dray.topics.model import Topic
+from dray.topics.settings import TopicSettings
+
+DOMAINS = 2
+MANY = 1 << 30
+ALL = CompactionSettings(
+    takeover_seconds=0.0,
+    grace_seconds=0.0,
+    snapshot_keep_ms=0,
+    failed_pause_seconds=60.0,
+    collect_seconds=0.0,
+)
+
+
+@dataclass
+class FixedTopics:
+    topics: list[Topic] = field(default_factory=list)
+
+    async def live(self) -> list[Topic]:
+        return list(self.topics)
+
+
+class WatchedWriter:
+    """Counts what it is given, and fails where it is told to."""
+
+    def __init__(self, inner: UnitWriter) -> None:
+        self._inner = inner
+        self.calls: list[list[Unit]] = []
+        self.failing: dict[int, UnitFailed] = {}  # by stream
+
+    async def write(
+        self, units: Sequence[Unit], progress: Progress | None = None
+    ) -> list[WrittenFile | UnitFailed]:
+        self.calls.append(list(units))
+        failed = [
+            replace(self.failing[unit.stream], stream=unit.stream, job=unit.job)
+            for unit in units
+            if unit.stream in self.failing
+        ]
+        rest = [unit for unit in units if unit.stream not in self.failing]
+        return [*failed, *await self._inner.write(rest, progress)]
+
+
+class Worker:
+    """One compactor, with clients of the stores of its own."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        seed: int,
+        settings: CompactionSettings,
+        observer: CompactionObserver | None,
+        tables: bool,
+    ) -> None:
+        self.runtime = SimulatedRuntime(seed)
+        self.store = ScriptedStore(self.runtime, cluster.state, cluster.limits)
+        self.objects = ScriptedObjects(self.runtime, cluster.bucket)
+        self.tables = ScriptedTables(cluster.catalog, self.runtime)
+        self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime))
+        self.streams = StreamStore(self.store, DOMAINS, cluster.settings.producer_expiry_ms)
+        self.compactor = Compactor(
+            Stores(self.streams, self.objects),
+            self.runtime,
+            self.writer,
+            self.tables if tables else None,
+            cluster.topics,
+            settings,
+            observer,
+        )
+
+    async def once(self) -> CycleSummary:
+        return await self.compactor.run_cycle(everything=True)
+
+    def start(self) -> asyncio.Task[CycleSummary]:
+        return self.runtime.spawn(self.once(), "compactor")
+
+
+@dataclass
+class Cluster:
+    limits: Limits | None = None
+    settings: LogSettings = field(
+        default_factory=lambda: LogSettings(
+            max_object_bytes=1,
+            retry_seconds=0.001,
+            settle_seconds=0.01,
+            orphan_seconds=10.0,
+            grace_seconds=0.0,
+        )
+    )
+    state: MemoryState = field(default_factory=MemoryState)
+    bucket: MemoryBucket = field(default_factory=MemoryBucket)
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    topics: FixedTopics = field(default_factory=FixedTopics)
+    written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
+    seed: int = 1  # two clusters on copies of the same stores must not make the same ids
+
+    def __post_init__(self) -> None:
+        self.runtime = SimulatedRuntime(self.seed)
+        self._seeds = self.seed * 1000
+        self.store = ScriptedStore(self.runtime, self.state, self.limits)
+        self.objects = ScriptedObjects(self.runtime, self.bucket)
+        self.log = self.new_log()
+        self.streams = StreamStore(self.store, DOMAINS, self.settings.producer_expiry_ms)
+
+    def new_log(self) -> Log:
+        """As another broker sees it: nothing is cached."""
+        settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0)
+        return Log(self.store, self.objects, self.runtime, DOMAINS, settings)
+
+    def worker(
+        self,
+        settings: CompactionSettings = ALL,
+        observer: CompactionObserver | None = None,
+        tables: bool = True,
+    ) -> Worker:
+        self._seeds += 1
+        return Worker(self, self._seeds, settings, observer, tables)
+
+    async def topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
+        streams = await self.log.create_streams(partitions)
+        self.written |= {stream: [] for stream in streams}
+        overrides = {"retention.ms": "-1", **(config or {})}
+        topic = Topic(
+            name, UUID(int=1000 + streams[0]), tuple(streams), overrides, 0, TopicSettings.of(overrides, {})
+        )
+        self.topics.topics.append(topic)
+        return topic
+
+    async def delete(self, topic: Topic, *, sweep: bool = True) -> None:
+        self.topics.topics.remove(topic)
+        await self.log.close_streams(topic.streams)
+        if sweep:
+            await self.log.sweep_streams(topic.streams)
+
+    async def append(
+        self,
+        stream: int,
+        *values: bytes,
+        producer: tuple[int, int, int] = (-1, -1, -1),
+        at: int | None = None,
+    ) -> Appended:
+        """One batch, one object, one entry."""
+        time = self.runtime.wall_ms() if at is None else at
+        records = [
+            twin.Record(offset=place, timestamp=time, key=b"k%d" % place, value=value, headers=())
+            for place, value in enumerate(values)
+        ]
+        producer_id, epoch, sequence = producer
+        data = twin.encode(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+        [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
+        appended = await self.log.append(stream, batch, memoryview(data))
+        if appended.base_offset == len(self.written[stream]):
+            self.written[stream] += values
+        return appended
+
+    async def fill(self, stream: int, batches: int, first: int = 0) -> None:
+        for number in range(first, first + batches):
+            await self.append(stream, b"%d.%d-a" % (stream, number), b"%d.%d-b" % (stream, number))
+
+    # --- what is there
+
+    async def read(self, stream: int) -> list[tuple[int, bytes]]:
+        log = self.new_log()
+        offset = (await log.bounds(stream)).start
+        found: list[tuple[int, bytes]] = []
+        while True:
+            request = ReadRequest(stream, offset, MANY)
+            [result] = await log.fetch([request], min_bytes=0, max_bytes=MANY, max_wait_ms=0)
+            if result.error is not None:
+                raise result.error
+            if not result.buffers:
+                return found
+            for buffer in result.buffers:
+                for record in decode(buffer).records():
+                    if record.offset >= offset:
+                        found.append((record.offset, bytes(record.value or b"")))
+                        offset = record.offset + 1
+
+    async def table_rows(self, topic: Topic) -> dict[int, list[tuple[int, bytes]]]:
+        """By partition, what a query would see now: every row of every file of the newest snapshot."""
+        rows: dict[int, list[tuple[int, bytes]]] = {partition: [] for partition in range(len(topic.streams))}
+        table = self.catalog.tables.get(topic.name)
+        if table is None or table.topic.topic_id != topic.topic_id:
+            return rows
+        for file in table.newest.files.values():
+            rows[file.partition] += rows_in(bytes(self.bucket.objects[file.path].data))
+        return {partition: sorted(found) for partition, found in rows.items()}
+
+    async def entries(self, stream: int) -> list[str]:
+        """The live index, as `kind start-end`."""
+        view = await self.streams.view(stream)
+        assert view is not None
+        return [
+            f"{entry.value.kind.name.lower()} {entry.value.start}-{entry.value.end}"
+            for entry in view.split()[0]
+        ]
+
+    def keys(self, prefix: str) -> list[str]:
+        found: list[str] = []
+        for domain in range(DOMAINS):
+            found += self.state.domain(domain, self.runtime.monotonic()).keys
+        return [key for key in found if key.startswith(prefix)]
+
+    def files(self) -> set[str]:
+        return {path for path in self.bucket.objects if path.startswith("compaction/")}
+
+    def wal_objects(self) -> set[str]:
+        return {path for path in self.bucket.objects if path.startswith("wal/")}
+
+    # --- what must hold
+
+    async def check_log(self) -> None:
+        for topic in self.topics.topics:
+            for stream in topic.streams:
+                start = (await self.log.bounds(stream)).start
+                expected = list(enumerate(self.written[stream]))[start:]
+                assert await self.read(stream) == expected, f"stream {stream} reads otherwise"
+
+    async def check_settled(self) -> None:
+        """After everything was compacted and collected: log and table are equal, and nothing is left over."""
+        collector = Collector(self.streams, self.objects, self.runtime, self.settings)
+        for _ in range(3):
+            await collector.run()
+            await asyncio.sleep(self.settings.orphan_seconds + 1)
+        last = self.worker()
+        await last.once()
+        await asyncio.sleep(1)
+        await last.once()
+        await collector.run()
+        await self.check_log()
+        known: set[str] = set()
+        for topic in self.topics.topics:
+            rows = await self.table_rows(topic)
+            for partition, stream in enumerate(topic.streams):
+                if topic.settings.iceberg_enabled:
+                    assert rows[partition] == await self.read(stream), (
+                        f"{topic.name}-{partition}: the table differs"
+                    )
+                for entry in await self.streams.entries_above(stream, -1):
+                    assert entry.value.is_parquet, "something is left uncompacted"
+                    known.add(entry.value.path)
+        assert self.files() == known, "files left over or missing"
+        assert self.wal_objects() == set(), "WAL objects left over"
+        for prefix in (keys.REFERENCES, keys.STAGING, keys.OBJECTS):
+            assert self.keys(prefix) == [], "keys of WAL objects left over"
+
+
+def rows_in(data: bytes) -> list[tuple[int, bytes]]:
+    """Offsets and values of a Parquet file, by a reader that is not ours."""
+    table = parquet.read_table(io.BytesIO(data), columns=["offset", "value"])
+    return [(row["offset"], row["value"]) for row in table.to_pylist()]

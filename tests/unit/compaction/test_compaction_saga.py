@@ -1,0 +1,229 @@
+"""The saga under every fault: a crash, an error, or a lost reply at every single call it makes.
+
+Whatever happens at whichever call, afterwards another compactor finishes, the log reads the same, the table
+is equal to it without duplicates, and nothing is left over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cache
+
+import compaction_harness
+import pytest
+from compaction_harness import ALL, Cluster, Worker
+
+from dray.compaction.tables import TablesUnavailable
+from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
+from dray.objects.contract import ObjectError
+from dray.simulation.loop import run
+from dray.simulation.scripted import Fate
+from dray.topics.model import Topic
+
+assert compaction_harness
+
+READS = ("get", "scan", "barrier", "get_ranges")
+MERGING = replace(ALL, parquet_max_files=1)
+
+
+@dataclass
+class Fault:
+    """Something happens to the call of that number, counted over all calls of a worker to its stores."""
+
+    number: int
+    how: str  # "crash" after it happened, "error" before, "lost reply" after
+    seen: int = 0
+    hit: str = ""
+
+
+def count_calls(worker: Worker, fault: Fault, stop: Callable[[], None]) -> None:
+    """Put the fault between a worker and its stores."""
+
+    def wrap(target: object, name: str, error: Exception, unclear: Exception) -> None:
+        kept = getattr(target, name)
+
+        async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+            number = fault.seen
+            fault.seen += 1
+            if number != fault.number:
+                return await kept(*arguments, **options)
+            fault.hit = f"{type(target).__name__}.{name}{arguments[:2]}"
+            if fault.how == "error":
+                raise error
+            await kept(*arguments, **options)
+            if fault.how == "crash":
+                stop()
+                await asyncio.sleep(3600)
+            raise unclear
+
+        setattr(target, name, called)
+
+    for target, name in calls_of(worker):
+        if fault.how != "lost reply" or name not in READS:
+            if target is worker.store:
+                wrap(target, name, Unavailable("told to"), Ambiguous("told to"))
+            else:
+                kind = TablesUnavailable if target is worker.tables else ObjectError
+                wrap(target, name, kind("told to"), kind("told to"))
+
+
+def calls_of(worker: Worker) -> list[tuple[object, str]]:
+    """Every way in which a worker reaches its stores."""
+    store = [(worker.store, name) for name in ("get", "scan", "barrier", "write")]
+    objects = [(worker.objects, name) for name in ("get_ranges", "put", "put_stream", "delete")]
+    return [*store, *objects, (worker.tables, "call")]
+
+
+async def _work(worker: Worker) -> None:
+    """A cycle that meets trouble must not hide it, but the next one is another's."""
+    try:
+        await worker.once()
+    except (MetadataError, ObjectError, TablesUnavailable):
+        return
+
+
+@cache
+def prepared() -> Cluster:
+    return run(prepare())
+
+
+@pytest.fixture(autouse=True)
+def once_for_all() -> None:
+    """Made once, outside of any test's own loop, and copied for every run."""
+    prepared()
+
+
+def small_topic() -> tuple[Cluster, Topic]:
+    """Two partitions with WAL entries; in the first also two files that are to be merged."""
+    kept = prepared()
+    copied = (
+        copy.deepcopy(part) for part in (kept.state, kept.bucket, kept.catalog, kept.topics, kept.written)
+    )
+    state, bucket, catalog, topics, written = copied
+    cluster = Cluster(state=state, bucket=bucket, catalog=catalog, topics=topics, written=written, seed=2)
+    return cluster, topics.topics[0]
+
+
+async def prepare() -> Cluster:
+    cluster = Cluster()
+    topic = await cluster.topic("orders", 2)
+    first, second = topic.streams
+    for turn in range(2):
+        await cluster.fill(first, 1, first=turn)
+        await cluster.worker().once()
+    await cluster.append(second, b"x", producer=(7, 0, 0))
+    await cluster.append(second, b"y", producer=(7, 0, 1))
+    await asyncio.sleep(1)  # until everything is settled
+    return cluster
+
+
+async def faulty_run(
+    number: int, how: str, after: Callable[[Cluster, Topic], Awaitable[None]] | None = None
+) -> bool:
+    """False once the fault lies beyond the last call."""
+    cluster, topic = small_topic()
+    worker = cluster.worker(MERGING)
+    fault = Fault(number, how)
+    task = worker.runtime.spawn(_work(worker), "compactor")
+    count_calls(worker, fault, worker.runtime.kill)
+    await asyncio.wait([task], timeout=3600)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        raise error
+    if not fault.hit:
+        return False
+    try:
+        await cluster.check_log()
+        if after is not None:
+            await after(cluster, topic)
+        await cluster.check_settled()
+        again = await cluster.append(topic.streams[1], b"y", producer=(7, 0, 1)) if after is None else None
+        assert again is None or again.base_offset == 1, "the producers are still known"
+    except AssertionError as error:
+        raise AssertionError(f"{how} call {number}, {fault.hit}: {error}") from error
+    return True
+
+
+@pytest.mark.parametrize(("how", "calls"), [("crash", 100), ("error", 100), ("lost reply", 30)])
+def test_a_fault_at_every_call(how: str, calls: int) -> None:
+    number = 0
+    while run(faulty_run(number, how)):
+        number += 1
+    assert number > calls, "it did less than it should"
+
+
+def test_the_topic_is_deleted_after_a_crash_at_every_call() -> None:
+    async def delete(cluster: Cluster, topic: Topic) -> None:
+        await cluster.delete(topic)
+
+    number = 0
+    while run(faulty_run(number, "crash", delete)):
+        number += 1
+    assert number > 100, "it did less than it should"
+
+
+def test_a_compactor_that_sleeps_at_every_call_wakes_when_others_are_done() -> None:
+    async def one(number: int) -> bool:
+        cluster, _ = small_topic()
+        worker = cluster.worker(MERGING)
+        slept = asyncio.Event()
+
+        async def others() -> None:
+            await cluster.worker(MERGING).once()
+            await asyncio.sleep(1)
+            await cluster.worker(MERGING).once()
+
+        fault = Fault(number, "sleep")
+
+        def wrap(target: object, name: str) -> None:
+            kept = getattr(target, name)
+
+            async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+                fault.seen += 1
+                if fault.seen == number + 1:
+                    fault.hit = f"{type(target).__name__}.{name}{arguments[:2]}"
+                    await others()
+                    slept.set()
+                return await kept(*arguments, **options)
+
+            setattr(target, name, called)
+
+        for target, name in calls_of(worker):
+            wrap(target, name)
+        await _work(worker)
+        if not slept.is_set():
+            return False
+        try:
+            await cluster.check_settled()
+        except AssertionError as error:
+            raise AssertionError(f"asleep at call {number}, {fault.hit}: {error}") from error
+        return True
+
+    number = 0
+    while run(one(number)):
+        number += 1
+    assert number > 100, "it did less than it should"
+
+
+@pytest.mark.parametrize("part", ["/hwm", "/offset-index/", "/job", "/producers", "/wal/refs/"])
+def test_late_copies_of_every_write(part: str) -> None:
+    """Every write of a kind arrives once more after all is done."""
+
+    async def one() -> None:
+        cluster, topic = small_topic()
+        worker = cluster.worker(MERGING)
+        copies = [worker.store.trap(Fate.COPY, "write", part) for _ in range(12)]
+        await worker.once()
+        await cluster.fill(topic.streams[0], 1, first=2)
+        await cluster.worker(MERGING).once()
+        landed = 0
+        for trap in copies:
+            if trap.sprung.is_set():
+                trap.land()
+                landed += 1
+        assert landed
+        await cluster.check_settled()
+
+    run(one())
