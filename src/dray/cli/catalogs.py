@@ -74,6 +74,9 @@ async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     from dray.metadata.contract import MetadataError
     from dray.runtime import SystemRuntime
 
+    if settings.metadata.engine == "sqlite" and not settings.metadata_path.exists():
+        # A command that only reads makes nothing.
+        raise Failure(f"there is no cluster here yet: {settings.metadata_path} does not exist (drayd up)")
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     try:
