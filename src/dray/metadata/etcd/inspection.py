@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import re
+from typing import Final
+
+import structlog
+
 from dray.metadata.contract import MetadataError, Unavailable
 from dray.metadata.etcd.calls import Calls, CannotLogIn
 from dray.metadata.etcd.errors import TOO_MANY_OPERATIONS, UnusableEtcd
 from dray.metadata.etcd.keys import Keyspace
 from dray.metadata.etcd.settings import EtcdSettings
 from dray.metadata.etcd.wire import etcd_pb2 as wire
+
+_log = structlog.get_logger(__name__)
+
+
+# Before these, a leader that was frozen and wakes up revokes leases that others have kept alive meanwhile.
+MENDED: Final = {(3, 4): 31, (3, 5): 13}
 
 
 async def inspect(calls: Calls, settings: EtcdSettings, keyspace: Keyspace) -> None:
@@ -16,12 +27,27 @@ async def inspect(calls: Calls, settings: EtcdSettings, keyspace: Keyspace) -> N
     most = settings.max_transaction_operations
     try:
         await calls.repeatable(lambda server: server.transaction, wire.TxnRequest(success=[look] * most))
+        status = await calls.repeatable(lambda server: server.status, wire.StatusRequest())
     except CannotLogIn as error:
         raise UnusableEtcd(f"{error}: check metadata.etcd.user and metadata.etcd.password") from None
     except Unavailable as error:
         raise UnusableEtcd(_advice(str(error), most)) from None
     except MetadataError as error:
         raise UnusableEtcd(str(error)) from None
+    if revokes_wrongly(status.version):
+        _log.warning(
+            "this etcd may end sessions too early when its leader was frozen: use 3.4.31, 3.5.13 or newer",
+            version=status.version,
+        )
+
+
+def revokes_wrongly(version: str) -> bool:
+    """Nothing of the log is at stake: it never rests on a session."""
+    numbers = re.match(r"([0-9]+)\.([0-9]+)\.([0-9]+)", version)
+    if numbers is None:
+        return False
+    major, minor, patch = map(int, numbers.groups())
+    return patch < MENDED.get((major, minor), 0)
 
 
 def _advice(said: str, most: int) -> str:

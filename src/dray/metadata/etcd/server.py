@@ -58,6 +58,7 @@ class Server:
         self.grant = self._unary("Lease/LeaseGrant", wire.LeaseGrantResponse)
         self.revoke = self._unary("Lease/LeaseRevoke", wire.LeaseRevokeResponse)
         self.authenticate = self._unary("Auth/Authenticate", wire.AuthenticateResponse)
+        self.status = self._unary("Maintenance/Status", wire.StatusResponse)
         self._keep_alive = self._streaming("Lease/LeaseKeepAlive", wire.LeaseKeepAliveResponse)
         self._watch = self._streaming("Watch/Watch", wire.WatchResponse)
 
