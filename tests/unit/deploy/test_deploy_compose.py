@@ -1,0 +1,114 @@
+"""The compose file names settings that exist, addresses that belong together, and one cluster."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from dray.cli.main import app
+from dray.config import Settings, load
+
+COMPOSE = Path(__file__).parents[3] / "deploy" / "compose"
+BROKERS = ("broker-a", "broker-b", "broker-c")
+
+
+@pytest.fixture(scope="module")
+def compose() -> Any:
+    return yaml.safe_load((COMPOSE / "compose.yaml").read_text())
+
+
+def settings_of(service: dict[str, Any]) -> Settings:
+    """As the image would start it; every variable has to be one that the config knows."""
+    image = {"DRAY_DATA_DIR": "/var/lib/dray", "DRAY_BROKER__HTTP": "0.0.0.0:9644"}
+    return load(None, image | service.get("environment", {})).settings
+
+
+def dray_services(compose: Any) -> dict[str, dict[str, Any]]:
+    return {name: one for name, one in compose["services"].items() if "DRAY_IMAGE" in one["image"]}
+
+
+def test_every_setting_is_one_that_dray_knows(compose: Any) -> None:
+    services = dray_services(compose)
+    assert set(services) == {*BROKERS, "compactor"}
+    for service in services.values():
+        settings = settings_of(service)
+        assert settings.metadata.engine == "oxia"
+        assert settings.objects_url.startswith("s3://")
+        assert settings.iceberg.catalog == "rest"
+
+
+def test_every_command_is_one_that_drayd_has(compose: Any) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    for service in dray_services(compose).values():
+        name, *arguments = service["command"]
+        with commands[name].make_context(name, list(arguments)) as context:
+            assert context.params
+
+
+def test_three_brokers_in_three_zones(compose: Any) -> None:
+    brokers = [compose["services"][name] for name in BROKERS]
+    settings = [settings_of(broker) for broker in brokers]
+    assert {one.broker.zone for one in settings} == {"zone-a", "zone-b", "zone-c"}
+    assert [broker["command"] for broker in brokers] == [
+        ["broker", "--broker-id", str(number)] for number in range(3)
+    ]
+    assert all(one.broker.rack == one.broker.zone for one in settings)
+
+
+@pytest.mark.parametrize("name", BROKERS)
+def test_a_broker_is_where_it_says(compose: Any, name: str) -> None:
+    """From outside at the published port, from inside under its service's name."""
+    service = compose["services"][name]
+    broker = settings_of(service).broker
+    assert broker.advertised is not None
+    assert broker.advertised.port == broker.listen.port
+    assert f"127.0.0.1:{broker.listen.port}:{broker.listen.port}" in service["ports"]
+    assert str(broker.advertised_listeners["INTERNAL"]) == f"{name}:{broker.listeners['INTERNAL'].port}"
+    published = {port.split(":")[1] for port in service["ports"]}
+    others = [compose["services"][other]["ports"] for other in BROKERS if other != name]
+    assert published.isdisjoint({port.split(":")[1] for ports in others for port in ports})
+
+
+def test_what_is_depended_on_and_mounted_is_there(compose: Any) -> None:
+    services = compose["services"]
+    for service in services.values():
+        assert set(service.get("depends_on", ())) <= set(services)
+        for volume in service.get("volumes", ()):
+            source = volume.split(":")[0]
+            assert source in compose["volumes"] or (COMPOSE / source).is_file()
+
+
+def test_the_metadata_cluster_is_the_one_that_brokers_ask_for(compose: Any) -> None:
+    cluster = yaml.safe_load((COMPOSE / "oxia" / "cluster.yaml").read_text())
+    [namespace] = cluster["namespaces"]
+    assert (namespace["keySorting"], namespace["notificationsEnabled"]) == ("natural", True)
+    servers = {server["public"] for server in cluster["servers"]}
+    for service in dray_services(compose).values():
+        oxia = settings_of(service).metadata.oxia
+        assert oxia.namespace == namespace["name"]
+        assert set(oxia.addresses.split(",")) == servers
+    assert namespace["replicationFactor"] == len(servers) == 3
+    for server in cluster["servers"]:
+        command = compose["services"][server["name"]]["command"]
+        for which in ("public", "internal"):
+            assert f"--{which}-addr=0.0.0.0:{server[which].split(':')[1]}" in command
+
+
+def test_the_bucket_exists_before_anybody_asks_for_it(compose: Any) -> None:
+    bucket = compose["services"]["bucket"]["command"][-1]
+    s3 = compose["services"]["s3"]
+    assert s3["depends_on"]["bucket"] == {"condition": "service_completed_successfully"}
+    root = s3["command"][-1]
+    for service in dray_services(compose).values():
+        settings = settings_of(service)
+        name = re.match(r"s3://([^/]+)/", settings.objects_url)
+        assert name is not None
+        assert bucket == f"{root}/{name[1]}"
+        secrets = {key: secret.get_secret_value() for key, secret in settings.objects.secrets.items()}
+        assert secrets["access_key_id"] == s3["environment"]["ROOT_ACCESS_KEY_ID"]
+        assert secrets["secret_access_key"] == s3["environment"]["ROOT_SECRET_ACCESS_KEY"]

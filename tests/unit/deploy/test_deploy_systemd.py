@@ -1,0 +1,48 @@
+"""The units are ones that systemd takes, and start commands that drayd has."""
+
+from __future__ import annotations
+
+import configparser
+import shlex
+from pathlib import Path
+
+import pytest
+from tests.services.dray import drayd_path
+from tests.services.systemd import complaints
+from typer.main import get_command
+
+from dray.cli.main import app
+
+UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_systemd_takes_it(unit: Path, tmp_path: Path) -> None:
+    assert complaints(unit, tmp_path, drayd_path()) == ""
+
+
+def test_systemd_would_complain(tmp_path: Path) -> None:
+    """The check of the check."""
+    wrong = tmp_path / "wrong.service"
+    wrong.write_text("[Service]\nExecStart=/opt/dray/bin/drayd up\nKillSignal=SIGNONSENSE\n")
+    directory = tmp_path / "copies"
+    directory.mkdir()
+    assert "SIGNONSENSE" in complaints(wrong, directory, drayd_path())
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_it_starts_a_command_of_drayd(unit: Path) -> None:
+    parser = configparser.ConfigParser(interpolation=None, strict=False)
+    parser.optionxform = str  # type: ignore[assignment, method-assign]
+    parser.read_string(unit.read_text())
+    service = parser["Service"]
+    program, name, *arguments = shlex.split(service["ExecStart"].replace("%i", "0"))
+    assert program == "/opt/dray/bin/drayd"
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    with commands[name].make_context(name, arguments) as context:
+        assert str(context.params["config"]) == "/etc/dray/dray.yaml"
+    # drayd tells when it serves, a wrong config is not tried again, and stopping takes its time
+    assert service["Type"] == "notify"
+    assert service["RestartPreventExitStatus"] == "2"
+    assert service["KillSignal"] == "SIGTERM"
+    assert int(service["TimeoutStopSec"]) >= 2 * 30 + 5
