@@ -16,6 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from dray.cli.catalogs import make_tables
 from dray.cli.failures import Failure
 from dray.cli.notify import tell_manager
+from dray.cli.output import about_size
 from dray.cli.pipeline import (
     NoCluster,
     Pipeline,
@@ -31,7 +32,6 @@ from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.config import Settings
-from dray.config.kinds import duration_text, size_text
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import configure_logging
 
@@ -201,8 +201,8 @@ def _figures(summary: CycleSummary) -> dict[str, int | float | str]:
     return {
         "files": summary.files,
         "records": summary.records,
-        "input": size_text(summary.input_bytes),
-        "output": size_text(summary.output_bytes),
+        "input_bytes": summary.input_bytes,
+        "output_bytes": summary.output_bytes,
         "commits": summary.commits,
         "jobs": summary.finished,
         "starts_raised": summary.raised,
@@ -217,9 +217,9 @@ def _report(summary: CycleSummary) -> None:
     console = Console(highlight=False)
     rate = summary.input_bytes / 1e6 / summary.seconds if summary.seconds else 0.0
     console.print(
-        f"compacted {summary.records:,} records of {summary.streams} partitions into {summary.files} files: "
-        f"{size_text(summary.input_bytes)} became {size_text(summary.output_bytes)} "
-        f"in {duration_text(round(summary.seconds, 1))} ({rate:,.0f} MB/s)"
+        f"compacted {summary.records:,} records into {summary.files} files: "
+        f"{about_size(summary.input_bytes)} became {about_size(summary.output_bytes)} "
+        f"in {summary.seconds:.1f} s ({rate:,.1f} MB/s)"
     )
     console.print(
         f"{summary.commits} table commits, {summary.raised} starts raised by retention, "

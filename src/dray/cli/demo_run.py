@@ -1,0 +1,297 @@
+"""What the demo does, step by step, and what it says about it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from dray.cli.admin_calls import check, create_topic, list_topics
+from dray.cli.bench_run import count_records
+from dray.cli.chart import chart
+from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
+from dray.cli.failures import USAGE, Failure
+from dray.cli.output import about_size
+from dray.cli.pipeline import packages_missing
+from dray.cli.supervisor import Child, Supervisor
+from dray.client import KafkaConnection
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.protocol.messages.metadata import MetadataResponseTopic
+from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.runtime import SystemRuntime
+
+_TICK_SECONDS = 0.1
+_TIMEOUT_MS = 30_000
+_FETCH_BYTES = 8 << 20
+_HEIGHT = 6
+_MOST_WIDE = 100
+_QUIET = {"DRAY_LOGGING__LEVEL": "warning"}
+
+_QUESTIONS = (
+    (
+        "how the table looks",
+        'select partition, count(*) as records, min("offset") as first, max("offset") as last, '
+        "max(timestamp) as newest from orders group by partition order by partition",
+    ),
+    (
+        "the best customers",
+        "select decode(key) as customer, count(*) as orders, "
+        "round(sum(cast(json_extract(decode(value), '$.amount') as double)), 2) as amount "
+        "from orders group by customer order by amount desc limit 5",
+    ),
+    (
+        "what sells",
+        "select json_extract_string(decode(value), '$.product') as product, "
+        "sum(cast(json_extract(decode(value), '$.quantity') as int)) as sold "
+        "from orders group by product order by sold desc",
+    ),
+)
+
+
+@dataclass
+class Measured:
+    """What was seen, tick by tick."""
+
+    produced: int = 0
+    produced_bytes: int = 0
+    consumed: int = 0
+    rates: list[float] = field(default_factory=list)  # records per second
+    lags: list[float] = field(default_factory=list)  # records
+
+
+def run(*, seconds: int, rate: int, keep: Path | None) -> None:
+    missing = packages_missing()
+    if missing is not None:
+        raise Failure(f"the demo cannot run: {missing}")
+    directory = _directory(keep)
+    try:
+        asyncio.run(_run(directory, seconds, rate))
+    finally:
+        if keep is None:
+            shutil.rmtree(directory, ignore_errors=True)
+    if keep is not None:
+        Console(highlight=False).print(f"\nEverything is in {keep}: go on with drayd up --data-dir {keep}")
+
+
+def _directory(keep: Path | None) -> Path:
+    if keep is None:
+        return Path(tempfile.mkdtemp(prefix="dray-demo-"))
+    try:
+        keep.mkdir(parents=True, exist_ok=True)
+        if any(keep.iterdir()):
+            raise Failure(f"--keep {keep}: it is not empty; choose a new directory", USAGE)
+    except OSError as error:
+        raise Failure(f"--keep {keep}: {error.strerror}", USAGE) from error
+    return keep
+
+
+async def _run(directory: Path, seconds: int, rate: int) -> None:
+    runtime = SystemRuntime()
+    console = Console(highlight=False)
+    arguments = ("broker", "--data-dir", str(directory), "--listen", "127.0.0.1:0", "--http", "off")
+    supervisor = Supervisor([Child("the broker", arguments, _QUIET)], runtime)
+    [told] = await supervisor.start()
+    try:
+        address = told["X_DRAY_KAFKA"]
+        console.print(f"[bold]1[/]  a broker serves at {address}, with its data in {directory}")
+        measured = await _stream(address, seconds, rate, runtime, console)
+        await _compact(directory, console)
+        await _ask(directory, console)
+        _tell(measured, directory, seconds, console)
+    finally:
+        await supervisor.stop()
+        runtime.close()
+
+
+# --- produce and consume
+
+
+async def _stream(
+    address: str, seconds: int, rate: int, runtime: SystemRuntime, console: Console
+) -> Measured:
+    host, _, port = address.rpartition(":")
+    producing, consuming = [await _connect(host, int(port)) for _ in range(2)]
+    measured = Measured()
+    try:
+        await create_topic(producing, TOPIC, partitions=PARTITIONS)
+        [topic] = [topic for topic in await list_topics(producing) if topic.name == TOPIC]
+        console.print(
+            f"[bold]2[/]  orders are produced for {seconds} s, into {PARTITIONS} partitions of the topic "
+            f"'{TOPIC}', and consumed as they come"
+        )
+        live = Live(console=console, transient=True, refresh_per_second=4)
+        with live if console.is_terminal else _Still() as shown:
+            reader = runtime.spawn(_consume(consuming, topic, measured), "demo consumer")
+            await _produce(producing, topic, seconds, rate, measured, runtime, shown)
+            while measured.consumed < measured.produced and not reader.done():
+                await runtime.sleep(_TICK_SECONDS)
+        reader.cancel()
+        await asyncio.wait({reader})
+        if not reader.cancelled() and (error := reader.exception()) is not None:
+            raise error
+    finally:
+        await producing.close()
+        await consuming.close()
+    for line in _picture(measured, console.width):
+        console.print(line)
+    return measured
+
+
+async def _connect(host: str, port: int) -> KafkaConnection:
+    connection = await KafkaConnection.connect(host, port, client_id="drayd-demo")
+    await connection.negotiate()
+    return connection
+
+
+async def _produce(
+    connection: KafkaConnection,
+    topic: MetadataResponseTopic,
+    seconds: int,
+    rate: int,
+    measured: Measured,
+    runtime: SystemRuntime,
+    shown: Live | _Still,
+) -> None:
+    began = runtime.monotonic()
+    owed, last, due = 0.0, began, began
+    while (now := runtime.monotonic()) - began < seconds:
+        owed += rate_at(now - began, rate) * (now - last)
+        count, last = int(owed), now
+        owed -= count
+        if count:
+            await _send(connection, topic, count, measured, runtime)
+        took = max(runtime.monotonic() - now, _TICK_SECONDS)
+        measured.rates.append(count / took)
+        measured.lags.append(measured.produced - measured.consumed)
+        shown.update(Text("\n".join(_picture(measured, 100))))
+        due = max(due + _TICK_SECONDS, runtime.monotonic())
+        await runtime.sleep(due - runtime.monotonic())
+
+
+async def _send(
+    connection: KafkaConnection,
+    topic: MetadataResponseTopic,
+    count: int,
+    measured: Measured,
+    runtime: SystemRuntime,
+) -> None:
+    shares = [count // PARTITIONS + (index < count % PARTITIONS) for index in range(PARTITIONS)]
+    batches = {
+        index: make_orders(share, runtime.random, runtime.wall_ms())
+        for index, share in enumerate(shares)
+        if share
+    }
+    data = [PartitionProduceData(index=index, records=batch) for index, batch in batches.items()]
+    response = await connection.request(
+        ProduceRequest(
+            acks=-1,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[TopicProduceData(topic_id=topic.topic_id, name=TOPIC, partition_data=data)],
+        )
+    )
+    for answer in response.responses[0].partition_responses:
+        check(f"cannot produce to {TOPIC}-{answer.index}", answer.error_code, answer.error_message)
+    measured.produced += count
+    measured.produced_bytes += sum(map(len, batches.values()))
+
+
+async def _consume(connection: KafkaConnection, topic: MetadataResponseTopic, measured: Measured) -> None:
+    offsets = dict.fromkeys(range(PARTITIONS), 0)
+    while True:
+        wanted = [
+            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
+            for index, offset in offsets.items()
+        ]
+        response = await connection.request(
+            FetchRequest(
+                max_wait_ms=500,
+                min_bytes=1,
+                max_bytes=_FETCH_BYTES,
+                topics=[FetchTopic(topic_id=topic.topic_id, topic=TOPIC, partitions=wanted)],
+            )
+        )
+        check(f"cannot fetch from {TOPIC}", response.error_code)
+        for answered in response.responses:
+            for data in answered.partitions:
+                check(f"cannot fetch from {TOPIC}-{data.partition_index}", data.error_code)
+                if isinstance(data.records, bytes | bytearray | memoryview):
+                    count, upto = count_records(memoryview(data.records))
+                    if count:
+                        offsets[data.partition_index] = upto
+                        measured.consumed += count
+
+
+# --- compact and ask
+
+
+async def _compact(directory: Path, console: Console) -> None:
+    console.print("[bold]3[/]  Spark starts, and the log becomes Parquet files and an Iceberg table")
+    await _drayd(directory, "compactor", "--once")
+
+
+async def _ask(directory: Path, console: Console) -> None:
+    console.print("[bold]4[/]  the table is asked, with drayd query")
+    for about, statement in _QUESTIONS:
+        console.print(f"\n   {about}: [dim]{statement}[/]")
+        await _drayd(directory, "query", statement)
+
+
+async def _drayd(directory: Path, *arguments: str) -> None:
+    """A command, as anybody would type it."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "dray.cli.main", *arguments, "--data-dir", str(directory)),
+        stdin=asyncio.subprocess.DEVNULL,
+        env=os.environ | _QUIET,
+    )
+    if await process.wait():
+        raise Failure(f"drayd {arguments[0]} failed, see above")
+
+
+# --- say what happened
+
+
+def _tell(measured: Measured, directory: Path, seconds: int, console: Console) -> None:
+    objects = directory / "objects"
+    wal, parquet = (_size_of(objects / part) for part in ("wal", "compaction"))
+    console.print(
+        f"\n[bold]5[/]  what happened: {measured.produced:,} records ({about_size(measured.produced_bytes)}) "
+        f"were produced in {seconds} s and all {measured.consumed:,} consumed as they came, at most "
+        f"{max(measured.lags, default=0):,.0f} behind. The log's objects hold {about_size(wal)}; the table's "
+        f"files, which consumers read from now on too, {about_size(parquet)}."
+    )
+
+
+def _size_of(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def _picture(measured: Measured, width: int) -> Sequence[str]:
+    room = min(_MOST_WIDE, max(20, width - 18))
+    return [
+        f"{'':>15} records produced per second",
+        *chart(measured.rates, width=room, height=_HEIGHT, unit="/s"),
+        f"{'':>15} records that the consumer is behind",
+        *chart(measured.lags, width=room, height=_HEIGHT, unit="behind"),
+    ]
+
+
+class _Still:
+    """In place of a live picture, where there is no terminal."""
+
+    def __enter__(self) -> _Still:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update(self, _: Text) -> None:
+        pass
