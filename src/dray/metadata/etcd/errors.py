@@ -19,6 +19,7 @@ TOO_MANY_REQUESTS: Final = "etcdserver: too many requests"
 INVALID_TOKEN: Final = "etcdserver: invalid auth token"
 LEASE_NOT_FOUND: Final = "etcdserver: requested lease not found"
 TOO_LARGE: Final = "etcdserver: request is too large"
+MUCH_TOO_LARGE: Final = "received message larger than max"
 TOO_MANY_OPERATIONS: Final = "etcdserver: too many operations in txn request"
 NO_SPACE: Final = "database space exceeded"
 
@@ -39,6 +40,7 @@ HOPELESS_CODES: Final = frozenset(
 ADVICE: Final = {
     NO_SPACE: "compact and defragment it, raise --quota-backend-bytes, then `etcdctl alarm disarm`",
     TOO_LARGE: "raise --max-request-bytes of the servers",
+    MUCH_TOO_LARGE: "raise --max-request-bytes of the servers",
     TOO_MANY_OPERATIONS: "raise --max-txn-ops of the servers",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import AsyncGenerator, Sequence
 from typing import Final
@@ -225,12 +226,14 @@ class EtcdStore:
     # --- the end
 
     async def close(self) -> None:
-        for session in self._sessions:
-            try:
-                await session.close()
-            except MetadataError as error:
-                _log.warning("a session is left to run out", lease=f"{session.identity:x}", error=str(error))
+        await asyncio.gather(*(self._end(session) for session in self._sessions))
         await self.abandon()
+
+    async def _end(self, session: KeptSession) -> None:
+        try:
+            await session.close()
+        except MetadataError as error:
+            _log.warning("a session is left to run out", lease=f"{session.identity:x}", error=str(error))
 
     async def abandon(self) -> None:
         """Vanish as a process that died: the sessions run out by themselves."""
