@@ -19,12 +19,16 @@ from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
 from dray.cluster import AUTOMATIC, Broker, Membership, open_cluster
 from dray.cluster import Listener as AdvertisedListener
+from dray.compaction.retention import RetentionLoop
+from dray.compaction.topic_source import StoredTopics
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, Holder
 from dray.log import Log, LogObserver, LogSettings
+from dray.log.retention import Retention
+from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectMissing, ObjectStore
@@ -123,6 +127,7 @@ class Node:
         )
         self._log: Log | None = None
         self._topics: Topics | None = None
+        self._retention: RetentionLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
 
@@ -155,6 +160,8 @@ class Node:
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
         await self._topics.start()
+        self._retention = retention_loop(self._settings, self._metadata, self._runtime, cluster.domains)
+        self._retention.start()
         self._membership = Membership(
             self._metadata,
             self._runtime,
@@ -222,6 +229,8 @@ class Node:
         ]
         if self._groups is not None:
             steps.append(("groups", self._groups.stop))
+        if self._retention is not None:
+            steps.append(("retention", self._retention.stop))
         if self._topics is not None:
             steps.append(("topics", self._topics.stop))
         if self._log is not None:
@@ -471,6 +480,18 @@ def log_settings(settings: Settings) -> LogSettings:
         grace_seconds=log.collect_grace,
         collect_seconds=log.collect_interval,
         audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
+    )
+
+
+def retention_loop(settings: Settings, store: MetadataStore, runtime: Runtime, domains: int) -> RetentionLoop:
+    """In every broker: retention must not depend on a compactor."""
+    knobs = log_settings(settings)
+    streams = StreamStore(store, domains, knobs.producer_expiry_ms)
+    return RetentionLoop(
+        Retention(streams, runtime, knobs),
+        StoredTopics(store, settings.topics.defaults),
+        runtime,
+        settings.log.retention_interval,
     )
 
 

@@ -17,6 +17,7 @@ import structlog
 from dray.compaction.job_board import JobBoard
 from dray.compaction.model import Unit, UnitFailed, UnitWriter, WrittenFile
 from dray.compaction.planner import StreamPlan, plan_stream, size_of
+from dray.compaction.retention import TopicRetention
 from dray.compaction.saga import Saga, Underway, mismatch
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase, Trouble
@@ -92,6 +93,7 @@ class Compactor:
         self._tables = tables
         self._commits = TableCommits(tables, self._saga)
         self._retention = Retention(self._store, runtime, LogSettings())
+        self._kept = TopicRetention(self._retention, self._settings.streams_at_once)
         self.upkeep = Upkeep(stores.streams, stores.objects, runtime, tables, topics, self._settings)
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
         self._next_collection = runtime.monotonic()
@@ -133,6 +135,7 @@ class Compactor:
         for topic in now.topics:
             for partition, stream in enumerate(topic.streams):
                 now.places[stream] = topic, partition
+        summary.streams = len(now.places)
         await self._board.read()  # before any index is looked at: stale plans must not start
         await self._each(now, Phase.PLAN, list(self._board.jobs.items()), self._sort)
         await self._write(now)
@@ -148,7 +151,6 @@ class Compactor:
         state = job.value.state
         if state is JobState.DONE:
             if place is not None:
-                now.summary.streams += 1
                 await self._plan(now, place, stream, job)
         elif state in (JobState.RETAIN, JobState.RAISED):
             await self._finish_retention(stream, job)
@@ -288,7 +290,7 @@ class Compactor:
                 try:
                     await self._commit_topic(now, table, jobs)
                 except (MetadataError, LogError) as error:
-                    _interrupted(now, table.topic, -1, error)
+                    _interrupted(now.summary, table.topic, -1, error)
 
         self._observer.progress(Phase.COMMIT, 0, len(by_topic))
         await asyncio.gather(*[commit(table, jobs) for table, jobs in by_topic.items()])
@@ -334,27 +336,17 @@ class Compactor:
 
     async def _retain(self, summary: CycleSummary) -> None:
         topics = await self._topics.live()
-        now = _Round(topics, summary, everything=False)
-        kept: list[tuple[int, Topic]] = []
-        for topic in topics:
-            for partition, stream in enumerate(topic.streams):
-                now.places[stream] = topic, partition
-                if topic.settings.deletes:
-                    kept.append((stream, topic))
 
-        raised: list[Topic] = []
+        def failed(topic: Topic, partition: int, error: Exception) -> None:
+            _interrupted(summary, topic.name, partition, error)
 
-        async def keep(_: _Round, stream: int, topic: Topic) -> None:
-            settings = topic.settings
-            if await self._retention.keep(stream, settings.retention_ms, settings.retention_bytes):
-                summary.raised += 1
-                raised.append(topic)
-
-        await self._each(now, Phase.RETAIN, kept, keep)
-        fresh = self._commits.fresh
-        following = [topic for topic in topics if topic in raised or topic.topic_id in fresh]
+        raised = await self._kept.keep(
+            topics, failed, lambda done, total: self._observer.progress(Phase.RETAIN, done, total)
+        )
+        summary.raised += len(raised)
+        follow = {topic.topic_id for topic in raised.values()} | self._commits.fresh
         self._commits.fresh = set()
-        await self.upkeep.follow(following, summary)
+        await self.upkeep.follow([topic for topic in topics if topic.topic_id in follow], summary)
 
     # --- many at once
 
@@ -375,7 +367,7 @@ class Compactor:
                 try:
                     await act(now, stream, item)
                 except (MetadataError, LogError) as error:
-                    _interrupted(now, *now.name_of(stream), error)
+                    _interrupted(now.summary, *now.name_of(stream), error)
             done += 1
             if phase is not None:
                 self._observer.progress(phase, done, len(items))
@@ -383,6 +375,6 @@ class Compactor:
         await asyncio.gather(*[one(stream, item) for stream, item in items])
 
 
-def _interrupted(now: _Round, topic: str, partition: int, error: Exception) -> None:
-    now.summary.troubles.append(Trouble(topic, partition, str(error)))
+def _interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
+    summary.troubles.append(Trouble(topic, partition, str(error)))
     _log.warning("compaction interrupted", topic=topic, partition=partition, error=str(error))

@@ -197,6 +197,10 @@ class LogSettings(Section):
         default=HOUR,
         description="An object whose writer never finished is collected after so long.",
     )
+    retention_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
+        default=5 * MINUTE,
+        description="How often a broker looks for records that their topic's retention lets go of.",
+    )
     collect_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
         default=MINUTE,
         description="How often a broker collects objects that nothing refers to.",

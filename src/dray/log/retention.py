@@ -50,17 +50,35 @@ class Retention:
 
     async def keep(self, stream: int, retention_ms: int, retention_bytes: int) -> bool:
         """Drop what is older, or more, than the topic keeps; True where something went. Both may be -1."""
+        if retention_ms < 0 and retention_bytes < 0:
+            return False
         try:
+            view = await self._oldest(stream)
+            if view is None or not self._expired(view, retention_ms, retention_bytes):
+                return False  # as a rule: the whole index need not be read for that
             view = await self._store.view(stream)
         except MetadataError as error:
             raise LogUnavailable(f"the metadata store did not answer: {error}") from error
-        if view is None or view.high_watermark.value.closed:
-            return False
-        threshold = expired_below(view, self._runtime.wall_ms(), retention_ms, retention_bytes)
-        if threshold <= view.start:
+        threshold = None if view is None else self._expired(view, retention_ms, retention_bytes)
+        if threshold is None:
             return False
         await self.raise_start(stream, threshold)
         return True
+
+    def _expired(self, view: StreamView, retention_ms: int, retention_bytes: int) -> int | None:
+        """The new start, where there is reason for one."""
+        if view.high_watermark.value.closed:
+            return None
+        threshold = expired_below(view, self._runtime.wall_ms(), retention_ms, retention_bytes)
+        return threshold if threshold > view.start else None
+
+    async def _oldest(self, stream: int) -> StreamView | None:
+        """As much of the stream as tells whether anything at all has expired."""
+        high_watermark = await self._store.high_watermark(stream)
+        if high_watermark is None:
+            return None
+        start = (await self._store.start(stream)).value
+        return StreamView(high_watermark, start, await self._store.entries_above(stream, start, 1))
 
     async def _step(self, stream: int, before: int) -> int | None:
         """One step towards the goal; the start, once it is reached."""
