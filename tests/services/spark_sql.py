@@ -1,0 +1,164 @@
+"""Spark SQL in a process of its own, asked line by line: a real reader of the tables, with Iceberg's runtime.
+
+Its own process, since one has but one JVM with one set of jars, and the pipeline's tests start another. As a
+program it reads one JSON request per line, and answers with one line each: `{"sql": ...}` gives rows, and
+`{"stream": table, "checkpoint": directory}` reads what a stream over the table has not seen yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from tests.services.iceberg_rest import require_spark_jars
+
+START_SECONDS = 120
+
+
+class SparkError(Exception):
+    """What Spark said, on one line."""
+
+
+class SparkSql:
+    """`catalogs` are Spark's properties of each catalog, by its name."""
+
+    def __init__(self, directory: Path, catalogs: Mapping[str, Mapping[str, str]]) -> None:
+        self.directory = directory
+        self.catalogs = catalogs
+        self.jars = require_spark_jars()
+        self._process: subprocess.Popen[str] | None = None
+
+    def __enter__(self) -> Self:
+        settings = {"jars": [str(jar) for jar in self.jars], "catalogs": self.catalogs}
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / "spark.log").open("w") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.services.spark_sql", json.dumps(settings)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=os.environ | {"SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": sys.executable},
+                start_new_session=True,
+            )
+        watch = threading.Timer(START_SECONDS, self._process.kill)
+        watch.start()
+        try:
+            self._answer()
+        finally:
+            watch.cancel()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.close()  # it ends when there is nothing more to read
+        try:
+            self._process.wait(30)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def rows(self, sql: str) -> list[list[Any]]:
+        found: list[list[Any]] = self._ask({"sql": sql})
+        return found
+
+    def stream(self, table: str, checkpoint: Path) -> list[list[Any]]:
+        """Partition and offset of what the stream reads now."""
+        found: list[list[Any]] = self._ask({"stream": table, "checkpoint": str(checkpoint)})
+        return found
+
+    def _ask(self, request: Mapping[str, str]) -> Any:
+        assert self._process is not None
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(request) + "\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def _answer(self) -> Any:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        line = self._process.stdout.readline()
+        if not line:
+            tail = (self.directory / "spark.log").read_text()[-4000:]
+            raise RuntimeError(f"Spark ended:\n{tail}")
+        answer = json.loads(line)
+        if "error" in answer:
+            raise SparkError(answer["error"])
+        return answer["rows"]
+
+
+def _session(jars: list[str], catalogs: Mapping[str, Mapping[str, str]]) -> Any:
+    from pyspark.sql import SparkSession
+
+    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+    builder = (
+        SparkSession.builder.master("local[1]")
+        .config("spark.jars", ",".join(jars))
+        .config("spark.driver.extraClassPath", ":".join(jars))
+        .config("spark.driver.memory", "512m")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.host", "127.0.0.1")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.extensions", extensions)
+    )
+    for name, properties in catalogs.items():
+        builder = builder.config(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
+        for key, value in properties.items():
+            builder = builder.config(f"spark.sql.catalog.{name}.{key}", value)
+    return builder.getOrCreate()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray):
+        return {"hex": bytes(value).hex()}
+    if hasattr(value, "timestamp"):
+        return round(value.timestamp() * 1_000_000)
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _streamed(spark: Any, table: str, checkpoint: str) -> list[Any]:
+    query = (
+        spark.readStream.table(table)
+        .select("partition", "offset")
+        .writeStream.format("parquet")
+        .option("checkpointLocation", f"{checkpoint}/checkpoint")
+        .option("path", f"{checkpoint}/out")
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination(60)
+    rows = spark.read.schema("partition int, offset bigint").parquet(f"{checkpoint}/out").collect()
+    return sorted(list(row) for row in rows)
+
+
+def main() -> None:
+    settings = json.loads(sys.argv[1])
+    spark = _session(settings["jars"], settings["catalogs"])
+    spark.sparkContext.setLogLevel("ERROR")
+    print(json.dumps({"rows": []}), flush=True)
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if "stream" in request:
+                rows = _streamed(spark, request["stream"], request["checkpoint"])
+            else:
+                rows = [_plain(tuple(row)) for row in spark.sql(request["sql"]).collect()]
+            print(json.dumps({"rows": rows}), flush=True)
+        except Exception as error:  # whatever it is, the test is to hear of it
+            print(json.dumps({"error": " ".join(str(error).split())[:2000]}), flush=True)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()
