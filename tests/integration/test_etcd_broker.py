@@ -1,0 +1,124 @@
+"""Brokers with nothing in common but three etcd servers and an S3 server, each of them killed and frozen."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.services.counting import CountingProducer
+from tests.services.dray import DrayProcess, drayd_path
+from tests.services.etcd import EtcdCluster, EtcdProcess
+from tests.services.logbook import read_partition
+from tests.services.process import free_port
+from tests.services.s3 import BUCKET, S3Process
+from tests.services.topics import create_topic
+
+TOPIC = "on-etcd"
+PARTITIONS = 4
+
+
+def cluster_settings(etcd: EtcdCluster, s3: S3Process) -> dict[str, str]:
+    options = s3.options() | {"timeout": "2s", "backoff": "20ms", "max_backoff": "200ms"}
+    return (
+        {
+            "DRAY_METADATA__ENGINE": "etcd",
+            "DRAY_METADATA__ETCD__ENDPOINTS": ",".join(etcd.addresses),
+            "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "1s",
+            "DRAY_OBJECTS__URL": f"s3://{BUCKET}/cluster",
+            "DRAY_LOG__FLUSH_LINGER": "20ms",
+            "DRAY_BROKER__SESSION_TTL": "3s",
+        }
+        | {f"DRAY_OBJECTS__OPTIONS__{name.upper()}": value for name, value in options.items()}
+        | {f"DRAY_OBJECTS__SECRETS__{name.upper()}": value for name, value in s3.secrets().items()}
+    )
+
+
+def test_nothing_acknowledged_is_lost_whatever_is_killed(tmp_path: Path) -> None:
+    with EtcdCluster(tmp_path / "etcd") as etcd, S3Process(tmp_path / "s3") as s3:
+        settings = cluster_settings(etcd, s3)
+        first, second = (
+            DrayProcess(
+                tmp_path / f"broker-{number}",
+                name=f"broker-{number}",
+                settings=settings,
+                arguments=["--broker-id", str(number)],
+            )
+            for number in (1, 2)
+        )
+        with first, second:
+            create_topic(first.bootstrap, TOPIC, PARTITIONS)
+            bootstrap = f"{first.bootstrap},{second.bootstrap}"
+            with CountingProducer(bootstrap, TOPIC, PARTITIONS, name="sender", idempotent=True) as sender:
+                sender.wait_for_progress(200)
+                leader = etcd.leader()
+                leader.kill()
+                sender.wait_for_progress(200)
+                leader.start()
+                first.kill()
+                sender.wait_for_progress(200)
+                first.start()
+                s3.kill()
+                s3.start()
+                sender.wait_for_progress(200)
+                leader = etcd.leader()
+                leader.freeze()
+                sender.wait_for_progress(200)
+                leader.thaw()
+                second.kill()
+                sender.wait_for_progress(200)
+                second.start()
+                sender.finish()
+            for broker in (first, second):
+                for partition in range(PARTITIONS):
+                    sender.check(partition, read_partition(broker.bootstrap, TOPIC, partition))
+            assert first.terminate() == 0
+            assert second.terminate() == 0
+
+
+# --- what keeps a broker from starting
+
+
+def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("DRAY_")}
+    addresses = ("--http", "off", "--listen", f"127.0.0.1:{free_port()}")
+    done = subprocess.run(
+        [str(drayd_path()), "broker", "--data-dir", str(tmp_path / "data"), *addresses],
+        env=inherited | {"DRAY_METADATA__ENGINE": "etcd", "DRAY_METADATA__ETCD__PATIENCE": "1s"} | settings,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+def test_what_cannot_work_is_one_line_at_the_start(tmp_path: Path) -> None:
+    code, errors = run_broker(tmp_path, {"DRAY_METADATA__ETCD__ENDPOINTS": "127.0.0.1:9"})
+    assert (code, errors.count("\n")) == (1, 1)
+    assert "cannot open the metadata store: no connection to etcd at 127.0.0.1:9: check" in errors
+    with EtcdProcess(tmp_path / "etcd", arguments=["--max-txn-ops=100"]) as etcd:
+        code, errors = run_broker(tmp_path, {"DRAY_METADATA__ETCD__ENDPOINTS": etcd.address})
+        assert (code, errors.count("\n")) == (1, 1)
+        assert "start them with --max-txn-ops=128" in errors
+        login = {
+            "DRAY_METADATA__ETCD__ENDPOINTS": etcd.address,
+            "DRAY_METADATA__ETCD__USER": "somebody",
+            "DRAY_METADATA__ETCD__SECRETS__PASSWORD": "hidden-word",
+        }
+        code, errors = run_broker(tmp_path, login)
+        assert (code, errors.count("\n")) == (1, 1)
+        assert "cannot log in" in errors
+        assert "hidden-word" not in errors
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("ENDPOINTS", "no-port"), ("PREFIX", "with space"), ("MAX_TXN_OPS", "5"), ("TLS", "perhaps")],
+)
+def test_settings_that_make_no_sense(tmp_path: Path, name: str, value: str) -> None:
+    code, errors = run_broker(tmp_path, {f"DRAY_METADATA__ETCD__{name}": value})
+    assert (code, errors.count("\n")) == (2, 1)
+    assert f"metadata.etcd.{name.lower()}" in errors
