@@ -6,7 +6,7 @@ import asyncio
 import logging
 import os
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import structlog
@@ -30,6 +30,10 @@ from dray.cli.stores import Stores, open_stores
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter
+from dray.compaction.spark.java import SparkUnavailable
+from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
+from dray.compaction.spark.worker import StoreAddress
+from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.config import Settings
 from dray.runtime import Runtime, SystemRuntime
@@ -106,10 +110,13 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 compaction_settings(settings),
                 shown,
             )
-            if once:
-                _report(await compactor.run_cycle(everything=True))
-            else:
-                await compactor.run(asyncio.Event())
+            try:
+                if once:
+                    _report(await compactor.run_cycle(everything=True))
+                else:
+                    await compactor.run(asyncio.Event())
+            except (SparkDied, SparkJobFailed) as error:
+                raise Failure(f"{error}; what was under way is carried on by the next compactor") from error
     finally:
         await stores.close()
 
@@ -130,11 +137,6 @@ async def _find_cluster(settings: Settings, runtime: Runtime, stores: Stores, *,
 
 
 async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -> UnitWriter:
-    from dray.compaction.spark.java import SparkUnavailable
-    from dray.compaction.spark.session import SparkSettings, open_session
-    from dray.compaction.spark.worker import StoreAddress
-    from dray.compaction.spark.writer import SparkUnitWriter
-
     spark = settings.spark
     log = Path(settings.data_dir) / "spark.log"
     log.parent.mkdir(parents=True, exist_ok=True)
@@ -143,11 +145,16 @@ async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -
         session = await runtime.in_thread(open_session, wanted)
     except SparkUnavailable as error:
         raise Failure(str(error)) from error
-    stack.callback(session.stop)
+    stack.callback(_stop, session)
     secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     address = StoreAddress(_absolute(settings.objects_url), settings.objects.options, secrets)
     _log.info("Spark is warm", master=spark.master)
     return SparkUnitWriter(session, address, runtime)
+
+
+def _stop(session: Session) -> None:
+    with suppress(SparkDied):  # then there is nothing to stop
+        session.stop()
 
 
 def _absolute(url: str) -> str:
