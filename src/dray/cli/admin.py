@@ -215,19 +215,22 @@ def gc(
             "in flight are refused and readers may have to look again: for a cluster at rest.",
         ),
     ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted; with --now, all of it.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
-    """Collect WAL objects that nothing refers to: one round over the configured stores.
+    """Collect WAL objects, files and tables that nothing refers to: one round over the configured stores.
 
-    Brokers do this by themselves all the time, and wait before they delete; a single round can only
-    tell what there is, unless it is told not to wait.
+    Brokers and compactors do this by themselves all the time, and wait before they delete; a single round
+    can only tell what there is, unless it is told not to wait.
 
     [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
     """
     from dray.cli.collection import collect
     from dray.cli.output import print_json, print_table
 
-    done = collect(load_config(config, data_dir).settings, now=now)
+    done = collect(load_config(config, data_dir).settings, now=now, dry_run=dry_run)
     if json:
         print_json(done)
     else:

@@ -14,12 +14,16 @@ from urllib.parse import quote, unquote
 from uuid import UUID
 
 PREFIX = "compaction/v1/"
+TABLES_PREFIX = "iceberg/"
+"""Below it lie the metadata files of tables, each table's in a folder topic=<name>/id=<topic id>/."""
 
 _NUMBER = "0|[1-9][0-9]{0,19}"
 _HEX = "[0-9a-f]{32}"
 _PATH = re.compile(
     rf"compaction/v1/topic=([^/]+)/id=({_HEX})/partition=({_NUMBER})/stream=({_NUMBER})/job-({_NUMBER})-({_HEX})\.parquet"
 )
+
+_METADATA = re.compile(rf"iceberg/topic=([^/]+)/id=({_HEX})/.+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +54,9 @@ def parse_file_path(path: str) -> FilePath | None:
     return FilePath(
         unquote(topic), UUID(hex=topic_id), int(partition), int(stream), int(job), UUID(hex=parquet_id)
     )
+
+
+def parse_metadata_path(path: str) -> tuple[str, UUID] | None:
+    """The topic, by name and id, whose table's metadata lies there; None for something foreign."""
+    matched = _METADATA.fullmatch(path)
+    return None if matched is None else (unquote(matched[1]), UUID(hex=matched[2]))

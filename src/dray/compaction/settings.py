@@ -28,5 +28,6 @@ class CompactionSettings:
     # Collecting
     collect_seconds: float = 600.0
     grace_seconds: float = 600.0  # for readers that still know a file
+    metadata_orphan_seconds: float = 3 * 86_400.0  # for commits of tables that take very long
     snapshot_keep_ms: int = 3_600_000  # how long snapshots of a table stay, for queries that read them
     drop_tables: bool = True  # the table of a deleted topic goes with it

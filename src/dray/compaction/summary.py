@@ -45,6 +45,7 @@ class CycleSummary:
     table_files_removed: int = 0
     table_files_restored: int = 0
     snapshots_expired: int = 0
+    metadata_deleted: int = 0  # files of tables
     tables_dropped: int = 0
     seconds: float = 0.0
     more: bool = False  # there is more to do already

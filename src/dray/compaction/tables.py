@@ -126,6 +126,9 @@ class Tables(Protocol):
     async def current_files(self, topic: TopicTable) -> set[str] | None:
         """The paths in the newest snapshot only: what a query reads now. None as above."""
 
+    async def live_metadata(self, topic: TopicTable) -> set[str] | None:
+        """The paths of the metadata files that the table needs. None as above."""
+
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
     ) -> Maintained:

@@ -12,6 +12,7 @@ import structlog
 
 from dray.compaction.collector import FileCollector
 from dray.compaction.job_board import JobBoard
+from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CycleSummary, Trouble
 from dray.compaction.table_keeper import TableKeeper, table_of
@@ -44,6 +45,11 @@ class Upkeep:
         self._settings = settings
         self._board = JobBoard(store, runtime)
         self._keeper = None if tables is None else TableKeeper(store, runtime, tables)
+        self._metadata = (
+            None
+            if tables is None
+            else MetadataCollector(objects, runtime, tables, settings.metadata_orphan_seconds)
+        )
         self.files = FileCollector(store, objects, runtime, tables, settings.grace_seconds)
 
     async def run(self, summary: CycleSummary) -> None:
@@ -52,9 +58,16 @@ class Upkeep:
             topics = await self._topics.live()
             await self.follow(topics, summary)
             await self._maintain(self._tables, topics, summary)
-        collected = await self.files.run()
+        await self.collect(summary)
+
+    async def collect(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
+        """Files, and metadata of tables, that nobody needs. In a dry run: count what would go."""
+        collected = await self.files.run(dry_run=dry_run)
         summary.files_deleted += collected.deleted
         summary.files_pending += collected.pending
+        if self._metadata is not None:
+            metadata = await self._metadata.run(dry_run=dry_run)
+            summary.metadata_deleted += metadata.deleted
 
     async def follow(self, topics: list[Topic], summary: CycleSummary) -> None:
         """Let the tables of these topics follow the log."""
@@ -96,6 +109,7 @@ class Upkeep:
                 if await tables.live_files(table_of(topic)) is not None:
                     done = await tables.maintain(table_of(topic), unfinished, older_than_ms)
                     summary.snapshots_expired += done.snapshots_expired
+                    summary.metadata_deleted += done.metadata_deleted
 
             await self._try(topic.name, maintain(), summary)
 

@@ -55,13 +55,15 @@ class Collector:
         self._runtime = runtime
         self._settings = settings
         self._observer = observer or LogObserver()
+        self._dry_run = False
         # On this collector's own clock: when an object, or a mark at a version, was first seen so.
         self._unreferenced_since: dict[int, dict[UUID, float]] = {}
         self._staged_since: dict[int, dict[tuple[UUID, int], float]] = {}
 
-    async def run(self, audit: bool = True) -> Collection:
-        """One round over every domain."""
+    async def run(self, audit: bool = True, dry_run: bool = False) -> Collection:
+        """One round over every domain. A dry run counts what would be done, and does nothing."""
         seen = Collection()
+        self._dry_run = dry_run
         for domain in range(self._store.domains):
             await self._resolve_orphans(domain, seen)
             await self._delete_unreferenced(domain, seen)
@@ -92,7 +94,8 @@ class Collector:
                 elif await self._delete_object(wal_keys.decode_object(record.value)):
                     seen.deleted += 1
                     # Only now: while the key is there, the object is found again.
-                    await self._store.store.write(domain, [Delete(record.key)])
+                    if not self._dry_run:
+                        await self._store.store.write(domain, [Delete(record.key)])
         self._unreferenced_since[domain] = waiting
 
     async def _referenced(self, domain: int, page: list[Record]) -> set[UUID]:
@@ -104,6 +107,8 @@ class Collector:
 
     async def _delete_object(self, path: str) -> bool:
         """True once the object is known to be gone."""
+        if self._dry_run:
+            return True
         try:
             await self._objects.delete(path)
         except ObjectError as error:
@@ -124,7 +129,7 @@ class Collector:
                 since = before.get((wal_id, record.version), now)
                 if now - since < self._settings.orphan_seconds:
                     watched[wal_id, record.version] = since
-                elif await self._resolve_orphan(domain, wal_id, record):
+                elif self._dry_run or await self._resolve_orphan(domain, wal_id, record):
                     seen.orphans += 1
         self._staged_since[domain] = watched
 

@@ -178,6 +178,10 @@ class MemoryTables:
             return None
         return set(table.newest.files)
 
+    async def live_metadata(self, topic: TopicTable) -> set[str] | None:
+        """It has no files at all."""
+        return None if await self.live_files(topic) is None else set()
+
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
     ) -> Maintained:

@@ -1,0 +1,64 @@
+"""Collecting metadata files of tables that no table needs any more.
+
+Most go with the snapshots that needed them. What is left lies there because a commit lost its race and could
+not clear up, or because the table was dropped. A commit writes its files before it is one, so a file counts
+as garbage only once it is older than any commit takes: a table would be broken without it for good.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import structlog
+
+from dray.compaction.paths import TABLES_PREFIX, parse_metadata_path
+from dray.compaction.tables import Tables, TablesError, TopicTable
+from dray.objects.contract import ObjectError, ObjectStore
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class MetadataCollection:
+    listed: int = 0
+    deleted: int = 0  # in a dry run: that would be
+    undecided: int = 0  # whose table could not be asked
+
+
+class MetadataCollector:
+    def __init__(self, objects: ObjectStore, runtime: Runtime, tables: Tables, orphan_seconds: float) -> None:
+        self._objects = objects
+        self._runtime = runtime
+        self._tables = tables
+        self._orphan_seconds = orphan_seconds
+
+    async def run(self, *, dry_run: bool = False) -> MetadataCollection:
+        """List first, then ask the tables: what is listed, old, and not in use then, never will be."""
+        seen = MetadataCollection()
+        oldest_ms = self._runtime.wall_ms() - int(self._orphan_seconds * 1000)
+        by_topic: dict[TopicTable, list[str]] = {}
+        async for info in self._objects.list(TABLES_PREFIX):
+            parsed = parse_metadata_path(info.path)
+            if parsed is not None:
+                seen.listed += 1
+                if info.modified_ms <= oldest_ms:
+                    by_topic.setdefault(TopicTable(*parsed), []).append(info.path)
+        for topic, paths in by_topic.items():
+            try:
+                needed = await self._tables.live_metadata(topic) or set()
+            except TablesError as error:
+                _log.warning("metadata of a table not collected", topic=topic.topic, error=str(error))
+                seen.undecided += len(paths)
+                continue
+            for path in sorted(set(paths) - needed):
+                seen.deleted += dry_run or await self._delete(path)
+        return seen
+
+    async def _delete(self, path: str) -> bool:
+        try:
+            await self._objects.delete(path)
+        except ObjectError as error:
+            _log.warning("metadata file not deleted", path=path, error=str(error))
+            return False
+        return True
