@@ -1,12 +1,14 @@
-"""AlterConfigs (33), versions 0 to 2: a topic's overrides become exactly what the request says.
+"""AlterConfigs (33), versions 0 to 2: the overrides of a topic or a group become what the request says.
 
 Deprecated in Kafka in favour of IncrementalAlterConfigs, and still sent by older tools. A config named twice
-for one topic, or without a value, is an INVALID_REQUEST. Only topics can be altered (`alterations`).
+for one of them, or without a value, is an INVALID_REQUEST. Only topics and groups can be altered
+(`alterations`).
 """
 
 from __future__ import annotations
 
 from dray.api.alterations import alter_each, check_named
+from dray.api.configs import ResourceType
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.protocol.messages.alter_configs import (
@@ -24,6 +26,12 @@ async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigs
             [config.name for config in resource.configs],
             [config.name for config in resource.configs if config.value is None],
         )
+        if resource.resource_type == ResourceType.GROUP:
+            whole = {config.name: (config.value or "").strip() for config in resource.configs}
+            await context.services.groups.configs.alter(
+                resource.resource_name, lambda _: whole, validate_only=request.validate_only
+            )
+            return
         await context.services.topics.replace_config(
             resource.resource_name,
             {config.name: config.value for config in resource.configs},

@@ -1,5 +1,5 @@
-"""What both ways to alter configs have in common: one resource at a time, only topics, and each config of one
-once and with a value.
+"""What both ways to alter configs have in common: one resource at a time, only topics and groups, and each
+config of one once and with a value.
 
 A broker's configuration is set where it is started and read-only here; other resources do not exist.
 """
@@ -14,6 +14,7 @@ from dray.api.configs import ResourceType
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.partitions import repeated
+from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
 from dray.topics import InvalidTopicRequest, TopicError, TopicsUnavailable
 
@@ -38,6 +39,8 @@ async def alter_each(
                 raise InvalidTopicRequest("Each resource must appear at most once.")
             _check_alterable(resource)
             await alter(resource)
+        except Refused as refusal:
+            return refusal.error, refusal.message
         except TopicError as error:
             if isinstance(error, TopicsUnavailable):
                 context.logger().warning("configs were not altered", error=str(error))
@@ -58,7 +61,7 @@ def check_named(names: Collection[str], without_value: Collection[str]) -> None:
 def _check_alterable(resource: Resource) -> None:
     if resource.resource_type == ResourceType.BROKER:
         raise InvalidTopicRequest("A broker's configs are set where it is started and cannot be altered.")
-    if resource.resource_type != ResourceType.TOPIC:
+    if resource.resource_type not in (ResourceType.TOPIC, ResourceType.GROUP):
         raise InvalidTopicRequest(f"Unsupported resource type: {resource.resource_type}")
     if not resource.resource_name:
-        raise InvalidTopicRequest("Default topic resources are not allowed.")
+        raise InvalidTopicRequest("A resource without a name cannot be altered.")

@@ -15,12 +15,14 @@ from dray.topics.configs import effective_value
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    GROUP = 32
 
 
 class ConfigSource(IntEnum):
     TOPIC = 1
     STATIC_BROKER = 4
     DEFAULT = 5
+    GROUP = 8
 
 
 _TYPES: Final[Mapping[ConfigType, int]] = {
@@ -88,6 +90,22 @@ def describe_broker_configs(
             config_source=source,
             synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
             config_type=_TYPES[ConfigType.STRING],
+            documentation=None,
+        )
+
+
+def describe_group_configs(
+    effective: Mapping[str, str], overrides: Mapping[str, str], *, synonyms: bool
+) -> Iterator[DescribeConfigsResourceResult]:
+    """What is set for a group, and else what the broker gives to all."""
+    for name, value in sorted(effective.items()):
+        source = ConfigSource.GROUP if name in overrides else ConfigSource.DEFAULT
+        yield DescribeConfigsResourceResult(
+            name=name,
+            value=value,
+            config_source=source,
+            synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
+            config_type=_TYPES[ConfigType.INT],
             documentation=None,
         )
 

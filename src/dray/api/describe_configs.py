@@ -1,10 +1,11 @@
-"""DescribeConfigs (32), versions 1 to 4: the configs of topics and of this broker.
+"""DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker.
 
 A topic shows every config it could set, with its effective value and where that comes from, and with synonyms
 and (v3) documentation where they are asked for. A broker shows its own configuration, and what topics get
 from it by default, under the names of Kafka's broker configs: read-only, because it is set where the broker
 is started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in Kafka); the
-cluster-wide defaults, asked for with an empty name, are empty. Other resources are an INVALID_REQUEST.
+cluster-wide defaults, asked for with an empty name, are empty. A group, be there one or not, shows what may
+be set for it alone. Other resources are an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dray.api.configs import ResourceType, describe_broker_configs, describe_config
+from dray.api.configs import (
+    ResourceType,
+    describe_broker_configs,
+    describe_config,
+    describe_group_configs,
+)
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
+from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -49,6 +56,8 @@ async def _describe(
             await _describe_topic(context, request, result, wanted)
         case ResourceType.BROKER:
             _describe_broker(context, request, result, wanted)
+        case ResourceType.GROUP:
+            await _describe_group(context, request, result, wanted)
         case other:
             result.error_code = ErrorCode.INVALID_REQUEST
             result.error_message = f"Unsupported resource type: {other}"
@@ -82,6 +91,27 @@ async def _describe_topic(
         for name, definition in sorted(CONFIGS.items())
         if wanted(name)
     ]
+
+
+async def _describe_group(
+    context: Context,
+    request: DescribeConfigsRequest,
+    result: DescribeConfigsResult,
+    wanted: Callable[[str], bool],
+) -> None:
+    if not result.resource_name:
+        result.error_code, result.error_message = ErrorCode.INVALID_REQUEST, "Group name must not be empty."
+        return
+    configs = context.services.groups.configs
+    try:
+        overrides = await configs.read(result.resource_name)
+    except Refused as refusal:
+        result.error_code, result.error_message = refusal.error, refusal.message
+        return
+    described = describe_group_configs(
+        configs.effective(overrides), overrides, synonyms=request.include_synonyms
+    )
+    result.configs = [one for one in described if wanted(one.name)]
 
 
 def _describe_broker(

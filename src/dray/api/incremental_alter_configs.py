@@ -1,15 +1,20 @@
 """IncrementalAlterConfigs (44), versions 0 and 1: set, delete, append to or subtract from overrides.
 
-All changes to one topic are made at once or not at all. A config named twice for one topic, an operation that
-is none of the four, or one that lacks its value is an INVALID_REQUEST. Only topics can be altered
-(`alterations`).
+All changes to one topic or group are made at once or not at all. A config named twice for one, an operation
+that is none of the four, or one that lacks its value is an INVALID_REQUEST. The configs of groups are no
+lists: nothing can be appended to them. Only topics and groups can be altered (`alterations`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from dray.api.alterations import alter_each, check_named
+from dray.api.configs import ResourceType
 from dray.api.context import Context
 from dray.api.handler import handles
+from dray.groups.coordinator import Refused
+from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     AlterConfigsResourceResponse,
@@ -24,6 +29,14 @@ async def handle(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:
     async def alter(resource: AlterConfigsResource) -> None:
+        if resource.resource_type == ResourceType.GROUP:
+            alterations = _alterations(resource)
+            await context.services.groups.configs.alter(
+                resource.resource_name,
+                lambda overrides: _altered(overrides, alterations),
+                validate_only=request.validate_only,
+            )
+            return
         await context.services.topics.alter_config(
             resource.resource_name, _alterations(resource), validate_only=request.validate_only
         )
@@ -40,6 +53,19 @@ async def handle(
             for resource, (code, message) in zip(request.resources, failures, strict=True)
         ]
     )
+
+
+def _altered(overrides: Mapping[str, str], alterations: Sequence[Alteration]) -> dict[str, str]:
+    """The overrides of a group after these."""
+    altered = dict(overrides)
+    for one in alterations:
+        if one.operation is AlterOperation.DELETE:
+            altered.pop(one.name, None)
+        elif one.operation is AlterOperation.SET and one.value is not None:
+            altered[one.name] = one.value.strip()
+        else:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} is no list")
+    return altered
 
 
 def _alterations(resource: AlterConfigsResource) -> list[Alteration]:

@@ -110,6 +110,7 @@ def stream_of_job(key: str) -> int:
 
 GROUPS: Final = f"{ROOT}groups/"
 GROUP_LEASES: Final = f"{ROOT}group-leases/"
+GROUP_CONFIGS: Final = f"{ROOT}group-configs/"
 
 
 def domain_of_group(group: str, domains: int) -> int:
@@ -124,6 +125,11 @@ def group(group_id: str) -> str:
 
 def group_lease(group_id: str) -> str:
     return f"{GROUP_LEASES}{name(group_id)}"
+
+
+def group_configs(group_id: str) -> str:
+    """In the cluster's domain: every broker follows all of them."""
+    return f"{GROUP_CONFIGS}{name(group_id)}"
 
 
 def group_offsets(group_id: str) -> str:

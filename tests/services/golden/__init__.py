@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.services.golden import (
     assignor_cases,
     classic_cases,
+    config_cases,
     consumer_cases,
     offset_cases,
     reconciliation_cases,
@@ -20,6 +21,7 @@ __all__ = ["CASES", "run_cases"]
 _REGISTERED = (
     assignor_cases,
     classic_cases,
+    config_cases,
     consumer_cases,
     offset_cases,
     reconciliation_cases,

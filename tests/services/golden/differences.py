@@ -11,6 +11,7 @@ from tests.services.referee.differences import Difference
 UNKNOWN_MEMBER_ID = 25
 INCONSISTENT_GROUP_PROTOCOL = 23
 GROUP_ID_NOT_FOUND = 69
+INVALID_REQUEST = 42
 
 NOTHING_WRITTEN = "a refused join leaves nothing behind; Kafka keeps an empty group of it"
 
@@ -24,6 +25,16 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
     },
     "commits-that-name-what-is-not-there": {
         "no partitions": Difference("/topics/0/partitions", [], "every topic asked for is answered"),
+    },
+    "configs-of-a-group": {
+        "an operation that is none": Difference(
+            "/responses/0/error_code", INVALID_REQUEST, "Kafka fails with UNKNOWN_SERVER_ERROR"
+        ),
+        "everything there is": Difference(
+            "/results/0/configs/1/name",
+            "consumer.session.timeout.ms",
+            "there are no share groups and no groups of Streams here, and so none of their configs",
+        ),
     },
     "consumer-offsets": {
         "no member fetching, an epoch": Difference(

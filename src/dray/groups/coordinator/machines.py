@@ -6,7 +6,7 @@ so becomes what its next member speaks; with members it refuses those who speak 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from dray.groups import classic, consumer
@@ -44,9 +44,10 @@ class Machines:
     def __init__(
         self,
         classic_settings: ClassicGroupSettings,
-        consumer_settings: ConsumerGroupSettings,
+        consumer_settings: Callable[[str], ConsumerGroupSettings],
         view: TopicsView,
     ) -> None:
+        """`consumer_settings` are those of one group, by its id."""
         self.classic_settings = classic_settings
         self.consumer_settings = consumer_settings
         self.view = view
@@ -75,7 +76,8 @@ class Machines:
             return self.step(state, events[0], tokens[0], now_ms)
         assert not isinstance(state, ClassicGroup)
         beats = cast(Sequence[consumer.Heartbeat], events)
-        result = consumer.on_heartbeats(state, beats, now_ms, self.view, self.consumer_settings)
+        settings = self.consumer_settings(beats[0].group_id)
+        result = consumer.on_heartbeats(state, beats, now_ms, self.view, settings)
         replies = tuple(zip(tokens, result.answers, strict=True))
         return Stepped(result.group, replies, result.persist, result.effects)
 
@@ -84,7 +86,7 @@ class Machines:
         if isinstance(state, ClassicGroup):
             return Stepped(*classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings))
         if isinstance(state, ConsumerGroup):
-            timers = consumer.timers_after_load(state, now_ms, self.consumer_settings)
+            timers = consumer.timers_after_load(state, now_ms, self.consumer_settings(state.group_id))
             return Stepped(state, effects=timers)
         return Stepped(None)
 
@@ -99,7 +101,11 @@ class Machines:
                 return Stepped(state, ((token, fault),))
             converted = self._consumer(None, event, token, now_ms)
             return converted if converted.persist else converted._replace(state=state)
-        result = consumer.handle(state, event, now_ms, self.view, self.consumer_settings)
+        group_id = (
+            event.group_id if isinstance(event, consumer.Heartbeat) else state.group_id if state else ""
+        )
+        settings = self.consumer_settings(group_id)
+        result = consumer.handle(state, event, now_ms, self.view, settings)
         replies = _NOTHING if token is None else ((token, result.answer),)
         return Stepped(result.group, replies, result.persist, result.effects)
 

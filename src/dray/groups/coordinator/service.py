@@ -19,6 +19,7 @@ from dray.cluster import Broker, Membership
 from dray.groups import classic, consumer
 from dray.groups.coordinator import patterns
 from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.configs import GroupConfigs
 from dray.groups.coordinator.faults import NotCoordinator, Refused, Unreachable
 from dray.groups.coordinator.lease import Holder, Lease, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
@@ -59,7 +60,8 @@ class Groups:
         self.store = store
         self.runtime = runtime
         self.view = TopicView(runtime, topics, self.settings.topic_interval, self._on_topics_gone)
-        self.machines = Machines(self.settings.classic, self.settings.consumer, self.view)
+        self.configs = GroupConfigs(store, runtime, self.settings.consumer)
+        self.machines = Machines(self.settings.classic, self.configs.settings_of, self.view)
         self.topics = topics
         self._membership = membership
         me = membership.me
@@ -80,6 +82,7 @@ class Groups:
 
     async def start(self) -> None:
         self.view.look()
+        await self.configs.start()
         self._tasks = [
             self.runtime.spawn(self.view.follow(), "topics of groups"),
             self.runtime.spawn(sweep_forever(self), "sweep groups"),
@@ -93,6 +96,7 @@ class Groups:
             with suppress(asyncio.CancelledError):
                 await task
         self.give_up()
+        await self.configs.stop()
         await self.leases.stop()
 
     def give_up(self) -> None:
