@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from dray.protocol import ErrorCode
 from dray.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from dray.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
@@ -10,8 +12,11 @@ from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.simulation.log_truth import Violation
-from dray.simulation.members import Member
-from dray.simulation.topics import MAIN
+from dray.simulation.members import OUTDATED, UNKNOWN, Member
+from dray.simulation.topics import MAIN, Place
+
+if TYPE_CHECKING:
+    from dray.simulation.cluster_world import ClusterWorld
 
 _LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS REBALANCE_IN_PROGRESS"
 _SUBSCRIPTION = ConsumerProtocolSubscription(topics=[MAIN])
@@ -19,6 +24,10 @@ _SUBSCRIPTION = ConsumerProtocolSubscription(topics=[MAIN])
 
 class ClassicMember(Member):
     group = "classics"
+
+    def __init__(self, world: ClusterWorld, name: str, seed: int) -> None:
+        super().__init__(world, name, seed)
+        self._behind: tuple[int, dict[Place, int]] | None = None  # an older generation, and how far it got
 
     @property
     def is_member(self) -> bool:
@@ -38,7 +47,6 @@ class ClassicMember(Member):
 
     async def _join(self) -> None:
         """Eager: whoever joins again owns nothing until it is told."""
-        self.let_go()
         timeout = round(self.world.conditions.session_timeout * 1000)
         request = JoinGroupRequest(
             group_id=self.group,
@@ -58,6 +66,15 @@ class ClassicMember(Member):
         self.member_id = joined.member_id
         self._hear_generation(joined.generation_id)
         await self._synchronise(joined, patience)
+        if self._behind is not None and self.random.random() < 0.5:
+            await self._commit_late(*self._behind)
+
+    async def _commit_late(self, generation: int, positions: dict[Place, int]) -> None:
+        """What the application had in hand when the rebalance came: refused, since that is over."""
+        self._behind = None
+        error = await self.commit(self.group, positions, self.member_id, generation)
+        if error:
+            self.world.expect(self.name, "OffsetCommit", error, f"{_LATER} {OUTDATED} {UNKNOWN}")
 
     def _hear_generation(self, generation: int) -> None:
         known = self.world.generations[self.group]
@@ -101,6 +118,10 @@ class ClassicMember(Member):
             )
         return found
 
+    def outdated(self, group: str, epoch: int) -> bool:
+        """Somebody was told of a newer generation: this one is over."""
+        return epoch < self.world.generations[group]
+
     async def _beat(self) -> None:
         request = HeartbeatRequest(group_id=self.group, generation_id=self.epoch, member_id=self.member_id)
         sent = self.world.now()
@@ -117,6 +138,8 @@ class ClassicMember(Member):
         if error is ErrorCode.NOT_COORDINATOR:
             self.forget_coordinator(self.group)
         elif error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
+            if self.is_member and self.positions:
+                self._behind = (self.epoch, self.positions)
             self.let_go()
             self.epoch = -1
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:

@@ -26,6 +26,14 @@ from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.weather import Weather
 
 
+class _AtOnce(MemoryStore):
+    """Answers without giving way: the way there and back took its time already."""
+
+    async def _turn(self) -> None:
+        if self._closed:
+            raise Unavailable("the metadata store is closed")
+
+
 class FaultyStore:
     """A process's client of the metadata store.
 
@@ -42,7 +50,7 @@ class FaultyStore:
         weather: Weather,
     ) -> None:
         self._state = state
-        self._current = MemoryStore(runtime, state)
+        self._current = _AtOnce(runtime, state)
         self._apply = apply  # at once, as the server does it
         self._runtime = runtime
         self._weather = weather
@@ -96,7 +104,7 @@ class FaultyStore:
         source, copy = self._state.domain(domain, now), past.domain(domain, now)
         copy.entries.update(source.entries)
         copy.keys.extend(source.keys)
-        behind = self._behind[domain] = MemoryStore(self._runtime, past)
+        behind = self._behind[domain] = _AtOnce(self._runtime, past)
 
         def catch_up() -> None:
             if self._behind.get(domain) is behind:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from dray.simulation.cluster_world import ClusterWorld
 
 _LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS"
-_OUTDATED = "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH REBALANCE_IN_PROGRESS"
-_UNKNOWN = "UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION"
+OUTDATED = "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH REBALANCE_IN_PROGRESS"
+UNKNOWN = "UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION"
 
 
 class Member(Consumer):
@@ -142,7 +142,7 @@ class Member(Consumer):
     async def _commit(self) -> None:
         error = await self.commit(self.group, self.positions, self.member_id, self.epoch)
         if error:
-            self.world.expect(self.name, "OffsetCommit", error, f"{_LATER} {_OUTDATED} {_UNKNOWN}")
+            self.world.expect(self.name, "OffsetCommit", error, f"{_LATER} {OUTDATED} {UNKNOWN}")
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
                 self.let_go()
                 self.member_id, self.epoch = "", -1

@@ -219,11 +219,18 @@ class Consumer(SimulatedClient):
                 )
             ],
         )
+        outdated = self.outdated(group, epoch)
+        others = world.owners(group).owners(world.now()) if member else {}
         answer = await self.ask(await self.coordinator(group), request)
         worst = ErrorCode.NONE
         for part in answer.topics[0].partitions:
             error = ErrorCode(part.error_code)
             if not error:
+                owner = others.get(part.partition_index, self.name)
+                if outdated or owner != self.name:
+                    raise Violation(
+                        f"{self.name} of epoch {epoch} committed {part.partition_index}, of {owner}"
+                    )
                 world.committed.acknowledged(sending[part.partition_index], world.now())
                 world.counts["commits"] += 1
                 continue
@@ -233,6 +240,10 @@ class Consumer(SimulatedClient):
         if worst is ErrorCode.NOT_COORDINATOR:
             self.forget_coordinator(group)
         return worst
+
+    def outdated(self, group: str, epoch: int) -> bool:  # noqa: ARG002 - subclasses know
+        """Whether a commit with this epoch, sent now, comes certainly too late."""
+        return False
 
     async def committed(
         self, group: str, partitions: Sequence[int], member: str | None = None, epoch: int = -1
