@@ -65,6 +65,10 @@ class Brokers:
     def sent_bytes(self, number: int) -> int:
         return self._total(number, "dray_sent_bytes_total ")
 
+    def commit_retries(self, number: int) -> int:
+        """How often a commit of this broker found that another had been faster."""
+        return self._total(number, "dray_commit_retries_total ")
+
     def _total(self, number: int, name: str, label: str = "") -> int:
         total = 0.0
         for line in self[number].http_text("/metrics").splitlines():
