@@ -65,7 +65,9 @@ class DomainPipeline:
         self._on_settled = on_settled
         # A stream takes at most two operations of a commit, one reference of a staging write.
         self._max_streams = max(1, store.limits.operations // 2 - 16)
-        self._max_batches = max(1, settings.max_commit_bytes // _REFERENCE_BYTES)
+        # A commit holds the new heads and those that they file away: half of a write is for either.
+        commit_bytes = min(settings.max_commit_bytes, store.limits.value_bytes // 2)
+        self._max_batches = max(1, commit_bytes // _REFERENCE_BYTES)
         self._open = OpenObject()
         self._closed: deque[OpenObject] = deque()
         self._carried: set[asyncio.Task[None]] = set()

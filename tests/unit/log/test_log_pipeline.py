@@ -132,6 +132,15 @@ async def test_an_object_is_for_no_more_streams_than_a_write_can_hold() -> None:
     assert len(world.bucket.objects) == 2
 
 
+async def test_an_object_has_no_more_batches_than_a_write_can_hold_twice() -> None:
+    world = World(limits=Limits(operations=1000, value_bytes=2 * 4 * 48))
+    log = world.log(linger_seconds=60.0)
+    [stream] = await log.create_streams(1)
+    appends = [start_append(log, stream, batch(number)) for number in range(8)]
+    await asyncio.gather(*appends)
+    assert [len(offsets) for offsets in await objects_of(world, log, stream)] == [4, 4]
+
+
 async def test_a_large_object_is_encoded_off_the_loop(log: Log, world: World) -> None:
     [stream] = await log.create_streams(1)
     value = b"x" * 400_000
