@@ -5,13 +5,16 @@ BIN    := $(VENV)/bin
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help run setup setup-pipeline setup-dev lint format test soak bench lock clean
+.PHONY: help run demo setup setup-pipeline setup-dev lint format test soak bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup ## set up everything, then a broker on 127.0.0.1:9092 with its data in ./dray-data
 	$(BIN)/drayd up
+
+demo: setup-pipeline ## everything Dray does, in two minutes, in a temporary directory (needs Java 17)
+	$(BIN)/drayd demo
 
 setup: $(VENV)/.installed-run ## .venv with what a broker needs, and drayd in .venv/bin
 setup-pipeline: $(VENV)/.installed-pipeline ## the same and the data pipeline: Spark, Iceberg, DuckDB (about 1 GB)

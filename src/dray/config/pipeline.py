@@ -77,7 +77,7 @@ class IcebergSettings(Section):
 
     enabled: Annotated[bool, Switch()] = Field(
         default=True,
-        description="Whether topics are tables. A topic may opt out with its config `dray.iceberg.enable`.",
+        description="Whether topics are tables. A topic may opt out with its config `dray.iceberg.enabled`.",
     )
     catalog: Annotated[str, Choice("sql", "rest", "glue")] = Field(
         default="sql",
