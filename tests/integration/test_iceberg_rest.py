@@ -6,7 +6,6 @@ the metadata files itself: nothing of that is pyiceberg's word alone.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.unit.iceberg.test_iceberg_commits import (
     test_ownership_is_asked_after_the_table_was_loaded,
     test_rewriting_files_changes_no_row,
     test_statistics_are_the_writers_own,
+    test_two_at_once_add_each_file_once,
     test_what_was_committed_is_read_back_equal,
     test_who_always_comes_second_is_told_so,
 )
@@ -56,6 +56,7 @@ __all__ = [
     "test_rewriting_files_changes_no_row",
     "test_statistics_are_the_writers_own",
     "test_the_files_of_expired_snapshots_are_no_longer_live",
+    "test_two_at_once_add_each_file_once",
     "test_what_was_committed_is_read_back_equal",
     "test_who_always_comes_second_is_told_so",
 ]
@@ -146,37 +147,6 @@ async def test_a_commit_that_arrives_late_finds_its_place_taken(
     for number in range(3, 6):
         await shaken.commit(files.topic, [files.change(f"100-{number}", files.write(0, 3 * number))], ours)
     await check(shaken, files, snapshots=5)
-
-
-async def test_two_at_once_add_each_file_once(
-    tables: IcebergTables,
-    settings: CatalogSettings,
-    places: Locations,
-    files: TopicFiles,
-    runtime: SystemRuntime,
-) -> None:
-    """Two compactors resume the same jobs, and each does its own besides."""
-    await tables.ensure(files.topic)
-    other = IcebergTables(settings, places, CLUSTER, runtime)
-    shared = [files.change(f"100-{number}", files.write(0, 3 * number)) for number in range(4)]
-    own = {
-        tables: [files.change(f"101-{number}", files.write(1, 3 * number)) for number in range(4)],
-        other: [files.change(f"102-{number}", files.write(2, 3 * number)) for number in range(4)],
-    }
-
-    async def work(mine: IcebergTables) -> None:
-        for number in range(4):
-            left = [shared[number], own[mine][number]]
-            for _ in range(20):
-                outcomes = await mine.commit(files.topic, left, ours)
-                left = [change for change in left if outcomes[change.job] is not COMMITTED]
-                if not left:
-                    break
-            assert not left
-
-    await asyncio.gather(work(tables), work(other))
-    assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
-    await other.close()
 
 
 async def test_a_catalog_that_is_down(

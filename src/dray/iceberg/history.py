@@ -7,7 +7,6 @@ set it back.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from pyiceberg.table.metadata import TableMetadata
@@ -61,10 +60,6 @@ def why_diverged(metadata: TableMetadata, cluster_id: str) -> str | None:
         else "drop the table, and it is made again"
     )
     return f"snapshot {foreign.snapshot_id} of another writer changed its rows; {remedy}"
-
-
-def reachable(snapshots: Iterable[Snapshot]) -> set[str]:
-    return {snapshot.manifest_list for snapshot in snapshots}
 
 
 def _changes_rows(snapshot: Snapshot) -> bool:

@@ -9,7 +9,7 @@ table of a million files has a few dozen manifests.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from threading import Lock
 from typing import Final
@@ -194,7 +194,3 @@ def live_count(manifest: ManifestFile) -> int:
 def tier_of(count: int) -> int:
     """0 for less than ten files, 1 for less than a hundred, and so on."""
     return len(str(count)) - 1 if count else 0
-
-
-def data_manifests(manifests: Iterable[ManifestFile]) -> list[ManifestFile]:
-    return [manifest for manifest in manifests if manifest.content == ManifestContent.DATA]

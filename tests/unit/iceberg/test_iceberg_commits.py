@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
+from tests.unit.iceberg.conftest import CLUSTER, loaded, metadata_on_disk, ours, rows_of
 
 from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
+from dray.iceberg.locations import Locations
+from dray.iceberg.settings import CatalogSettings
 from dray.iceberg.tables import IcebergTables
+from dray.runtime.system import SystemRuntime
 
 COMMITTED = CommitOutcome.COMMITTED
 
@@ -143,6 +148,7 @@ async def test_rewriting_files_changes_no_row(tables: IcebergTables, files: Topi
     kept = {large.path, small[3].path, small[4].path}
     assert rows_of(table) == files.records_of(kept)
     assert table.current_snapshot().summary["total-records"] == "50"
+    assert await tables.current_files(files.topic) == kept
     # Older snapshots are alive, and so are their files.
     assert await tables.live_files(files.topic) == kept | set(removed)
 
@@ -222,3 +228,34 @@ async def test_many_commits_keep_few_manifests(tables: IcebergTables, files: Top
     assert len(listed) == 25
     assert await tables.live_files(files.topic) == paths
     assert sum(manifest.added_files_count + manifest.existing_files_count for manifest in manifests) == 25
+
+
+async def test_two_at_once_add_each_file_once(
+    tables: IcebergTables,
+    settings: CatalogSettings,
+    places: Locations,
+    files: TopicFiles,
+    runtime: SystemRuntime,
+) -> None:
+    """Two compactors resume the same jobs, and each does its own besides."""
+    await tables.ensure(files.topic)
+    other = IcebergTables(settings, places, CLUSTER, runtime)
+    shared = [files.change(f"100-{number}", files.write(0, 3 * number)) for number in range(4)]
+    own = {
+        tables: [files.change(f"101-{number}", files.write(1, 3 * number)) for number in range(4)],
+        other: [files.change(f"102-{number}", files.write(2, 3 * number)) for number in range(4)],
+    }
+
+    async def work(mine: IcebergTables) -> None:
+        for number in range(4):
+            left = [shared[number], own[mine][number]]
+            for _ in range(20):
+                outcomes = await mine.commit(files.topic, left, ours)
+                left = [change for change in left if outcomes[change.job] is not COMMITTED]
+                if not left:
+                    break
+            assert not left
+
+    await asyncio.gather(work(tables), work(other))
+    assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
+    await other.close()
