@@ -1,0 +1,58 @@
+"""The generated messages are those of the `.proto` files, and errors are read as Oxia writes them."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc import aio
+from oxia_fake import error_details
+
+from dray.metadata.oxia.errors import REFUSED_REASONS, understand
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_messages_are_generated_from_the_protos() -> None:
+    path = ROOT / "tools" / "generate_oxia.py"
+    specification = importlib.util.spec_from_file_location("generate_oxia", path)
+    assert specification is not None
+    assert specification.loader is not None
+    generator = importlib.util.module_from_spec(specification)
+    specification.loader.exec_module(generator)
+    files = generator.generate()
+    assert len(files) == 6
+    for name, text in files.items():
+        assert (generator.WIRE / name).read_text() == text, f"{name}: run python tools/generate_oxia.py"
+
+
+def failure(code: grpc.StatusCode, details: bytes | None = None) -> aio.AioRpcError:
+    trailing = aio.Metadata(*([] if details is None else [("grpc-status-details-bin", details)]))
+    return aio.AioRpcError(code, aio.Metadata(), trailing, "why")
+
+
+@pytest.mark.parametrize("reason", sorted(REFUSED_REASONS))
+def test_what_was_refused_before_the_log_may_be_sent_again(reason: str) -> None:
+    fault = understand(failure(grpc.StatusCode.ABORTED, error_details(reason, "127.0.0.1:1")))
+    assert fault.refused
+    assert not fault.hopeless
+    assert fault.leader == "127.0.0.1:1"
+
+
+@pytest.mark.parametrize(
+    "reason", ["ABORTED", "RESOURCE_UNAVAILABLE", "INVALID_STATUS", "INVALID_TERM", "UNKNOWN"]
+)
+def test_other_reasons_leave_it_open(reason: str) -> None:
+    assert not understand(failure(grpc.StatusCode.UNAVAILABLE, error_details(reason))).refused
+
+
+@pytest.mark.parametrize("details", [None, b"", b"\xff\xff", error_details("NODE_IS_NOT_LEADER")[:-3]])
+def test_an_error_without_a_reason_leaves_it_open(details: bytes | None) -> None:
+    assert not understand(failure(grpc.StatusCode.ABORTED, details)).refused
+
+
+def test_a_reason_of_somebody_else_is_none() -> None:
+    foreign = error_details("NODE_IS_NOT_LEADER").replace(b"oxia.io", b"else.io")
+    assert not understand(failure(grpc.StatusCode.ABORTED, foreign)).refused
