@@ -146,8 +146,8 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old records: 'delete' drops them by retention. 'compact' is accepted, but nothing is "
-        "removed for it yet. Empty, nothing happens to them.",
+        "What happens to old records: 'delete' drops them by retention. 'compact' is accepted, but nothing "
+        "is removed for it yet. Empty, nothing happens to them.",
         "log.cleanup.policy",
         _each_of("compact", "delete"),
     ),
