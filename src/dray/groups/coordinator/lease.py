@@ -121,9 +121,11 @@ class Leases:
         self._sessions: dict[int, _OwnSession] = {}
         self._opening: dict[int, asyncio.Task[_OwnSession | MetadataError]] = {}
         self._own_sessions: set[str] = set()
+        self._stopped = False
 
     async def stop(self) -> None:
-        """End every lease now, so that others need not wait for the sessions to run out."""
+        """End every lease now, so that others need not wait for the sessions to run out; take no more."""
+        self._stopped = True
         for opening in list(self._opening.values()):
             await asyncio.wait([opening])
         for own in list(self._sessions.values()):
@@ -196,6 +198,8 @@ class Leases:
     # --- sessions
 
     async def _own_session(self, domain: int) -> _OwnSession:
+        if self._stopped:
+            raise NotCoordinator("this broker is stopping")
         own = self._sessions.get(domain)
         if own is not None and not own.session.ended:
             return own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from tests.unit.groups.coordinator.coordinator_harness import (
@@ -16,8 +17,9 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 )
 
 from dray.groups.coordinator.faults import NotCoordinator, Unreachable
-from dray.groups.coordinator.lease import Holder, Leases, decode_holder, encode_holder
+from dray.groups.coordinator.lease import Holder, Lease, Leases, decode_holder, encode_holder
 from dray.metadata import keys
+from dray.metadata.contract import Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.metadata.values import FormatTooNew, ValueCorrupt, seal
 from dray.simulation.runtime import SimulatedRuntime
@@ -87,6 +89,57 @@ async def test_a_holder_that_is_cut_off_stops_before_another_can_begin() -> None
     assert other.confirmed()
     assert not lease.confirmed()
     assert contest.one.lost == [keys.domain_of_group(GROUP, DOMAINS)]
+
+
+class SilentSession:
+    """One that does not notice by itself that it has run out."""
+
+    ended = False
+
+    def __init__(self, until: float) -> None:
+        self._until = until
+
+    def confirmed_until(self) -> float:
+        return self._until
+
+    async def wait_ended(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+@simulated
+async def test_a_lease_is_worth_nothing_from_the_moment_it_was_confirmed_for() -> None:
+    """Whatever its session believes: the clock is looked at for each answer."""
+    runtime = SimulatedRuntime(1)
+    session = SilentSession(runtime.monotonic() + TTL)
+    lease = Lease(GROUP, session, 1, runtime)
+    assert lease.confirmed()
+    await passing(TTL - 0.001)
+    assert lease.confirmed()
+    await passing(0.001)
+    assert not lease.confirmed()
+    session = SilentSession(runtime.monotonic() + TTL)
+    session.ended = True
+    assert not Lease(GROUP, session, 1, runtime).confirmed()
+
+
+@simulated
+async def test_a_dead_holders_lease_is_cleared_once_and_not_its_successors() -> None:
+    contest = Contest()
+    await contest.one.leases.take(GROUP)
+    contest.dead.add(1001)
+    three = Contender(contest.state, 3, contest.dead)
+    write = contest.two.store.write
+
+    async def write_after_three(domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        """Two has read who is dead; before it clears that away, three has done so and taken the lease."""
+        contest.two.store.write = write  # type: ignore[method-assign]
+        await three.leases.take(GROUP)
+        return await write(domain, operations)
+
+    contest.two.store.write = write_after_three  # type: ignore[method-assign]
+    with pytest.raises(NotCoordinator, match="broker 3"):
+        await contest.two.leases.take(GROUP)
 
 
 @simulated

@@ -216,6 +216,17 @@ async def test_a_commit_that_waits_behind_a_deletion_begins_a_new_group() -> Non
 
 
 @simulated
+async def test_a_broker_that_has_stopped_takes_no_group_again() -> None:
+    """Not even for a request that came while it was stopping: its leases would outlive it."""
+    world = World()
+    broker = await world.broker(1)
+    await broker.commit(1)
+    await broker.stop()
+    assert await refused(broker.commit(2)) is ErrorCode.NOT_COORDINATOR
+    assert world.records(keys.GROUP_LEASES) == []
+
+
+@simulated
 async def test_a_zombies_deletion_takes_nothing_from_the_heir() -> None:
     world = World()
     world.topics.make("a", 2)

@@ -62,6 +62,51 @@ class Owner:
 
 
 @simulated
+async def test_who_may_have_lost_the_lease_does_not_even_try_to_write() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"first")
+    owner.store.down = True
+    await passing(2 * TTL)
+    owner.store.down = False
+    owner.store.writes.clear()
+    for asking in (storage.put(GroupKind.CLASSIC, b"second"), storage.delete(), storage.write_offsets([])):
+        assert await refused(asking) is ErrorCode.NOT_COORDINATOR
+    assert owner.store.writes == []
+    assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"first")
+
+
+@pytest.mark.parametrize("fault", [None, "lost"])
+def test_a_record_that_somebody_else_wrote_is_not_deleted(fault: str | None) -> None:
+    @simulated
+    async def scenario() -> None:
+        owner = Owner(MemoryState(), 1)
+        storage = await owner.open()
+        await storage.put(GroupKind.CLASSIC, b"first")
+        theirs = GroupRecord(GroupKind.CLASSIC, 2, b"theirs")
+        await owner.store.write(DOMAIN, [Put(KEY, encode_record(theirs))])
+        owner.store.plan = [] if fault is None else [(KEY, fault)]
+        assert await refused(storage.delete()) is ErrorCode.NOT_COORDINATOR
+        assert await owner.stored() == theirs
+
+    scenario()
+
+
+@simulated
+async def test_a_deletion_is_not_told_by_who_may_have_lost_the_lease_meanwhile() -> None:
+    owner = Owner(MemoryState(), 1)
+    storage = await owner.open()
+    await storage.put(GroupKind.CLASSIC, b"first")
+    owner.store.plan = [(KEY, "held")]
+    deleting = asyncio.ensure_future(refused(storage.delete()))
+    await settled()
+    owner.store.down = True
+    await passing(2 * TTL)
+    owner.store.release()
+    assert await deleting is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
 async def test_what_one_stores_the_next_finds_at_a_higher_coordinator_epoch() -> None:
     state = MemoryState()
     one, two = Owner(state, 1), Owner(state, 2)
