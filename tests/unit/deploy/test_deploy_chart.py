@@ -1,0 +1,137 @@
+"""The chart passes Helm's checks, and what it renders is a config and commands that Dray takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.services.helm import render, run_helm
+from typer.main import get_command
+
+from dray.cli.main import app
+from dray.config import Settings, load
+
+pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
+
+CHART = Path(__file__).parents[3] / "deploy" / "helm" / "dray"
+THREE_ZONES = {
+    "zones": [
+        {"name": f"eu-west-1{zone}", "brokers": 2, "nodeSelector": {"topology.kubernetes.io/zone": zone}}
+        for zone in "abc"
+    ],
+    "existingSecret": "dray-credentials",
+}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return render(tmp_path_factory.mktemp("chart"), CHART, THREE_ZONES)
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [found for found in objects if found["kind"] == kind]
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    [only] = workload["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+def settings_in(pod: str, objects: list[dict[str, Any]], workload: dict[str, Any], path: Path) -> Settings:
+    """As a pod of that name would load them."""
+    [config] = of_kind(objects, "ConfigMap")
+    file = path / "dray.yaml"
+    file.write_text(config["data"]["dray.yaml"])
+    variables = {
+        variable["name"]: variable.get("value", pod).replace("$(POD_NAME)", pod)
+        for variable in container(workload).get("env", ())
+    }
+    return load(file, variables).settings
+
+
+def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
+    assert "0 chart(s) failed" in run_helm(tmp_path, "lint", "--strict", str(CHART))
+
+
+def test_a_zone_has_brokers_of_its_own(objects: list[dict[str, Any]], tmp_path: Path) -> None:
+    sets = of_kind(objects, "StatefulSet")
+    assert len(sets) == 3
+    ids = set()
+    for found in sets:
+        zone = found["metadata"]["labels"]["dray/zone"]
+        assert found["spec"]["template"]["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] in zone
+        for number in range(found["spec"]["replicas"]):
+            pod = f"{found['metadata']['name']}-{number}"
+            settings = settings_in(pod, objects, found, tmp_path)
+            assert settings.broker.zone == settings.broker.rack == zone
+            assert str(settings.broker.advertised) == f"{pod}.test-brokers.data.svc.cluster.local:9092"
+            ids.add(broker_id(found, pod))
+    assert ids == {0, 1, 1000, 1001, 2000, 2001}
+
+
+def broker_id(workload: dict[str, Any], pod: str) -> int:
+    """The id as the pod's own shell works it out, with a drayd that only says what it was given."""
+    [script] = container(workload)["args"]
+    assert container(workload)["command"] == ["tini", "--", "sh", "-c"]
+    spoken = subprocess.run(
+        ["sh", "-c", script.replace("exec drayd", "echo")],
+        env={"POD_NAME": pod, "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    name, *arguments = spoken
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    with commands[name].make_context(name, arguments) as context:
+        assert str(context.params["config"]) == "/etc/dray/dray.yaml"
+        return int(context.params["broker_id"])
+
+
+def test_services_find_the_brokers(objects: list[dict[str, Any]]) -> None:
+    services = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "Service")}
+    for found in of_kind(objects, "StatefulSet"):
+        labels = found["spec"]["template"]["metadata"]["labels"]
+        assert found["spec"]["serviceName"] in services
+        assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        for service in services.values():
+            assert service["selector"].items() <= labels.items()
+        ports = {port["name"]: port["containerPort"] for port in container(found)["ports"]}
+        assert ports == {"kafka": 9092, "http": 9644}
+    [deployment] = of_kind(objects, "Deployment")
+    compactor = deployment["spec"]["template"]["metadata"]["labels"]
+    assert not any(service["selector"].items() <= compactor.items() for service in services.values())
+
+
+def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tmp_path: Path) -> None:
+    [deployment] = of_kind(objects, "Deployment")
+    name, *arguments = container(deployment)["args"]
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    with commands[name].make_context(name, list(arguments)) as context:
+        assert context.params["spark_master"] == "local[*,3]"
+    assert settings_in("x", objects, deployment, tmp_path).iceberg.catalog == "rest"
+
+
+def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[str, Any]]) -> None:
+    for workload in of_kind(objects, "StatefulSet") + of_kind(objects, "Deployment"):
+        pod, only = workload["spec"]["template"]["spec"], container(workload)
+        assert only["envFrom"] == [{"secretRef": {"name": "dray-credentials"}}]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert only["securityContext"]["allowPrivilegeEscalation"] is False
+        assert pod["enableServiceLinks"] is False
+        grace = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert grace >= 2 * Settings().broker.shutdown_grace + 5
+    assert of_kind(objects, "Secret") == []
+
+
+def test_the_defaults_render_and_a_compactor_can_be_left_out(tmp_path: Path) -> None:
+    plain = render(tmp_path, CHART, {"compactor": {"enabled": False}})
+    assert of_kind(plain, "Deployment") == []
+    [brokers] = of_kind(plain, "StatefulSet")
+    assert brokers["spec"]["replicas"] == 3
+    assert "envFrom" not in container(brokers)
+    version = re.search(r'appVersion: "(.*)"', (CHART / "Chart.yaml").read_text())
+    assert version is not None
+    assert container(brokers)["image"] == f"dray:{version[1]}"
