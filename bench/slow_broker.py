@@ -21,7 +21,7 @@ from dray.config.kinds import Address
 from dray.config.model import BrokerSettings, LimitSettings, LogSettings
 from dray.node import Node
 from dray.objects import ObjectStore
-from dray.objects.contract import Buffer, ObjectInfo
+from dray.objects.contract import Buffer, ObjectInfo, OwnBuffer
 from dray.runtime import SystemRuntime
 from dray.telemetry import configure_logging
 
@@ -44,7 +44,11 @@ class SlowStore:
     async def get(self, path: str) -> Buffer:
         return await self._store.get(path)
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
+    async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
+        await asyncio.sleep(self._seconds)
+        await self._store.put_stream(path, pieces)
+
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         return await self._store.get_ranges(path, ranges)
 
     async def head(self, path: str) -> ObjectInfo:

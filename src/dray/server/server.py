@@ -55,6 +55,7 @@ class Server:
         self._sweep_seconds = min(5.0, min(settings.frame_seconds, settings.idle_seconds) / 4)
         metrics.memory_limit.value = settings.memory_budget_bytes
         metrics.memory_used.follow(lambda: self.budget.used)
+        metrics.memory_peak.follow(lambda: self.budget.peak)
         metrics.memory_waiting.follow(lambda: self.budget.waiting)
 
     @property

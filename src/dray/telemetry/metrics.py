@@ -65,6 +65,7 @@ class Metrics:
         self.received_bytes = make.counter("dray_received_bytes", "Bytes received from clients")
         self.sent_bytes = make.counter("dray_sent_bytes", "Bytes of answers handed to the network")
         self.memory_used = make.gauge("dray_frame_memory_bytes", "Bytes of request frames held in memory now")
+        self.memory_peak = make.gauge("dray_frame_memory_peak_bytes", "The most they ever were")
         self.memory_limit = make.gauge("dray_frame_memory_limit_bytes", "Their bound")
         self.memory_waiting = make.gauge(
             "dray_frame_memory_waiting_connections", "Connections that are not read until there is room"
