@@ -83,6 +83,8 @@ class FakeServer:
         self.reads = 0
         self.before_write: Callable[[aio.ServicerContext], Any] | None = None
         self.after_write: Callable[[aio.ServicerContext], Any] | None = None
+        self.before_read: Callable[[], Any] | None = None
+        self.beats = asyncio.Queue[int]()
         self.frozen_view: dict[str, wire.GetResponse] | None = None
         self._assigned = asyncio.Event()
         self._server = aio.server()
@@ -104,6 +106,21 @@ class FakeServer:
                 self._notifications,
                 wire.NotificationsRequest.FromString,
                 wire.NotificationBatch.SerializeToString,
+            ),
+        }
+        handlers |= {
+            "CreateSession": unary(
+                self._create_session,
+                wire.CreateSessionRequest.FromString,
+                wire.CreateSessionResponse.SerializeToString,
+            ),
+            "KeepAlive": unary(
+                self._keep_alive, wire.SessionHeartbeat.FromString, wire.KeepAliveResponse.SerializeToString
+            ),
+            "CloseSession": unary(
+                self._close_session,
+                wire.CloseSessionRequest.FromString,
+                wire.CloseSessionResponse.SerializeToString,
             ),
         }
         service = SERVICE.strip("/")
@@ -149,7 +166,9 @@ class FakeServer:
     ) -> AsyncIterator[wire.ReadResponse]:
         await self._refuse_unless_leading(context)
         self.reads += 1
-        view = self.shard.records if self.frozen_view is None else self.frozen_view
+        view = dict(self.shard.records if self.frozen_view is None else self.frozen_view)
+        if self.before_read is not None:
+            await self.before_read()
         response = wire.ReadResponse()
         for get in request.gets:
             if get.comparison_type == wire.CEILING:
@@ -185,6 +204,22 @@ class FakeServer:
         await self._refuse_unless_leading(context)
         yield wire.NotificationBatch(shard=0, offset=0)
         await asyncio.Event().wait()
+
+    async def _create_session(
+        self, request: wire.CreateSessionRequest, context: aio.ServicerContext
+    ) -> wire.CreateSessionResponse:
+        return wire.CreateSessionResponse(session_id=7)
+
+    async def _keep_alive(
+        self, request: wire.SessionHeartbeat, context: aio.ServicerContext
+    ) -> wire.KeepAliveResponse:
+        self.beats.put_nowait(request.session_id)
+        return wire.KeepAliveResponse()
+
+    async def _close_session(
+        self, request: wire.CloseSessionRequest, context: aio.ServicerContext
+    ) -> wire.CloseSessionResponse:
+        return wire.CloseSessionResponse()
 
     async def _refuse_unless_leading(self, context: aio.ServicerContext) -> None:
         if not self.leads:

@@ -168,6 +168,47 @@ async def test_reads_do_not_go_back_to_a_leader_that_was_deposed(
     assert await asyncio.wait_for(asking, PATIENCE) == seen
 
 
+async def test_a_read_that_was_under_way_when_the_lead_changed_is_read_again(
+    store: OxiaStore, servers: tuple[FakeServer, FakeServer]
+) -> None:
+    first, second = servers
+    await store.write(0, [Put("/a", b"old")])
+    arrived, let_go = asyncio.Event(), asyncio.Event()
+
+    async def hold() -> None:
+        arrived.set()
+        await let_go.wait()
+
+    first.before_read = hold
+    asking = asyncio.ensure_future(store.get(0, "/a"))
+    await arrived.wait()
+    hand_over(first, second)
+    for server in servers:
+        server.assign(second.address)
+    await store.write(0, [Put("/a", b"new")])
+    let_go.set()
+    record = await asyncio.wait_for(asking, PATIENCE)
+    assert record is not None
+    assert record.value == b"new"
+
+
+async def test_a_keep_alive_counts_only_where_a_write_is_acknowledged_after_it(
+    store: OxiaStore, servers: tuple[FakeServer, FakeServer]
+) -> None:
+    """A deposed leader answers keep-alives from memory, while the session runs out elsewhere."""
+    first, _ = servers
+    session = await store.session(0, 2.0)
+    opened_until = session.confirmed_until()
+    for _ in range(2):  # the second is sent when the first has counted
+        await asyncio.wait_for(first.beats.get(), PATIENCE)
+    assert session.confirmed_until() > opened_until
+    first.depose()
+    await asyncio.wait_for(first.beats.get(), PATIENCE)
+    confirmed = session.confirmed_until()
+    await asyncio.wait_for(session.wait_ended(), PATIENCE)
+    assert session.confirmed_until() == confirmed
+
+
 async def test_one_barrier_serves_all_who_asked_before_it_was_sent(
     store: OxiaStore, servers: tuple[FakeServer, FakeServer]
 ) -> None:
