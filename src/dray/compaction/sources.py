@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 6 * MIB
-_AHEAD: Final = 3  # pieces being fetched while one is decoded
+_AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
 _COMPRESSED_FACTOR: Final = 4  # a compressed batch is taken to unfold to so many times its size
 _WORTH_READING_OVER: Final = 64 << 10  # a gap between two batches that is cheaper to read than to skip
 _CODEC_BITS: Final = 0x07

@@ -10,13 +10,15 @@ from typing import Any, Final
 
 from dray.compaction.executor import write_unit
 from dray.compaction.model import Unit, UnitFailed, WrittenFile
+from dray.compaction.spark.packing import weight_of
 from dray.objects.contract import ObjectError
 from dray.objects.factory import open_store
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 
-_THREADS: Final = 8
-_UNITS_AT_ONCE: Final = 4  # of a task of many: they are small, and mostly wait for the object store
+_THREADS: Final = 4
+_TINY_BYTES: Final = 1 << 20
+_TINY_AT_ONCE: Final = 4  # tiny units mostly wait for the object store; of others one fills the memory
 
 Answer = WrittenFile | UnitFailed
 
@@ -45,7 +47,8 @@ async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Ans
     except (ObjectError, ValueError) as error:
         runtime.close()
         return [UnitFailed(unit.stream, unit.job, str(error), retriable=True) for unit in units]
-    slots = asyncio.Semaphore(_UNITS_AT_ONCE)
+    tiny = max(map(weight_of, units)) <= _TINY_BYTES
+    slots = asyncio.Semaphore(_TINY_AT_ONCE if tiny else 1)
 
     async def write(unit: Unit) -> Answer:
         async with slots:
