@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from tests.services.dray import DrayProcess, drayd_path
 from tests.services.etcd import EtcdCluster, EtcdProcess
 from tests.services.logbook import read_partition
 from tests.services.process import free_port
+from tests.services.proxy import TcpProxy
 from tests.services.s3 import BUCKET, S3Process
 from tests.services.topics import create_topic
 
@@ -20,12 +22,12 @@ TOPIC = "on-etcd"
 PARTITIONS = 4
 
 
-def cluster_settings(etcd: EtcdCluster, s3: S3Process) -> dict[str, str]:
+def cluster_settings(endpoints: Sequence[str], s3: S3Process) -> dict[str, str]:
     options = s3.options() | {"timeout": "2s", "backoff": "20ms", "max_backoff": "200ms"}
     return (
         {
             "DRAY_METADATA__ENGINE": "etcd",
-            "DRAY_METADATA__ETCD__ENDPOINTS": ",".join(etcd.addresses),
+            "DRAY_METADATA__ETCD__ENDPOINTS": ",".join(endpoints),
             "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "1s",
             "DRAY_OBJECTS__URL": f"s3://{BUCKET}/cluster",
             "DRAY_LOG__FLUSH_LINGER": "20ms",
@@ -38,7 +40,7 @@ def cluster_settings(etcd: EtcdCluster, s3: S3Process) -> dict[str, str]:
 
 def test_nothing_acknowledged_is_lost_whatever_is_killed(tmp_path: Path) -> None:
     with EtcdCluster(tmp_path / "etcd") as etcd, S3Process(tmp_path / "s3") as s3:
-        settings = cluster_settings(etcd, s3)
+        settings = cluster_settings(etcd.addresses, s3)
         first, second = (
             DrayProcess(
                 tmp_path / f"broker-{number}",
@@ -76,6 +78,37 @@ def test_nothing_acknowledged_is_lost_whatever_is_killed(tmp_path: Path) -> None
                     sender.check(partition, read_partition(broker.bootstrap, TOPIC, partition))
             assert first.terminate() == 0
             assert second.terminate() == 0
+
+
+def test_a_broker_that_is_cut_off_from_either_store_comes_back(tmp_path: Path) -> None:
+    with (
+        EtcdProcess(tmp_path / "etcd") as etcd,
+        S3Process(tmp_path / "s3") as s3,
+        TcpProxy(etcd.port) as to_etcd,
+        TcpProxy(s3.port) as to_s3,
+    ):
+        settings = cluster_settings([to_etcd.address], s3) | {
+            "DRAY_OBJECTS__OPTIONS__ENDPOINT": f"http://{to_s3.address}"
+        }
+        with DrayProcess(tmp_path / "broker", settings=settings) as broker:
+            create_topic(broker.bootstrap, TOPIC, PARTITIONS)
+            with CountingProducer(
+                broker.bootstrap, TOPIC, PARTITIONS, name="sender", idempotent=True
+            ) as sender:
+                sender.wait_for_progress(100)
+                for proxy in (to_etcd, to_s3):
+                    proxy.cut()
+                    time.sleep(1)  # a fault that lasts, not a wait for something
+                    proxy.mend()
+                    sender.wait_for_progress(100)
+                    proxy.freeze()
+                    time.sleep(1)
+                    proxy.thaw()
+                    sender.wait_for_progress(100)
+                sender.finish()
+            for partition in range(PARTITIONS):
+                sender.check(partition, read_partition(broker.bootstrap, TOPIC, partition))
+            assert broker.terminate() == 0
 
 
 # --- what keeps a broker from starting
