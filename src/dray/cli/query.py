@@ -107,9 +107,10 @@ async def _make_views(connection: Any, opened: OpenTables, statement: str) -> No
 def _dataset(view: TableView, opened: OpenTables) -> Any:
     """Files in a cloud, read by Arrow with the object store's credentials; DuckDB hands its filters down."""
     import pyarrow.dataset as ds
-    from pyiceberg.io.pyarrow import PyArrowFileIO
 
-    access = PyArrowFileIO(dict(opened.locations.properties))
+    from dray.iceberg.cloud_files import CloudFiles
+
+    access = CloudFiles(dict(opened.locations.properties))
     scheme, host, _ = access.parse_location(view.files[0], access.properties)
     paths = [access.parse_location(location, access.properties)[2] for location in view.files]
     return ds.dataset(paths, filesystem=access.fs_by_scheme(scheme, host), format="parquet")

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import OAuthError, RESTError
 from requests import Session
 
 from dray.compaction.tables import TablesUnavailable
-from dray.iceberg.local_files import IMPLEMENTATION
+from dray.iceberg import cloud_files, local_files
 from dray.iceberg.locations import Locations
 from dray.iceberg.settings import CATALOG_NAME, CatalogSettings, SettingsRefused
 
@@ -56,8 +56,9 @@ def open_catalog(settings: CatalogSettings, locations: Locations) -> Catalog:
 
 def catalog_properties(settings: CatalogSettings, locations: Locations) -> dict[str, str]:
     properties = {**locations.properties, "warehouse": settings.warehouse or locations.root.rstrip("/")}
-    if locations.is_local:
-        properties["py-io-impl"] = IMPLEMENTATION
+    properties["py-io-impl"] = (
+        local_files.IMPLEMENTATION if locations.is_local else cloud_files.IMPLEMENTATION
+    )
     if settings.kind == "rest" and settings.warehouse is None:
         # There it is the name of one of the server's warehouses, and not a location.
         del properties["warehouse"]

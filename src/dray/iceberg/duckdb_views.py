@@ -38,8 +38,9 @@ class QueryRefused(Exception):
 def tables_in(statement: str, connection: Any) -> set[str] | None:
     """The names that a query reads from; None where they cannot be told (it is no `select`). Raises
     `QueryRefused` for what is no SQL."""
-    found = connection.execute("select json_serialize_sql($1)", [statement]).fetchone()
-    tree = json.loads(found[0])
+    # All of the result, though it is one row: a connection with rows left does nothing else.
+    [(text,)] = connection.execute("select json_serialize_sql($1)", [statement]).fetchall()
+    tree = json.loads(text)
     if tree.get("error"):
         if tree.get("error_type") == "parser":
             raise QueryRefused(f"not SQL: {tree['error_message']}")

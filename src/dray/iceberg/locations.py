@@ -25,6 +25,7 @@ _S3: Final = {
     "access_key_id": "s3.access-key-id",
     "secret_access_key": "s3.secret-access-key",
     "session_token": "s3.session-token",
+    "ca_file": "dray.ca-file",
 }
 _GCS: Final = {"endpoint": "gcs.service.host", "token": "gcs.oauth2.token"}
 _AZURE: Final = {

@@ -100,6 +100,7 @@ class TestSettings:
         settings = CatalogSettings("rest", "https://c", "lake", {"prefix": "p"}, {"token": "TOKEN"})
         assert catalog_properties(settings, S3) == {
             **S3.properties,
+            "py-io-impl": "dray.iceberg.cloud_files.CloudFiles",
             "uri": "https://c",
             "prefix": "p",
             "token": "TOKEN",
