@@ -11,6 +11,7 @@ import pytest
 from tests.unit.groups.coordinator.coordinator_harness import (
     GROUP,
     SETTINGS,
+    TTL,
     World,
     passing,
     refused,
@@ -21,7 +22,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 from dray.groups import classic, consumer
 from dray.groups.assignors import ASSIGNORS
 from dray.groups.consumer import ConsumerGroup, HeartbeatAnswer, Refusal
-from dray.groups.coordinator import active
+from dray.groups.coordinator import NotCoordinator, active
 from dray.metadata import keys
 from dray.protocol import ErrorCode
 
@@ -257,6 +258,20 @@ async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
     assert await waiting is ErrorCode.NOT_COORDINATOR
     assert [type(failure) for failure in broker.runtime.failures] == [ZeroDivisionError]
     assert answered(await broker.beat("m3")).member_id == "m3"
+
+
+@simulated
+async def test_whoever_still_has_a_group_that_was_let_go_gets_no_answer_from_it() -> None:
+    world = World()
+    broker = await world.broker(1)
+    member, generation = await broker.stable_group()
+    [group] = broker.groups.active()
+    broker.store.down = True
+    await passing(2 * TTL)
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    with pytest.raises(NotCoordinator):
+        group.ask(classic.Heartbeat(future, GROUP, member, generation), future)
+    assert not future.done()
 
 
 # --- timers
