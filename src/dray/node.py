@@ -259,6 +259,9 @@ class Node:
         if self._dispatcher is None:
             # A client that came while we were starting: it waits for the broker to know its own id.
             await self._serving.wait()
+            if connection.ending:
+                # It has left, and asked again elsewhere perhaps: begun now, this would overtake that.
+                raise CloseConnection("the client left while the broker was starting")
         assert self._dispatcher is not None
         try:
             return await self._dispatcher.dispatch(frame, connection)

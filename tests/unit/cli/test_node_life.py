@@ -163,6 +163,40 @@ async def test_a_client_that_comes_while_the_broker_starts_waits_for_it(
     await node.stop()
 
 
+async def test_what_a_client_asked_of_a_starting_broker_and_then_left_is_not_begun(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It asks again, here or elsewhere: the older request must not overtake the newer one."""
+    parts = Parts()
+    node = parts.node
+    started, go_on = asyncio.Event(), asyncio.Event()
+    open_cluster = node.start.__globals__["open_cluster"]
+
+    async def open_slowly(*arguments: object) -> object:
+        started.set()
+        await go_on.wait()
+        return await open_cluster(*arguments)
+
+    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
+    starting = asyncio.ensure_future(node.start())
+    await started.wait()
+    connection = await KafkaConnection.connect(*node.address)
+    negotiating = asyncio.ensure_future(connection.negotiate())
+    while not node.metrics.requests_in_flight.value:
+        await asyncio.sleep(0)
+    await connection.close()
+    with pytest.raises(ClientError):
+        await negotiating
+    while node.metrics.connections_active.value:
+        await asyncio.sleep(0)
+    go_on.set()
+    await starting
+    while node.metrics.requests_in_flight.value:
+        await asyncio.sleep(0)
+    assert node.metrics.connections_closed.labels("request").value == 1
+    await node.stop()
+
+
 def produce_request(topic: MetadataRequestTopic, records: bytearray) -> ProduceRequest:
     data = PartitionProduceData(index=0, records=records)
     return ProduceRequest(
