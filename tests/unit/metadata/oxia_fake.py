@@ -89,7 +89,7 @@ class FakeServer:
         self._assigned = asyncio.Event()
         self._server = aio.server()
 
-    async def start(self) -> None:
+    async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
             "Write": unary(self._write, wire.WriteRequest.FromString, wire.WriteResponse.SerializeToString),
@@ -125,7 +125,11 @@ class FakeServer:
         }
         service = SERVICE.strip("/")
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
-        self.address = f"127.0.0.1:{self._server.add_insecure_port('127.0.0.1:0')}"
+        if credentials is None:
+            port = self._server.add_insecure_port("127.0.0.1:0")
+        else:
+            port = self._server.add_secure_port("127.0.0.1:0", credentials)
+        self.address = f"127.0.0.1:{port}"
         self.believes = self.believes or self.address
         await self._server.start()
 
