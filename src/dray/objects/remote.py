@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     ObstoreStore = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
 
 _LISTED_AT_ONCE = 1000
+_JOINED_INLINE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class RemoteStore:
         settings = self._settings
         with told("put", path):
             if sum(map(len, parts)) <= settings.multipart_threshold:
-                await self._store.put_async(path, b"".join(parts), use_multipart=False)
+                await self._store.put_async(path, await self._payload(parts), use_multipart=False)
                 return
             await self._store.put_async(
                 path,
@@ -70,7 +71,14 @@ class RemoteStore:
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         check_path(path)
         with told("put", path):
-            await self._store.put_async(path, b"".join(parts), mode="create", use_multipart=False)
+            payload = await self._payload(parts)
+            await self._store.put_async(path, payload, mode="create", use_multipart=False)
+
+    async def _payload(self, parts: Sequence[Buffer]) -> bytes:
+        """The copying of a large object would hold up everybody else; off the loop, it holds no lock."""
+        if sum(map(len, parts)) < _JOINED_INLINE:
+            return b"".join(parts)
+        return await self._runtime.in_thread(b"".join, parts)
 
     async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
         check_path(path)

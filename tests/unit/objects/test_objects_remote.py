@@ -108,3 +108,22 @@ async def test_a_failed_read_is_not_taken_for_a_range_outside(
 async def test_an_empty_bytes_read_of_a_missing_object_is_still_missing(store: RemoteStore) -> None:
     with pytest.raises(ObjectError, match="no such object"):
         await store.get_ranges("nothing", [(0, 0)])
+
+
+async def test_a_large_object_is_joined_off_the_loop(
+    watched: WatchedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = SystemRuntime()
+    store = RemoteStore(watched, runtime)  # type: ignore[arg-type]
+    sent: list[int] = []
+
+    async def in_thread(function: Any, parts: list[bytes]) -> Any:
+        sent.append(sum(map(len, parts)))
+        return function(parts)
+
+    monkeypatch.setattr(runtime, "in_thread", in_thread)
+    await store.put("small", [b"x" * 1000])
+    await store.put("large", [b"x" * 700_000, b"y" * 700_000])
+    assert sent == [1_400_000]
+    assert bytes(await store.get("large")) == b"x" * 700_000 + b"y" * 700_000
+    runtime.close()
