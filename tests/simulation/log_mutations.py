@@ -112,20 +112,12 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "out of range by what is known": 0,
 }
 
-# Rules of the protocol that nothing in this code can break yet, and why.
+# Rules of the protocol that this simulation cannot break. Those of compaction, and those that only matter with
+# it (the previous head is filed if absent, covered entries do not count, a job is put over the version read
+# before the plan), are in `compaction_mutations`.
 NOT_YET = {
-    "previous head filed only if absent": (
-        "without compaction an index key only ever holds one value: a late put changes but its version"
-    ),
     "index before snapshot": (
         "the fold looks whether its entries reach from the snapshot to the end, and starts again where they"
         " do not: `fold over gaps` takes that look away"
     ),
-    "a job is put over the version read before the plan": (
-        "retention only ever raises a start, and a stale plan to raise it less far finds it raised"
-    ),
-    "covered entries do not count": (
-        "without compaction no entry covers another; that expired ones do not count is `dead entries count`"
-    ),
-    "swap, Parquet and Iceberg rules": "there is no compaction yet",
 }

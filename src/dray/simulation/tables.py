@@ -85,7 +85,10 @@ class MemoryCatalog:
         for change in changes:
             for path in change.removed:
                 files.pop(path, None)
-            files |= {file.path: file for file in change.added}
+            for file in change.added:
+                if file.path in files:  # a real table would take it, and show its records twice
+                    raise ValueError(f"{file.path} is in the table already")
+                files[file.path] = file
         self._made += 1
         self.commits += 1
         jobs = frozenset(change.job for change in changes)

@@ -12,6 +12,6 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     """Whole compactors run on virtual time; what only reads and writes files runs on the real one."""
-    if "compaction_harness" in vars(item.module):  # type: ignore[attr-defined]
+    if "compaction_cluster" in vars(item.module):  # type: ignore[attr-defined]
         return {"virtual time": SimulationLoop}
     return {"real time": asyncio.new_event_loop}

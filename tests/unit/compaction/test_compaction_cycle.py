@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import compaction_harness
 import pytest
-from compaction_harness import ALL, Cluster
+from tests.services import compaction_cluster
+from tests.services.compaction_cluster import ALL, Cluster
 
 from dray.compaction.model import UnitFailed
 from dray.compaction.settings import CompactionSettings
@@ -260,4 +260,4 @@ async def test_progress_is_told(cluster: Cluster) -> None:
 def test_the_defaults_fit_together() -> None:
     settings = CompactionSettings()
     assert settings.wal_max_bytes <= settings.target_file_bytes
-    assert compaction_harness.ALL.takeover_seconds == 0.0
+    assert compaction_cluster.ALL.takeover_seconds == 0.0

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 from uuid import UUID
 
-import compaction_harness
 import pytest
-from compaction_harness import ALL, Cluster
+from tests.services import compaction_cluster
+from tests.services.compaction_cluster import ALL, Cluster
 
 from dray.compaction.retention import RetentionLoop
 from dray.log.entries import HighWatermark, IndexEntry
@@ -17,7 +17,7 @@ from dray.log.stream_store import StreamView, Versioned
 from dray.log.types import OffsetOutOfRange
 from dray.metadata import keys
 
-assert compaction_harness
+assert compaction_cluster  # its tests run on virtual time: see conftest
 
 HOUR = 3_600_000
 

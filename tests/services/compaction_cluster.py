@@ -15,6 +15,7 @@ from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
+from dray.compaction.tables import TableChange
 from dray.log import Collector, Log, LogSettings
 from dray.log.stream_store import StreamStore
 from dray.log.types import Appended, ReadRequest
@@ -25,7 +26,7 @@ from dray.objects.memory import MemoryBucket
 from dray.records import decode, twin, validate
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.scripted import ScriptedObjects, ScriptedStore
-from dray.simulation.tables import MemoryCatalog, ScriptedTables
+from dray.simulation.tables import MemoryCatalog, ScriptedTables, Table
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 
@@ -38,6 +39,21 @@ ALL = CompactionSettings(
     failed_pause_seconds=60.0,
     collect_seconds=0.0,
 )
+
+
+class CheckedCatalog(MemoryCatalog):
+    """At no moment does a table show a record twice."""
+
+    def commit(self, on: Table, changes: Sequence[TableChange], now_ms: int) -> bool:
+        done = super().commit(on, changes, now_ms)
+        if done:
+            offsets = [
+                (file.partition, offset)
+                for file in self.tables[on.topic.topic].newest.files.values()
+                for offset in range(file.first_offset, file.last_offset + 1)
+            ]
+            assert len(offsets) == len(set(offsets)), f"{on.topic.topic} shows records twice"
+        return done
 
 
 @dataclass
@@ -117,7 +133,7 @@ class Cluster:
     )
     state: MemoryState = field(default_factory=MemoryState)
     bucket: MemoryBucket = field(default_factory=MemoryBucket)
-    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    catalog: MemoryCatalog = field(default_factory=CheckedCatalog)
     topics: FixedTopics = field(default_factory=FixedTopics)
     written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
@@ -213,6 +229,11 @@ class Cluster:
         for file in table.newest.files.values():
             rows[file.partition] += rows_in(bytes(self.bucket.objects[file.path].data))
         return {partition: sorted(found) for partition, found in rows.items()}
+
+    async def seal(self, stream: int) -> None:
+        found = await self.streams.high_watermark(stream)
+        assert found is not None
+        await self.streams.write(stream, self.streams.advance(stream, found, found.value.sealed()))
 
     async def entries(self, stream: int) -> list[str]:
         """The live index, as `kind start-end`."""

@@ -1,0 +1,300 @@
+"""Compactors in the log's world: real ones, in the same weather, crashing, standing still, several at once.
+
+The oracle learns to look into Parquet files, and watches the tables: at no moment does a table show a record
+twice, and a file that a table or the index needs is never deleted. When all is quiet, the tables hold exactly
+the compacted part of the log, and nothing is left over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from random import Random
+from uuid import UUID
+
+from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.executor import LocalUnitWriter
+from dray.compaction.settings import CompactionSettings
+from dray.compaction.tables import TableChange, TablesError
+from dray.log.entries import IndexEntry
+from dray.log.jobs import Job
+from dray.log.stream_store import StreamStore
+from dray.log.types import LogError
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, Operation, Outcome, Put
+from dray.objects.contract import ObjectError
+from dray.objects.memory import MemoryObjects
+from dray.simulation.faults import FaultyObjects, FaultyStore
+from dray.simulation.log_conditions import LogConditions
+from dray.simulation.log_truth import Identity, LogTruth, Violation, identity_of
+from dray.simulation.log_world import DOMAINS, Broker, LogWorld
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.tables import FaultyTables, MemoryCatalog, Table
+from dray.topics.model import Topic
+from dray.topics.settings import TopicSettings
+
+
+class CompactedTruth(LogTruth):
+    """The truth about a log whose entries may be Parquet files."""
+
+    def held(self, entry: IndexEntry) -> list[Identity]:
+        if not entry.is_parquet:
+            return super().held(entry)
+        known = self._held.get((entry.path, entry.table))
+        if known is None:
+            data = self._content.get(entry.path)
+            if data is None:
+                raise Violation(f"{entry.path} is in the log, and was never uploaded")
+            known = self._held[entry.path, entry.table] = _rows(data, entry)
+        return known
+
+    def check_leftovers(
+        self, objects: Iterable[str], references: Iterable[str], marks: Iterable[str], known: Iterable[str]
+    ) -> None:
+        """The same, where only WAL objects have references."""
+        paths: set[str] = set()
+        live: dict[UUID, set[int]] = {}
+        for stream, truth in self.streams.items():
+            entries = [] if truth.closed else truth.live()
+            paths |= {entry.path for entry in entries}
+            for entry in entries:
+                if not entry.is_parquet:
+                    live.setdefault(entry.wal_id, set()).add(stream)
+            heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
+            if len(truth.filed) != len(entries) - heads:
+                raise Violation(f"stream {stream}: {len(truth.filed)} entries filed, {len(entries)} live")
+        if differing := set(objects) ^ paths:
+            raise Violation(f"objects left over or missing: {sorted(differing)[:3]}")
+        referenced: dict[UUID, set[int]] = {}
+        for key in references:
+            referenced.setdefault(keys.wal_id_of(key), set()).add(int(key.split("/")[6]))
+        if referenced != live:
+            raise Violation("references left over or missing")
+        if left := list(marks):
+            raise Violation(f"staging marks left over: {left[:3]}")
+        if {keys.wal_id_of(key) for key in known} != set(live):
+            raise Violation("object keys left over or missing")
+
+
+def _rows(data: bytes, entry: IndexEntry) -> list[Identity]:
+    """By a reader that is not ours."""
+    from pyarrow import parquet
+
+    table = parquet.read_table(io.BytesIO(data), columns=["offset", "value"])
+    if table.column("offset").to_pylist() != list(range(entry.start, entry.end)):
+        raise Violation(f"{entry.path} does not hold the offsets {entry.start} to {entry.end}")
+    return [identity_of(value) for value in table.column("value").to_pylist()]
+
+
+class WatchedCatalog(MemoryCatalog):
+    """A catalog that is looked at after every commit."""
+
+    def __init__(self, world: CompactedWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def commit(self, on: Table, changes: Sequence[TableChange], now_ms: int) -> bool:
+        done = super().commit(on, changes, now_ms)
+        if done:
+            self._world.counts["table commits"] += 1
+            self._world.judge_table(self.tables[on.topic.topic])
+        return done
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionConditions:
+    compactors: int
+    pause: float  # between two cycles
+    crash_every: float
+    settings: CompactionSettings
+
+    @classmethod
+    def choose(cls, seed: int) -> CompactionConditions:
+        random = Random(seed ^ 0xC0)
+        return cls(
+            compactors=random.choice((1, 2, 2)),
+            pause=random.choice((0.05, 0.4)),
+            crash_every=random.choice((1.0, 4.0)),
+            settings=CompactionSettings(
+                wal_max_age_ms=random.choice((0, 200, 1000)),
+                wal_max_entries=random.choice((2, 6)),
+                max_inputs=random.choice((2, 5, 50)),
+                parquet_max_files=random.choice((1, 2, 6)),
+                takeover_seconds=random.choice((0.0, 0.5)),
+                failed_pause_seconds=0.1,
+                collect_seconds=random.choice((0.0, 0.5)),
+                grace_seconds=random.choice((0.0, 0.3)),
+                snapshot_keep_ms=random.choice((0, 1000)),
+            ),
+        )
+
+
+class CompactorProcess:
+    """One simulated process with a compactor in it."""
+
+    def __init__(self, world: CompactedWorld, seed: int) -> None:
+        self.runtime = SimulatedRuntime(seed)
+        weather = world.conditions.weather
+        self.store = FaultyStore(world.state, world.apply, self.runtime, weather)
+        inner = MemoryObjects(self.runtime, world.bucket)
+        self.objects = FaultyObjects(inner, world.store_object, world.delete_object, self.runtime, weather)
+        self.tables = FaultyTables(world.catalog, self.runtime, weather)
+        self.streams = StreamStore(self.store, DOMAINS, world.conditions.settings.producer_expiry_ms)
+        self.compactor = Compactor(
+            Stores(self.streams, self.objects),
+            self.runtime,
+            LocalUnitWriter(self.objects, self.runtime),
+            self.tables,
+            world,
+            world.compaction.settings,
+        )
+        self._world = world
+
+    def start(self) -> None:
+        self.runtime.spawn(self._play(), "compactor")
+
+    async def _play(self) -> None:
+        world = self._world
+        while True:
+            with suppress(MetadataError, ObjectError, LogError, TablesError):
+                summary = await self.compactor.run_cycle(everything=world.random.random() < 0.3)
+                world.counts["cycles"] += 1
+                world.counts["jobs abandoned"] += summary.abandoned
+                world.counts["files deleted"] += summary.files_deleted
+                world.counts["files restored"] += summary.table_files_restored
+            await self.runtime.sleep(world.random.random() * 2 * world.compaction.pause)
+
+    def crash(self) -> None:
+        self.store.cut()
+        self.objects.cut()
+        self.tables.cut_off = True
+        self.runtime.kill()
+
+
+class CompactedWorld(LogWorld):
+    """The log's world with compactors, and a catalog. It tells them which topics there are."""
+
+    def __init__(self, seed: int, conditions: LogConditions | None = None) -> None:
+        super().__init__(seed, conditions)
+        self.truth = CompactedTruth()
+        self.compaction = CompactionConditions.choose(seed)
+        self.catalog = WatchedCatalog(self)
+        self.processes: list[CompactorProcess] = []
+        self._last: CompactorProcess | None = None
+
+    # --- topics
+
+    async def live(self) -> list[Topic]:
+        """The last stream is a topic of its own, since it may be deleted."""
+        parts = {"kept": self.streams[:-1], "perhaps": self.streams[-1:]}
+        if self.streams[-1] in self.closing:
+            del parts["perhaps"]
+        settings = TopicSettings.of({"retention.ms": "-1"}, {})
+        return [
+            Topic(name, UUID(int=streams[0] + 1), tuple(streams), {}, 0, settings)
+            for name, streams in parts.items()
+            if streams
+        ]
+
+    # --- what must always hold
+
+    def apply(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        outcomes = super().apply(domain, operations)
+        for operation, outcome in zip(operations, outcomes, strict=True):
+            if isinstance(operation, Put) and outcome.applied and operation.key.startswith(keys.JOBS):
+                self.counts[f"job {Job.decode(operation.value).state.value}"] += 1
+        return outcomes
+
+    def judge_table(self, table: Table) -> None:
+        def judge() -> None:
+            reached: dict[int, int] = {}
+            for file in sorted(table.newest.files.values(), key=lambda each: each.first_offset):
+                if file.first_offset < reached.get(file.partition, 0):
+                    raise Violation(f"{table.topic.topic}: {file.path} shows records a second time")
+                reached[file.partition] = file.last_offset + 1
+                if file.path not in self.bucket.objects:
+                    raise Violation(f"{table.topic.topic}: {file.path} is in the table, and nowhere else")
+
+        self._judge(judge)
+
+    def delete_object(self, path: str) -> None:
+        super().delete_object(path)
+        for table in self.catalog.tables.values():
+            if any(path in snapshot.files for snapshot in table.snapshots):
+                self.fail(Violation(f"{table.topic.topic}: {path} is in the table, and was deleted"))
+
+    # --- compactors
+
+    async def start(self) -> None:
+        await super().start()
+        for _ in range(self.compaction.compactors):
+            self.processes.append(self._new_process())
+            self.processes[-1].start()
+
+    def replace_compactor(self, place: int) -> None:
+        self.counts["compactor crashes"] += 1
+        self._check_process(self.processes[place])
+        self.processes[place].crash()
+        self.processes[place] = self._new_process()
+        self.processes[place].start()
+
+    def _check_process(self, process: CompactorProcess) -> None:
+        for failure in process.runtime.failures:
+            self.fail(failure)
+
+    def _new_process(self) -> CompactorProcess:
+        return CompactorProcess(self, self.random.getrandbits(48))
+
+    def crash_all(self) -> None:
+        for broker in self.brokers:
+            broker.crash()
+        for process in self.processes:
+            process.crash()
+
+    # --- the end
+
+    async def calm_down(self) -> None:
+        for process in self.processes:
+            self._check_process(process)
+            process.crash()
+        await super().calm_down()
+
+    async def _finish_streams(self, store: StreamStore, last: Broker) -> None:
+        if self._last is None:
+            self._last = self._new_process()
+        summary = await self._last.compactor.run_cycle(everything=True)
+        if summary.troubles:
+            raise Violation(f"calm, but {summary.troubles[0]}")
+        await super()._finish_streams(store, last)
+
+    async def _check_leftovers(self, store: StreamStore) -> None:
+        await super()._check_leftovers(store)
+        for topic in await self.live():
+            table = self.catalog.tables.get(topic.name)
+            shown = set() if table is None else set(table.newest.files)
+            compacted = {
+                entry.path
+                for stream in topic.streams
+                for entry in self.truth.streams[stream].live()
+                if entry.is_parquet
+            }
+            if shown != compacted:
+                raise Violation(f"{topic.name}: the table does not show what the log holds")
+        if self.streams[-1] in self.closing and "perhaps" in self.catalog.tables:
+            raise Violation("the table of a deleted topic is left over")
+
+
+async def play_compactors(world: CompactedWorld) -> None:
+    """Crash one now and then, and make one stand still."""
+    random = world.random
+    while True:
+        await asyncio.sleep(random.uniform(0.2, 2 * world.compaction.crash_every))
+        place = random.randrange(len(world.processes))
+        if random.random() < 0.5:
+            world.replace_compactor(place)
+        else:
+            world.counts["compactor pauses"] += 1
+            world.processes[place].runtime.pause(random.uniform(0.05, world.conditions.longest_pause))

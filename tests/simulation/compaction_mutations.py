@@ -1,0 +1,301 @@
+"""Every rule of compaction, taken out of the code: the simulation, or a schedule, must notice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from commit_mutations import plain_puts, yes
+
+from dray.compaction import collector, cycle, saga, table_commits, table_keeper
+from dray.compaction.job_board import JobBoard
+from dray.compaction.paths import FilePath
+from dray.compaction.saga import Saga, Underway
+from dray.compaction.summary import CycleSummary
+from dray.compaction.tables import TopicTable
+from dray.log.entries import IndexEntry
+from dray.log.jobs import Job, JobState, move_job, put_job, read_job
+from dray.log.stream_store import StreamStore, StreamView, Versioned
+from dray.log.swap import Swap, replaced
+from dray.metadata.contract import Ambiguous, Delete, Put
+from dray.simulation.tables import MemoryTables, Table
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+# --- starting, and not giving up
+
+
+def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
+    """The job's version is read after the index was looked at, not before."""
+    kept = Saga.create
+
+    async def create(self: Saga, topic: Any, partition: int, job: Any, inputs: Any, *, table: bool) -> Any:
+        job = await read_job(self._store, topic.streams[partition])
+        if job.value.state is not JobState.DONE:
+            return None
+        return await kept(self, topic, partition, job, inputs, table=table)
+
+    patch.setattr(Saga, "create", create)
+
+
+def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
+    """Whoever comes last has the job."""
+    kept = saga.move_job
+
+    async def move(store: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
+        if to.state is not JobState.CREATED:
+            return await kept(store, stream, job, to)
+        [outcome] = await store.write(stream, plain_puts([put_job(stream, to, job.version)]))
+        return Versioned(to, outcome.version)
+
+    patch.setattr(saga, "move_job", move)
+
+
+def covered_entries_count(patch: pytest.MonkeyPatch) -> None:
+    def split(self: StreamView) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
+        live = [entry for entry in self.entries if entry.value.end > self.start]
+        return live, [entry for entry in self.entries if entry.value.end <= self.start]
+
+    patch.setattr(StreamView, "split", split)
+
+
+def abandon_a_written_job(patch: pytest.MonkeyPatch) -> None:
+    kept = cycle.Compactor._sort
+
+    async def sort(self: cycle.Compactor, now: Any, stream: int, job: Versioned[Job]) -> None:
+        if job.value.state is JobState.PARQUET_WRITTEN and self._runtime.random.random() < 0.5:
+            await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+        else:
+            await kept(self, now, stream, job)
+
+    patch.setattr(cycle.Compactor, "_sort", sort)
+
+
+# --- the swap
+
+
+def swap_without_the_snapshot(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Swap, "_snapshot_covers", yes)
+
+
+def swap_unseen(patch: pytest.MonkeyPatch) -> None:
+    kept = Swap._swap
+
+    async def swap(self: Swap, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
+        if not await self._snapshot_covers(stream, job.value.compacted.end):
+            return None
+        with suppress(Ambiguous):
+            await kept(self, stream, job)
+        return await move_job(self._store, stream, job, job.value.moved(JobState.INDEX_SWAPPED))
+
+    patch.setattr(Swap, "_swap", swap)
+
+
+def previous_head_filed_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    """A late append puts the entry back that a compaction has replaced."""
+    kept = StreamStore.advance
+
+    def advance(stream: int, previous: Any, following: Any) -> list[Put]:
+        first, *filed = kept(stream, previous, following)
+        return [first, *plain_puts(filed)]
+
+    patch.setattr(StreamStore, "advance", staticmethod(advance))
+
+
+def done_before_the_deletes_are_confirmed(patch: pytest.MonkeyPatch) -> None:
+    async def delete(self: Swap, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
+        with suppress(Ambiguous):
+            await self._store.write(stream, replaced(stream, job.value.compacted))
+        return await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+
+    patch.setattr(Swap, "_delete_replaced", delete)
+
+
+def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
+    """Two writes, and what to delete is read from the index."""
+
+    async def delete(self: Swap, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
+        compaction = job.value.compacted
+        inside = [
+            entry.value
+            for entry in await self._store.entries_above(stream, compaction.start)
+            if entry.value.end < compaction.end and not entry.value.is_parquet
+        ]
+        there = {entry.wal_id for entry in inside} | {compaction.inputs[-1].object_id}
+        operations = replaced(stream, compaction)
+        await self._store.write(stream, operations[:1])
+        references = [
+            operation
+            for operation in operations[1:]
+            if isinstance(operation, Delete) and any(wal_id.hex in operation.key for wal_id in there)
+        ]
+        if references:
+            await self._store.write(stream, references)
+        return await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+
+    patch.setattr(Swap, "_delete_replaced", delete)
+
+
+# --- tables
+
+
+def commit_without_asking_whether_the_job_is_ours(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Saga, "still_ours", yes)
+
+
+def ask_before_the_table_is_loaded(patch: pytest.MonkeyPatch) -> None:
+    """The job is looked at first, the table afterwards: another commits and finishes in between."""
+    kept = MemoryTables.commit
+
+    async def commit(self: MemoryTables, topic: TopicTable, changes: Any, still_ours: Any) -> Any:
+        ours = {change.job: await still_ours(change) for change in changes}
+
+        async def as_it_was(change: Any) -> bool:
+            return ours[change.job]
+
+        return await kept(self, topic, changes, as_it_was)
+
+    patch.setattr(MemoryTables, "commit", commit)
+
+
+def commit_without_looking_for_the_job(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Table, "jobs", lambda self: set())
+
+
+def forget_the_commits_of_unfinished_jobs(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(JobBoard, "unfinished_names", lambda self, streams: [])
+
+
+def swap_before_the_table(patch: pytest.MonkeyPatch) -> None:
+    """The index is swapped whether or not the table has the file."""
+
+    async def commit(self: Any, table: TopicTable, jobs: Any, summary: CycleSummary) -> list[Underway]:
+        moved = [await self._saga.committed(job) for job in jobs]
+        return [job for job in moved if job is not None]
+
+    patch.setattr(table_commits.TableCommits, "commit", commit)
+    patch.setattr(table_keeper.TableKeeper, "restore", _nothing)
+
+
+async def _nothing(*_: object) -> int:
+    return 0
+
+
+def take_out_only_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    """No commit where the file is not in the table, and so nothing that stops a slower one."""
+    kept = table_commits.TableCommits.take_out
+
+    async def take_out(self: Any, table: TopicTable, job: Underway, summary: CycleSummary) -> bool:
+        if self._tables is not None and job.written.path not in (
+            await self._tables.current_files(table) or set()
+        ):
+            return await self._saga.give_up(job)
+        return await kept(self, table, job, summary)
+
+    patch.setattr(table_commits.TableCommits, "take_out", take_out)
+
+
+def restore_what_a_merge_took_out(patch: pytest.MonkeyPatch) -> None:
+    """The index alone says what the table lacks, whatever job is under way."""
+
+    async def settled(self: Any, stream: int) -> list[IndexEntry]:
+        view = await self._store.view(stream)
+        return [entry.value for entry in view.split()[0] if entry.value.is_parquet] if view else []
+
+    patch.setattr(table_keeper.TableKeeper, "_settled_entries", settled)
+
+
+def let_go_of_files_under_way(patch: pytest.MonkeyPatch) -> None:
+    """The table loses what the index does not name, though a job is about to put it there."""
+
+    async def all_settled(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
+        return files
+
+    patch.setattr(table_keeper, "settled_files", all_settled)
+
+
+def give_up_and_keep_the_references(patch: pytest.MonkeyPatch) -> None:
+    """Of a deleted stream whose last input was swapped away already."""
+
+    async def give_up(self: Saga, underway: Underway) -> bool:
+        done = underway.job.value.moved(JobState.DONE)
+        return await self._move(underway.stream, underway.job, done) is not None
+
+    patch.setattr(Saga, "give_up", give_up)
+
+
+# --- the collector of files
+
+
+def collect_without_asking_the_job(patch: pytest.MonkeyPatch) -> None:
+    async def all_settled(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
+        return files
+
+    patch.setattr(collector, "settled_files", all_settled)
+
+
+def collect_without_asking_the_table(patch: pytest.MonkeyPatch) -> None:
+    kept = collector.FileCollector.__init__
+
+    def without(self: Any, store: Any, objects: Any, runtime: Any, tables: Any, grace: float) -> None:
+        kept(self, store, objects, runtime, None, grace)
+
+    patch.setattr(collector.FileCollector, "__init__", without)
+
+
+def collect_by_the_index_before_the_job(patch: pytest.MonkeyPatch) -> None:
+    async def unknown(self: Any, topic: TopicTable, files: dict[str, FilePath]) -> list[str]:
+        indexed = await collector.indexed_files(self._store, {each.stream for each in files.values()})
+        in_table = await self._tables.live_files(topic) or set()
+        settled = await collector.settled_files(self._store, files)
+        return sorted(path for path in settled if path not in indexed and path not in in_table)
+
+    patch.setattr(collector.FileCollector, "_unknown", unknown)
+
+
+def no_collection(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(self: Any, *, dry_run: bool = False) -> collector.FileCollection:
+        return collector.FileCollection()
+
+    patch.setattr(collector.FileCollector, "run", nothing)
+
+
+MUTATIONS: dict[str, Patch] = {
+    "plan over a later job": plan_over_a_later_job,
+    "start without compare-and-set": start_without_compare_and_set,
+    "covered entries count": covered_entries_count,
+    "abandon a written job": abandon_a_written_job,
+    "swap without the snapshot": swap_without_the_snapshot,
+    "swap unseen": swap_unseen,
+    "previous head filed over what is there": previous_head_filed_over_what_is_there,
+    "done before the deletes are confirmed": done_before_the_deletes_are_confirmed,
+    "references apart from the index": references_apart_from_the_index,
+    "commit without asking whether the job is ours": commit_without_asking_whether_the_job_is_ours,
+    "ask before the table is loaded": ask_before_the_table_is_loaded,
+    "commit without looking for the job": commit_without_looking_for_the_job,
+    "forget the commits of unfinished jobs": forget_the_commits_of_unfinished_jobs,
+    "swap before the table": swap_before_the_table,
+    "take out only what is there": take_out_only_what_is_there,
+    "restore what a merge took out": restore_what_a_merge_took_out,
+    "let go of files under way": let_go_of_files_under_way,
+    "give up and keep the references": give_up_and_keep_the_references,
+    "collect without asking the job": collect_without_asking_the_job,
+    "collect without asking the table": collect_without_asking_the_table,
+    "collect by the index before the job": collect_by_the_index_before_the_job,
+    "no collection": no_collection,
+}
+
+# The seed that finds it at once, so that the suite need not search.
+FOUND_BY_CHANCE: dict[str, int] = {
+    "start without compare-and-set": 1,
+    "covered entries count": 0,
+    "abandon a written job": 10,
+    "swap without the snapshot": 0,
+    "previous head filed over what is there": 1,
+    "swap before the table": 0,
+    "collect without asking the job": 1,
+    "collect without asking the table": 4,
+    "no collection": 0,
+}
