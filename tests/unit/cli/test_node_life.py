@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -182,19 +182,22 @@ async def test_what_a_client_asked_of_a_starting_broker_and_then_left_is_not_beg
     await started.wait()
     connection = await KafkaConnection.connect(*node.address)
     negotiating = asyncio.ensure_future(connection.negotiate())
-    while not node.metrics.requests_in_flight.value:
-        await asyncio.sleep(0)
+    await until(lambda: node.metrics.requests_in_flight.value)
     await connection.close()
     with pytest.raises(ClientError):
         await negotiating
-    while node.metrics.connections_active.value:
-        await asyncio.sleep(0)
+    await until(lambda: all(member.connection.ending for member in node._server._shared.members))
     go_on.set()
     await starting
-    while node.metrics.requests_in_flight.value:
-        await asyncio.sleep(0)
+    await until(lambda: not node.metrics.requests_in_flight.value)
     assert node.metrics.connections_closed.labels("request").value == 1
     await node.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for has no event
+            await asyncio.sleep(0.01)
 
 
 def produce_request(topic: MetadataRequestTopic, records: bytearray) -> ProduceRequest:
