@@ -112,9 +112,9 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "out of range by what is known": 0,
 }
 
-# Rules of the protocol that this simulation cannot break. Those of compaction, and those that only matter with
-# it (the previous head is filed if absent, covered entries do not count, a job is put over the version read
-# before the plan), are in `compaction_mutations`.
+# Rules of the protocol that this simulation cannot break. Those of compaction, and those that only matter
+# with it (the previous head is filed if absent, covered entries do not count, a job is put over the version
+# read before the plan), are in `compaction_mutations`.
 NOT_YET = {
     "index before snapshot": (
         "the fold looks whether its entries reach from the snapshot to the end, and starts again where they"
