@@ -155,9 +155,17 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
         "spark.python.daemon.module": _DAEMON,
         "spark.python.worker.reuse": "true",
         "spark.speculation": "false",
-        "spark.sql.execution.arrow.pyspark.enabled": "true",
+        # A handful of rows pass through here: to compile code for them takes longer than to go without.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+        "spark.sql.adaptive.enabled": "false",
     }
     if settings.master.startswith("local"):
-        # Embedded: nobody else has to find this driver.
-        conf |= {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+        # Embedded: nobody else has to find this driver. The JVM only hands out work: with one garbage
+        # collecting thread and no optimising compiler it starts, and warms up, in half the processor time.
+        conf |= {
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:-UsePerfData",
+        }
     return conf | dict(settings.conf)
