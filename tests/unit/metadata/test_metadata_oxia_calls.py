@@ -48,10 +48,14 @@ async def store(servers: tuple[FakeServer, FakeServer], runtime: SystemRuntime) 
 
 
 async def opened(
-    servers: tuple[FakeServer, FakeServer], runtime: SystemRuntime, token: str | None = None
+    servers: tuple[FakeServer, FakeServer],
+    runtime: SystemRuntime,
+    *,
+    token: str | None = None,
+    request_timeout: float = 0.5,
 ) -> OxiaStore:
     settings = OxiaSettings(
-        [server.address for server in servers], request_timeout=0.5, patience=1.5, token=token
+        [server.address for server in servers], request_timeout=request_timeout, patience=1.5, token=token
     )
     store = OxiaStore(settings, runtime)
     await store.open()
@@ -191,6 +195,31 @@ async def test_a_read_that_was_under_way_when_the_lead_changed_is_read_again(
     record = await asyncio.wait_for(asking, PATIENCE)
     assert record is not None
     assert record.value == b"new"
+
+
+async def test_a_read_at_a_leader_that_fell_silent_goes_to_the_next(
+    servers: tuple[FakeServer, FakeServer], runtime: SystemRuntime
+) -> None:
+    """Long before the request's own time is up."""
+    first, second = servers
+    store = await opened(servers, runtime, request_timeout=10 * PATIENCE)
+    await store.write(0, [Put("/a", b"1")])
+    arrived = asyncio.Event()
+
+    async def silence() -> None:
+        arrived.set()
+        await asyncio.Event().wait()
+
+    first.before_read = silence
+    asking = asyncio.ensure_future(store.get(0, "/a"))
+    await arrived.wait()
+    hand_over(first, second)
+    for server in servers:
+        server.assign(second.address)
+    record = await asyncio.wait_for(asking, PATIENCE)
+    assert record is not None
+    assert record.value == b"1"
+    await store.close()
 
 
 async def test_a_keep_alive_counts_only_where_a_write_is_acknowledged_after_it(

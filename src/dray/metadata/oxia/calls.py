@@ -22,7 +22,7 @@ from grpc import aio
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.metadata.oxia.errors import Fault, understand
 from dray.metadata.oxia.keys import BARRIER_KEY
-from dray.metadata.oxia.server import Call, Server
+from dray.metadata.oxia.server import Call
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
@@ -43,8 +43,8 @@ class Calls:
         self._runtime = runtime
         self._rounds: dict[Shard, _Round] = {}
 
-    async def read(self, domain: int, ask: Callable[[Server, int, float], Awaitable[T]]) -> T:
-        """The answer of a proven leader. `ask` gets the server, the shard and the seconds it may take."""
+    async def read(self, domain: int, ask: Callable[[Leader, int, float], Awaitable[T]]) -> T:
+        """The answer of a proven leader. `ask` gets the leader, the shard and the seconds it may take."""
         attempt = Patience(self._runtime, self._settings.patience)
         while True:
             shard = self._shards.of(domain)
@@ -52,9 +52,11 @@ class Calls:
             if leader is None or not leader.proven:
                 leader = await self.prove(shard)
             try:
-                answer = await ask(leader.server, shard.identity, self._settings.request_timeout)
+                answer = await ask(leader, shard.identity, self._settings.request_timeout)
             except aio.AioRpcError as error:
                 await self._failed(shard, leader, understand(error), attempt)
+                continue
+            except Superseded:
                 continue
             if shard.leader is leader:
                 return answer
@@ -168,17 +170,8 @@ class Calls:
                     return leader
 
     async def _tracked(self, leader: Leader, call: Call[T]) -> T:
-        """The answer; `Superseded` when another leader took over and this one stayed silent."""
-        leader.calls.add(call)
-        try:
+        with leader.under_way(call):
             return await call
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if leader.over.is_set() and not (task is not None and task.cancelling()):
-                raise Superseded from None
-            raise
-        finally:
-            leader.calls.discard(call)
 
     async def _failed(self, shard: Shard, leader: Leader, fault: Fault, attempt: Patience) -> None:
         """Wait for something to change before the next attempt, if there may be one."""

@@ -10,9 +10,8 @@ from dray.metadata.oxia.calls import Calls
 from dray.metadata.oxia.errors import NOTIFICATIONS_NOT_ENABLED, UnusableOxia, understand
 from dray.metadata.oxia.keys import SORTING_KEYS, SORTING_PROBE, partition_key
 from dray.metadata.oxia.plan import NO_VERSION
-from dray.metadata.oxia.server import Server
 from dray.metadata.oxia.settings import OxiaSettings
-from dray.metadata.oxia.shards import Shard
+from dray.metadata.oxia.shards import Leader, Shard
 from dray.metadata.oxia.wire import client_pb2 as wire
 
 
@@ -32,9 +31,9 @@ async def _check_sorting(shard: Shard, calls: Calls, settings: OxiaSettings) -> 
     )
     await calls.write(shard, request)
 
-    async def ask(server: Server, identity: int, timeout: float) -> str:
+    async def ask(leader: Leader, identity: int, timeout: float) -> str:
         get = wire.GetRequest(key=SORTING_PROBE, comparison_type=wire.CEILING)
-        async for page in server.read(wire.ReadRequest(shard=identity, gets=[get]), timeout):
+        async for page in leader.server.read(wire.ReadRequest(shard=identity, gets=[get]), timeout):
             for found in page.gets:
                 return str(found.key)
         return ""

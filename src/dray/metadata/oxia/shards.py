@@ -9,13 +9,15 @@ server than the last one.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import structlog
 from grpc import aio
 
+from dray.metadata.contract import Unavailable
 from dray.metadata.oxia.errors import NAMESPACE_NOT_FOUND, Fault, UnusableOxia, understand
 from dray.metadata.oxia.keys import partition_hash
 from dray.metadata.oxia.server import Call, Server, Servers, Stream
@@ -48,7 +50,21 @@ class Leader:
     """Whether somebody looks after its sessions. See `dray.metadata.oxia.caretaker`."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
-    calls: set[Call[Any]] = field(default_factory=set)
+    calls: set[Call[Any] | Stream[Any]] = field(default_factory=set)
+
+    @contextmanager
+    def under_way(self, call: Call[Any] | Stream[Any]) -> Iterator[None]:
+        """While waiting for an answer: `Superseded` when another leader took over and this one is silent."""
+        self.calls.add(call)
+        try:
+            yield
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self.over.is_set() and not (task is not None and task.cancelling()):
+                raise Superseded from None
+            raise
+        finally:
+            self.calls.discard(call)
 
     def end(self) -> None:
         self.over.set()
@@ -121,7 +137,10 @@ class Shards:
         shard = self._by_domain.get(domain)
         if shard is None:
             code = partition_hash(domain)
-            shard = next(shard for shard in self._shards.values() if shard.low <= code <= shard.high)
+            found = (shard for shard in self._shards.values() if shard.low <= code <= shard.high)
+            shard = next(found, None)
+            if shard is None:
+                raise Unavailable(f"Oxia has no shard for domain {domain} now")
             self._by_domain[domain] = shard
         return shard
 
@@ -173,14 +192,15 @@ class Shards:
         if namespace.shard_key_router != wire.XXHASH3:
             raise UnusableOxia("the Oxia service routes keys in a way that is not known here: upgrade Dray")
         seen = {assignment.shard for assignment in namespace.assignments}
+        if not seen:
+            return  # a namespace that is being made, or taken away
         if set(self._shards) != seen:
             self._shards = {identity: self._shard(identity, namespace.assignments) for identity in seen}
             self._by_domain.clear()
         for assignment in namespace.assignments:
             if assignment.leader:
                 self._shards[assignment.shard].follow(self._servers.at(assignment.leader))
-        if self._shards:
-            self._known.set()
+        self._known.set()
 
     def _shard(self, identity: int, assignments: Iterable[wire.ShardAssignment]) -> Shard:
         known = self._shards.get(identity)

@@ -31,10 +31,10 @@ from dray.metadata.oxia.caretaker import Caretaker
 from dray.metadata.oxia.inspection import inspect
 from dray.metadata.oxia.keys import PREFIX_LENGTH, key_prefix
 from dray.metadata.oxia.plan import Plan
-from dray.metadata.oxia.server import Server, Servers
+from dray.metadata.oxia.server import Servers
 from dray.metadata.oxia.sessions import open_session
 from dray.metadata.oxia.settings import OxiaSettings
-from dray.metadata.oxia.shards import Shard, Shards
+from dray.metadata.oxia.shards import Leader, Shard, Shards
 from dray.metadata.oxia.watch import ShardWatch
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.sessions import KeptSession, session_identity
@@ -75,11 +75,7 @@ class OxiaStore:
     async def close(self) -> None:
         """End this store's sessions and let go of the servers."""
         if self._open:
-            for session in self._sessions:
-                try:
-                    await session.close()
-                except MetadataError as error:
-                    _log.warning("a session is left to run out", error=str(error))
+            await asyncio.gather(*(_close_session(session) for session in self._sessions))
         await self.abandon()
 
     async def abandon(self) -> None:
@@ -119,20 +115,19 @@ class OxiaStore:
             return []
         prefix = key_prefix(domain)
 
-        async def ask(server: Server, shard: int, timeout: float) -> list[Record]:
+        async def ask(leader: Leader, shard: int, timeout: float) -> list[Record]:
             """Oxia streams the pages of one snapshot; it knows no limit, so the stream is cut off there."""
             request = wire.RangeScanRequest(
                 shard=shard, start_inclusive=prefix + start, end_exclusive=prefix + end
             )
             records: list[Record] = []
-            stream = server.range_scan(request, timeout)
-            try:
+            stream = leader.server.range_scan(request, timeout)
+            with leader.under_way(stream):
                 async for page in stream:
                     records += [_record(found.key, found) for found in page.records]
                     if limit is not None and len(records) >= limit:
+                        stream.cancel()
                         return records[:limit]
-            finally:
-                stream.cancel()
             return records
 
         return await self._calls.read(domain, ask)
@@ -199,11 +194,13 @@ class OxiaStore:
         self._check_open()
         stored = key_prefix(domain) + key
 
-        async def ask(server: Server, shard: int, timeout: float) -> wire.GetResponse:
+        async def ask(leader: Leader, shard: int, timeout: float) -> wire.GetResponse:
             get = wire.GetRequest(key=stored, include_value=True, comparison_type=how)
             answers: list[wire.GetResponse] = []
-            async for page in server.read(wire.ReadRequest(shard=shard, gets=[get]), timeout):
-                answers += page.gets
+            stream = leader.server.read(wire.ReadRequest(shard=shard, gets=[get]), timeout)
+            with leader.under_way(stream):
+                async for page in stream:
+                    answers += page.gets
             return answers[0]
 
         found = await self._calls.read(domain, ask)
@@ -215,6 +212,13 @@ class OxiaStore:
     def _check_open(self) -> None:
         if not self._open:
             raise Unavailable("the metadata store is closed")
+
+
+async def _close_session(session: KeptSession) -> None:
+    try:
+        await session.close()
+    except MetadataError as error:
+        _log.warning("a session is left to run out", error=str(error))
 
 
 def _record(stored: str, found: wire.GetResponse) -> Record:
