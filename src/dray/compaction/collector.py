@@ -89,7 +89,9 @@ class FileCollector:
             waiting[path] = since
             seen.pending += 1
             return
-        if not dry_run:
+        if dry_run:
+            waiting[path] = since
+        else:
             try:
                 await self._objects.delete(path)
             except ObjectError as error:

@@ -1,0 +1,225 @@
+"""Collecting files, tables and their metadata: what is known stays, what is not goes, after its time."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.services import compaction_cluster
+from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
+
+from dray.compaction.collector import FileCollector
+from dray.compaction.metadata_collector import MetadataCollector
+from dray.compaction.paths import (
+    PREFIX,
+    TABLES_PREFIX,
+    FilePath,
+    file_path,
+    parse_file_path,
+    parse_metadata_path,
+    unit_prefix,
+)
+from dray.compaction.summary import CycleSummary
+from dray.iceberg.locations import METADATA_PREFIX, table_path
+from dray.log.collector import Collector
+from dray.simulation.scripted import Fate
+from dray.simulation.tables import ScriptedTables
+
+assert compaction_cluster  # its tests run on virtual time: see conftest
+
+TOPIC_ID = UUID(int=7)
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
+
+
+# --- paths
+
+
+def test_paths_say_whose_file_it_is() -> None:
+    path = file_path(unit_prefix("a/b %c", TOPIC_ID, 3, 2**40), 12, UUID(int=5))
+    assert path.startswith(PREFIX)
+    assert parse_file_path(path) == FilePath("a/b %c", TOPIC_ID, 3, 2**40, 12, UUID(int=5))
+    for foreign in (
+        path + "x",
+        path.replace("job-12", "job-012"),
+        path[1:],
+        "compaction/v1/else",
+        path.upper(),
+    ):
+        assert parse_file_path(foreign) is None
+
+
+def test_metadata_lies_where_the_tables_put_it() -> None:
+    assert TABLES_PREFIX == METADATA_PREFIX
+    path = f"{table_path('a/b', TOPIC_ID)}/metadata/1.json"
+    assert parse_metadata_path(path) == ("a/b", TOPIC_ID)
+    assert parse_metadata_path("iceberg/else/1.json") is None
+
+
+# --- files
+
+
+async def test_attempts_that_lost_are_collected_after_their_grace(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    [stream] = topic.streams
+    await cluster.fill(stream, 2)
+    await cluster.worker().once()
+    lost = file_path(unit_prefix("orders", topic.topic_id, 0, stream), 1, UUID(int=5))
+    foreign = f"{PREFIX}topic=orders/README"
+    for path in (lost, foreign):
+        cluster.bucket.put(path, b"attempt", 0)
+    tables = ScriptedTables(cluster.catalog, cluster.runtime)
+    collector = FileCollector(cluster.streams, cluster.objects, cluster.runtime, tables, 60.0)
+    assert (await collector.run()).pending == 1
+    await asyncio.sleep(59)
+    assert (await collector.run()).pending == 1
+    await asyncio.sleep(1)
+    dry = await collector.run(dry_run=True)
+    assert (dry.deleted, lost in cluster.files()) == (1, True)
+    done = await collector.run()
+    assert (done.listed, done.deleted) == (2, 1)
+    assert lost not in cluster.files()
+    assert foreign in cluster.files(), "what is not ours is left alone"
+    await cluster.check_log()
+
+
+async def test_files_of_jobs_that_are_not_over_stay(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    [stream] = topic.streams
+    await cluster.fill(stream, 2)
+    worker = cluster.worker()
+    worker.tables.down = True
+    await worker.once()
+    later = file_path(unit_prefix("orders", topic.topic_id, 0, stream), 99, UUID(int=5))
+    cluster.bucket.put(later, b"of a job that we have not heard of", 0)
+    tables = ScriptedTables(cluster.catalog, cluster.runtime)
+    collector = FileCollector(cluster.streams, cluster.objects, cluster.runtime, tables, 0.0)
+    assert (await collector.run()).deleted == 0
+    assert len(cluster.files()) == 2
+
+
+async def test_what_an_older_snapshot_shows_stays(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    [stream] = topic.streams
+    keeping = replace(ALL, snapshot_keep_ms=3_600_000)
+    for turn in range(2):
+        await cluster.fill(stream, 1, first=turn)
+        await cluster.worker(keeping).once()
+    await cluster.worker(replace(keeping, parquet_max_files=1)).once()
+    assert await cluster.entries(stream) == ["parquet 0-4"]
+    assert len(cluster.files()) == 3, "queries of the last hour still read them"
+    await asyncio.sleep(3601)
+    await cluster.worker(keeping).once()
+    assert len(cluster.files()) == 1
+
+
+async def test_a_catalog_that_is_down_keeps_all_files(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    lost = file_path(unit_prefix("orders", topic.topic_id, 0, topic.streams[0]), 0, UUID(int=5))
+    cluster.bucket.put(lost, b"attempt", 0)
+    tables = ScriptedTables(cluster.catalog, cluster.runtime)
+    tables.down = True
+    collector = FileCollector(cluster.streams, cluster.objects, cluster.runtime, tables, 0.0)
+    seen = await collector.run()
+    assert (seen.deleted, seen.undecided) == (0, 1)
+    tables.down = False
+    assert (await collector.run()).deleted == 1
+
+
+async def test_a_delete_that_failed_is_tried_again(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    lost = file_path(unit_prefix("orders", topic.topic_id, 0, topic.streams[0]), 0, UUID(int=5))
+    cluster.bucket.put(lost, b"attempt", 0)
+    cluster.objects.trap(Fate.REFUSE, "delete", lost)
+    collector = FileCollector(cluster.streams, cluster.objects, cluster.runtime, None, 0.0)
+    assert (await collector.run()).deleted == 0
+    assert (await collector.run()).deleted == 1
+
+
+# --- deleted topics
+
+
+async def test_a_deleted_topic_leaves_nothing_and_its_name_is_free(cluster: Cluster) -> None:
+    old = await cluster.topic("orders")
+    await cluster.fill(old.streams[0], 3)
+    await cluster.worker().once()
+    await cluster.delete(old)
+    new = await cluster.topic("orders")
+    await cluster.append(new.streams[0], b"new")
+    summary = await cluster.worker().once()
+    # The old table was in the way in this cycle, and is gone by now.
+    assert summary.tables_dropped == 1
+    await cluster.worker().once()
+    assert await cluster.table_rows(new) == {0: [(0, b"new")]}
+    await cluster.check_settled()
+
+
+async def test_a_table_may_outlive_its_topic(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    await cluster.fill(topic.streams[0], 2)
+    keeping = replace(ALL, drop_tables=False)
+    await cluster.worker(keeping).once()
+    await cluster.delete(topic)
+    await cluster.worker(keeping).once()
+    assert len(cluster.files()) == 1, "its files are those of the table now"
+    assert len((await cluster.table_rows(topic))[0]) == 4
+    summary = CycleSummary()
+    await cluster.worker().compactor.upkeep.drop_dead_tables(summary, dry_run=True)
+    assert (summary.tables_dropped, "orders" in cluster.catalog.tables) == (1, True)
+    await cluster.worker().once()
+    assert cluster.files() == set()
+
+
+# --- metadata of tables
+
+
+class KnownMetadata(ScriptedTables):
+    needed: set[str] | None = None
+
+    async def live_metadata(self, topic: object) -> set[str] | None:
+        return await self.call("load", "", lambda: self.needed)
+
+
+async def test_metadata_that_no_table_needs_goes_when_it_is_old(cluster: Cluster) -> None:
+    folder = table_path("orders", TOPIC_ID)
+    needed, dead, foreign = f"{folder}/metadata/1.json", f"{folder}/metadata/2.avro", "iceberg/else"
+    for path in (needed, dead, foreign):
+        cluster.bucket.put(path, b"", cluster.runtime.wall_ms())
+    tables = KnownMetadata(cluster.catalog, cluster.runtime)
+    tables.needed = {needed}
+    collector = MetadataCollector(cluster.objects, cluster.runtime, tables, 3600.0)
+    assert (await collector.run()).deleted == 0, "a commit may be under way"
+    await asyncio.sleep(3600)
+    assert (await collector.run(dry_run=True)).deleted == 1
+    tables.down = True
+    assert (await collector.run()).undecided == 2
+    tables.down = False
+    assert (await collector.run()).deleted == 1
+    assert set(cluster.bucket.objects) == {needed, foreign}
+    tables.needed = None  # the table was dropped
+    assert (await collector.run()).deleted == 1
+    assert set(cluster.bucket.objects) == {foreign}
+
+
+# --- WAL objects
+
+
+async def test_a_dry_run_of_the_wal_collector_changes_nothing(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    await cluster.fill(topic.streams[0], 2)
+    await cluster.worker().once()
+    await asyncio.sleep(1)
+    settings = replace(cluster.settings, orphan_seconds=0.0)
+    collector = Collector(cluster.streams, cluster.objects, cluster.runtime, settings)
+    stored = {number: dict(cluster.state.domain(number, 0).entries) for number in range(DOMAINS)}
+    objects = set(cluster.bucket.objects)
+    dry = await collector.run(dry_run=True)
+    assert dry.deleted == 4, "two by their keys, and again by the listing"
+    assert objects == set(cluster.bucket.objects)
+    assert stored == {number: dict(cluster.state.domain(number, 0).entries) for number in range(DOMAINS)}
+    assert (await collector.run()).deleted == 2

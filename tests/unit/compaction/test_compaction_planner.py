@@ -1,0 +1,188 @@
+"""What the planner makes of a stream: by age, size and number, by day, and from small files to large ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from uuid import UUID
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dray.compaction.planner import DAY_MS, plan_stream
+from dray.compaction.settings import CompactionSettings
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, RowGroup, pack_batches
+from dray.log.stream_store import StreamView, Versioned
+
+NOW = 1_800_000_000_000
+SETTINGS = CompactionSettings(
+    wal_max_age_ms=60_000,
+    wal_max_bytes=1000,
+    wal_max_entries=10,
+    parquet_max_files=3,
+    target_file_bytes=2000,
+    max_inputs=20,
+)
+
+
+def wal(start: int, end: int, size: int = 10, *, age: int = 0, at: int = NOW) -> IndexEntry:
+    batch = BatchReference(0, size, end - start, 0, at, at, -1, -1, -1)
+    return IndexEntry(
+        start, end, end, NOW - age, at, at, at, start, UUID(int=end), "w", pack_batches([batch])
+    )
+
+
+def parquet(start: int, end: int, size: int = 100, *, at: int = NOW) -> IndexEntry:
+    group = RowGroup(4, size, end - start, start, size, at, at)
+    return IndexEntry.parquet([wal(start, end, at=at)], UUID(int=end), f"p{end}", size, 20, [group])
+
+
+def view(*entries: IndexEntry, head: IndexEntry | None = None, start: int = 0) -> StreamView:
+    end = head.end if head is not None else entries[-1].end
+    value = HighWatermark(end, end, head=head)
+    versioned = [Versioned(entry, 100 + place) for place, entry in enumerate(entries)]
+    return StreamView(Versioned(value, 1), start, versioned)
+
+
+def planned(
+    view: StreamView, settings: CompactionSettings = SETTINGS, **options: bool
+) -> list[tuple[int, int]]:
+    plan = plan_stream(view, NOW, settings, **options)  # type: ignore[arg-type]
+    return [(entry.value.start, entry.value.end) for entry in plan.inputs]
+
+
+def test_young_and_small_is_left_alone() -> None:
+    stream = view(wal(0, 10), wal(10, 20), head=wal(20, 30))
+    plan = plan_stream(stream, NOW, SETTINGS)
+    assert (plan.inputs, plan.seal, plan.more, plan.refused) == ([], False, False, None)
+
+
+def test_age_brings_the_whole_run() -> None:
+    assert planned(view(wal(0, 10, age=60_000), wal(10, 20), head=wal(20, 30))) == [(0, 10), (10, 20)]
+
+
+def test_size_and_number_bring_it_too() -> None:
+    assert planned(view(wal(0, 10, 600), wal(10, 20, 400), head=wal(20, 30))) == [(0, 10), (10, 20)]
+    many = [wal(place, place + 1) for place in range(10)]
+    assert planned(view(*many, head=wal(10, 11))) == [(place, place + 1) for place in range(10)]
+    assert planned(view(*many[:9], head=wal(9, 10))) == []
+
+
+def test_the_head_is_never_an_input_but_sealed_when_it_is_old() -> None:
+    assert plan_stream(view(head=wal(0, 10, age=59_999)), NOW, SETTINGS).seal is False
+    plan = plan_stream(view(head=wal(0, 10, age=60_000)), NOW, SETTINGS)
+    assert (plan.seal, plan.inputs) == (True, [])
+
+
+def test_everything_is_everything() -> None:
+    plan = plan_stream(view(wal(0, 10), head=wal(10, 20)), NOW, SETTINGS, everything=True)
+    assert (plan.seal, len(plan.inputs), plan.more) == (True, 1, True)
+
+
+def test_a_file_has_a_target_and_one_entry_in_any_case() -> None:
+    stream = view(wal(0, 10, 900), wal(10, 20, 900), wal(20, 30, 900), wal(30, 40, 9000))
+    assert planned(stream) == [(0, 10), (10, 20)]
+    plan = plan_stream(stream, NOW, SETTINGS)
+    assert plan.more, "the rest is due as well"
+    assert planned(view(wal(0, 10, 9000), wal(10, 20))) == [(0, 10)]
+
+
+def test_the_engine_limits_the_inputs() -> None:
+    many = [wal(place, place + 1) for place in range(30)]
+    assert len(planned(view(*many))) == 20
+    plan = plan_stream(view(*many), NOW, SETTINGS, most_inputs=4)
+    assert len(plan.inputs) == 4
+
+
+def test_what_is_covered_or_expired_is_dead_and_no_input() -> None:
+    stream = view(wal(0, 10, age=99_999), wal(4, 12), wal(12, 15), parquet(10, 20), start=10)
+    plan = plan_stream(stream, NOW, SETTINGS)
+    assert [(entry.value.start, entry.value.end) for entry in plan.dead] == [(12, 15), (0, 10)]
+    # What reaches above the start is live, though part of it has expired.
+    assert planned(view(wal(0, 10, age=99_999), wal(10, 20), start=5)) == [(0, 10), (10, 20)]
+
+
+def test_kinds_are_not_mixed() -> None:
+    stream = view(parquet(0, 10), wal(10, 20, age=60_000), parquet(20, 30), wal(30, 40, age=70_000))
+    assert planned(stream) == [(10, 20)]
+
+
+def test_too_many_small_files_are_merged() -> None:
+    files = [parquet(place * 10, place * 10 + 10) for place in range(4)]
+    assert planned(view(*files[:3])) == []
+    assert planned(view(*files)) == [(0, 10), (10, 20), (20, 30), (30, 40)]
+
+
+def test_large_files_stay_as_they_are() -> None:
+    files = [parquet(0, 10), parquet(10, 20, 5000), parquet(20, 30), parquet(30, 40), parquet(40, 50, 1500)]
+    assert planned(view(*files)) == [(20, 30), (30, 40)]
+    assert planned(view(*[parquet(place, place + 1, 1000) for place in range(8)])) == []
+
+
+def test_records_come_before_merging_unless_files_pile_up() -> None:
+    files = [parquet(place * 10, place * 10 + 10) for place in range(4)]
+    assert planned(view(*files, wal(40, 50, age=60_000))) == [(40, 50)]
+    files = [parquet(place * 10, place * 10 + 10) for place in range(7)]
+    assert len(planned(view(*files, wal(70, 80, age=60_000)))) == 7
+
+
+def test_by_day_a_unit_ends_at_midnight() -> None:
+    midnight = NOW // DAY_MS * DAY_MS
+    stream = view(
+        wal(0, 10, at=midnight - 9, age=60_000),
+        wal(10, 20, at=midnight - 1),
+        wal(20, 30, at=midnight, age=60_000),
+    )
+    assert planned(stream, by_day=True) == [(0, 10), (10, 20)]
+    assert plan_stream(stream, NOW, SETTINGS, by_day=True).refused is None
+    assert planned(stream) == [(0, 10), (10, 20), (20, 30)]
+    files = [parquet(place, place + 1, at=midnight - 2 + place) for place in range(4)]
+    assert planned(view(*files), by_day=True) == [(0, 1), (1, 2)]
+
+
+def test_by_day_an_entry_of_two_days_is_refused_by_name() -> None:
+    midnight = NOW // DAY_MS * DAY_MS
+    spanning = replace(wal(0, 10, at=midnight - 1, age=60_000), max_timestamp=midnight)
+    plan = plan_stream(view(spanning), NOW, SETTINGS, by_day=True)
+    assert plan.inputs == []
+    assert plan.refused is not None
+    assert "offset 0" in plan.refused
+    assert "two days" in plan.refused
+
+
+@st.composite
+def streams(draw: st.DrawFn) -> StreamView:
+    entries: list[IndexEntry] = []
+    offset = 0
+    for _ in range(draw(st.integers(1, 25))):
+        end = offset + draw(st.integers(1, 5))
+        at = NOW - draw(st.integers(0, 3)) * DAY_MS
+        if draw(st.booleans()):
+            entries.append(parquet(offset, end, draw(st.integers(1, 3000)), at=at))
+        else:
+            entries.append(
+                wal(offset, end, draw(st.integers(1, 3000)), age=draw(st.integers(0, 99_999)), at=at)
+            )
+        offset = end
+    return view(*entries, head=wal(offset, offset + 1) if draw(st.booleans()) else None)
+
+
+@given(streams(), st.booleans(), st.booleans())
+def test_a_unit_is_always_adjoining_of_one_kind_and_below_the_head(
+    stream: StreamView, everything: bool, by_day: bool
+) -> None:
+    plan = plan_stream(stream, NOW, SETTINGS, everything=everything, by_day=by_day, most_inputs=6)
+    assert plan.dead == []
+    inputs = [entry.value for entry in plan.inputs]
+    assert len(inputs) <= 6
+    assert len({entry.kind for entry in inputs}) <= 1
+    for before, after in pairwise(inputs):
+        assert before.end == after.start
+    if by_day:
+        assert len({entry.min_timestamp // DAY_MS for entry in inputs}) <= 1
+    if inputs and inputs[0].is_parquet:
+        assert len(inputs) > 1
+        assert sum(entry.file_size for entry in inputs) <= SETTINGS.target_file_bytes
+    if everything:
+        wal_entries = [entry for entry in stream.entries if not entry.value.is_parquet]
+        assert bool(inputs) or not wal_entries
