@@ -17,7 +17,7 @@ takes what it uses from those inside it. Changes are therefore spread over two l
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isqrt
 from typing import Final
@@ -37,6 +37,7 @@ _DELETED: Final = -2
 _VERSION_COMPARISONS: Final = 3
 
 Step = tuple[int, Put | Delete | DeleteRange]
+_Adder = Callable[[], wire.RequestOp]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +62,13 @@ class _KeyPlan:
         self.key = key
         self.steps = steps
         self.otherwise = _play(steps, _ANYTHING_ELSE)
-        states = dict.fromkeys([_ABSENT, *_expected(steps)])
-        endings = [_Branch(state, _play(steps, state)) for state in states]
+        endings = [_Branch(state, _play(steps, state)) for state in _states(steps)]
         self.branches = [branch for branch in endings if branch.ending != self.otherwise]
+
+    @property
+    def asks(self) -> bool:
+        """Whether there is anything to send: an expectation that nothing can meet changes nothing."""
+        return bool(self.branches) or self.otherwise.change != _NOTHING
 
     @property
     def depth(self) -> int:
@@ -72,32 +77,33 @@ class _KeyPlan:
 
     def supersedes(self) -> bool:
         """Whether a put may be undone or replaced by a later operation of the same write."""
-        return any(
+        return len(self.steps) > 1 and any(
             applied and isinstance(step, Put) and place != ending.change
             for ending in (self.otherwise, *(branch.ending for branch in self.branches))
             for applied, (place, step) in zip(ending.applied, self.steps, strict=True)
         )
 
-    def request(self, stored_key: bytes, lease: int) -> wire.RequestOp | None:
-        changes = self._change(self.otherwise, stored_key, lease)
-        for branch in reversed(self.branches):
-            chosen = wire.TxnRequest(
-                compare=_comparisons(stored_key, branch.state),
-                success=self._change(branch.ending, stored_key, lease),
-                failure=changes,
-            )
-            changes = [wire.RequestOp(request_txn=chosen)]
-        return changes[0] if changes else None
+    def write_to(self, add: _Adder, stored_key: bytes, lease: int) -> None:
+        """Messages are filled where they stay: to build them apart would copy each once per level."""
+        for branch in self.branches:
+            chosen = add().request_txn
+            _compare(chosen, stored_key, branch.state)
+            self._write_change(branch.ending, chosen.success.add, stored_key, lease)
+            add = chosen.failure.add
+        self._write_change(self.otherwise, add, stored_key, lease)
 
-    def _change(self, ending: _Ending, stored_key: bytes, lease: int) -> list[wire.RequestOp]:
+    def _write_change(self, ending: _Ending, add: _Adder, stored_key: bytes, lease: int) -> None:
         if ending.change == _NOTHING:
-            return []
+            return
         if ending.change == _DELETED:
-            return [wire.RequestOp(request_delete_range=wire.DeleteRangeRequest(key=stored_key))]
+            add().request_delete_range.key = stored_key
+            return
         put = next(step for place, step in self.steps if place == ending.change)
         assert isinstance(put, Put)
-        value = stored_value(put.value, ending.change)
-        return [wire.RequestOp(request_put=wire.PutRequest(key=stored_key, value=value, lease=lease))]
+        request = add().request_put
+        request.key = stored_key
+        request.value = stored_value(put.value, ending.change)
+        request.lease = lease
 
     def ending(self, response: wire.ResponseOp | None) -> _Ending:
         for branch in self.branches:
@@ -118,33 +124,34 @@ class Plan:
         self._operations = operations
         keys = _touched(operations)
         self._keys = [_KeyPlan(key, steps) for key, steps in _steps_by_key(operations, keys).items()]
-        found = [plan.request(keyspace.key(domain, plan.key), lease) for plan in self._keys]
-        requests = [request for request in found if request is not None]
-        self._asked = [request is not None for request in found]
-        for start, end in _gaps(operations, keys):
-            piece = wire.DeleteRangeRequest(
-                key=keyspace.key(domain, start), range_end=keyspace.key(domain, end)
-            )
-            requests.append(wire.RequestOp(request_delete_range=piece))
-        if any(plan.supersedes() for plan in self._keys):
-            # Versions come from revisions, and a write of which nothing remains has none of its own.
-            tick = wire.PutRequest(key=keyspace.tick, value=stored_value(b"", 0))
-            requests.append(wire.RequestOp(request_put=tick))
+        gaps = list(_gaps(operations, keys))
+        # Versions come from revisions, and a write of which nothing remains has none of its own.
+        ticks = any(plan.supersedes() for plan in self._keys)
+        count = sum(plan.asks for plan in self._keys) + len(gaps) + ticks
         depth = max((plan.depth for plan in self._keys), default=0)
-        self._levelled = len(requests) + depth > most
-        if self._levelled:
-            if 2 * _side(len(requests)) + depth > most:
-                raise ValueError(f"{len(requests)} changes, {depth} deep: too much for one transaction")
-            requests = _in_two_levels(requests)
-        self.request = wire.TxnRequest(success=requests)
+        self._levelled = count + depth > most
+        if self._levelled and 2 * _side(count) + depth > most:
+            raise ValueError(f"{count} changes, {depth} deep: too much for one transaction")
+
+        self.request = wire.TxnRequest()
+        add = _two_levels(self.request, _side(count)) if self._levelled else self.request.success.add
+        for plan in self._keys:
+            if plan.asks:
+                plan.write_to(add, keyspace.key(domain, plan.key), lease)
+        for start, end in gaps:
+            removal = add().request_delete_range
+            removal.key, removal.range_end = keyspace.key(domain, start), keyspace.key(domain, end)
+        if ticks:
+            tick = add().request_put
+            tick.key, tick.value = keyspace.tick, stored_value(b"", 0)
 
     def outcomes(self, response: wire.TxnResponse) -> list[Outcome]:
         """One per operation, in their order."""
         revision = response.header.revision
         outcomes = [Outcome(True)] * len(self._operations)  # ranges always apply
         answers = _from_two_levels(response.responses) if self._levelled else iter(response.responses)
-        for plan, asked in zip(self._keys, self._asked, strict=True):
-            ending = plan.ending(next(answers) if asked else None)
+        for plan in self._keys:
+            ending = plan.ending(next(answers) if plan.asks else None)
             for (place, step), applied in zip(plan.steps, ending.applied, strict=True):
                 if isinstance(step, Put) and applied:
                     outcomes[place] = Outcome(True, version_of(revision, place))
@@ -186,12 +193,17 @@ def _gaps(operations: Sequence[Operation], keys: list[str]) -> Iterator[tuple[st
                 yield start, operation.end
 
 
-def _expected(steps: list[Step]) -> Iterator[int]:
+def _states(steps: list[Step]) -> Iterable[int]:
+    """Those in which the operations may end otherwise than in all the rest."""
+    states: dict[int, None] = {}
     for _, step in steps:
-        if not isinstance(step, DeleteRange) and isinstance(step.expect, int):
-            revision, _ = revision_and_place(step.expect)
-            if revision > 0:  # no key was ever put at another
-                yield step.expect
+        if isinstance(step, DeleteRange) or step.expect == ANY:
+            continue
+        if step.expect == ABSENT:
+            states[_ABSENT] = None
+        elif isinstance(step.expect, int) and revision_and_place(step.expect)[0] > 0:
+            states[step.expect] = None  # no key was ever put at another
+    return states
 
 
 def _play(steps: list[Step], state: int) -> _Ending:
@@ -214,16 +226,15 @@ def _meets(state: int, expect: Expectation) -> bool:
     return state > 0 and state == expect
 
 
-def _comparisons(key: bytes, state: int) -> list[wire.Compare]:
+def _compare(chosen: wire.TxnRequest, key: bytes, state: int) -> None:
     if state == _ABSENT:
-        return [wire.Compare(target=wire.Compare.CREATE, key=key, create_revision=0)]
+        chosen.compare.add(target=wire.Compare.CREATE, key=key, create_revision=0)
+        return
     revision, place = revision_and_place(state)
     below, above = value_bounds(place)
-    return [
-        wire.Compare(target=wire.Compare.MOD, key=key, mod_revision=revision),
-        wire.Compare(target=wire.Compare.VALUE, result=wire.Compare.GREATER, key=key, value=below),
-        wire.Compare(target=wire.Compare.VALUE, result=wire.Compare.LESS, key=key, value=above),
-    ]
+    chosen.compare.add(target=wire.Compare.MOD, key=key, mod_revision=revision)
+    chosen.compare.add(target=wire.Compare.VALUE, result=wire.Compare.GREATER, key=key, value=below)
+    chosen.compare.add(target=wire.Compare.VALUE, result=wire.Compare.LESS, key=key, value=above)
 
 
 def _side(count: int) -> int:
@@ -231,10 +242,18 @@ def _side(count: int) -> int:
     return isqrt(count - 1) + 1
 
 
-def _in_two_levels(requests: list[wire.RequestOp]) -> list[wire.RequestOp]:
-    side = _side(len(requests))
-    parts = [requests[start : start + side] for start in range(0, len(requests), side)]
-    return [wire.RequestOp(request_txn=wire.TxnRequest(success=part)) for part in parts]
+def _two_levels(request: wire.TxnRequest, side: int) -> _Adder:
+    """Adds to transactions of `side` operations inside the request, one after the other."""
+    inner = wire.TxnRequest()
+
+    def add() -> wire.RequestOp:
+        nonlocal inner
+        if len(inner.success) in (0, side):
+            inner = request.success.add().request_txn
+        added: wire.RequestOp = inner.success.add()
+        return added
+
+    return add
 
 
 def _from_two_levels(responses: Iterable[wire.ResponseOp]) -> Iterator[wire.ResponseOp]:
