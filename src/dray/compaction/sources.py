@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 6 * MIB
 _AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
-_COMPRESSED_FACTOR: Final = 4  # a compressed batch is taken to unfold to so many times its size
+# A compressed batch is taken to unfold to so many times its size, until the first ones have shown how many.
+_UNKNOWN_FACTOR: Final = 16
+_GREATEST_FACTOR: Final = 1000
 _WORTH_READING_OVER: Final = 64 << 10  # a gap between two batches that is cheaper to read than to skip
 _CODEC_BITS: Final = 0x07
 _LEADER_EPOCH: Final = 0
@@ -90,6 +92,7 @@ class _Source:
         self._objects = objects
         self._runtime = runtime
         self._footers: dict[str, asyncio.Future[Footer]] = {}
+        self._factor = _UNKNOWN_FACTOR
         try:
             self._entries = unit.decoded()
         except ValueCorrupt as error:
@@ -116,7 +119,7 @@ class _Source:
                     yield ParquetPiece(entry, number, group)
                 continue
             for base_offset, reference in entry.batches():
-                weight = _weight(reference)
+                weight = reference.length * (self._factor if _is_compressed(reference) else 1)
                 if runs and size + weight > PIECE_BYTES:
                     yield WalPiece(runs)
                     runs, size = [], 0
@@ -136,7 +139,14 @@ class _Source:
         found = await asyncio.gather(
             *[self._range(run.entry, run.position, run.length) for run in piece.runs]
         )
-        return lambda expected: _decode(piece.runs, found, self._partition, expected)
+        return lambda expected: self._learn(piece, _decode(piece.runs, found, self._partition, expected))
+
+    def _learn(self, piece: WalPiece, rows: Rows) -> Rows:
+        """How far compressed batches unfold: the next pieces are cut accordingly."""
+        compressed = sum([one.length for run in piece.runs for _, one in run.batches if _is_compressed(one)])
+        if compressed:
+            self._factor = min(_GREATEST_FACTOR, max(1, -(-rows.nbytes // compressed)))
+        return rows
 
     async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
         try:
@@ -161,8 +171,8 @@ class _Source:
             raise Damaged(f"{entry.path}: {error}") from error
 
 
-def _weight(reference: BatchReference) -> int:
-    return reference.length * (_COMPRESSED_FACTOR if reference.attributes & _CODEC_BITS else 1)
+def _is_compressed(reference: BatchReference) -> bool:
+    return reference.attributes & _CODEC_BITS != 0
 
 
 def _join(runs: list[Run], entry: IndexEntry, base_offset: int, reference: BatchReference) -> None:

@@ -157,6 +157,24 @@ async def test_row_groups_and_statistics(
     assert sum(column.compressed_bytes for column in file.columns) == sum(g.length for g in file.row_groups)
 
 
+async def test_what_unfolds_far_is_taken_in_small_pieces(
+    objects: MemoryObjects, runtime: SystemRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Memory is bounded by what batches become, not by what they are."""
+    monkeypatch.setattr(sources, "PIECE_BYTES", 200_000)
+    value = bytes(range(250)) * 4 * 100
+    batches = [kafka_batch([Record(at, START, None, value)], Codec.ZSTD) for at in range(300)]
+    assert max(map(len, batches)) < 1000
+    unit = unit_of([await wal_entry(objects, 0, batches)])
+    sizes = [rows.nbytes async for rows in sources.rows_of(unit, objects, runtime)]
+    assert sizes[0] > 1_000_000, "nobody could know"
+    assert max(sizes[4:]) <= 200_000 + 100_200
+    plain = await wal_entry(
+        objects, 0, [kafka_batch([Record(at, START, None, b"x" * 300)]) for at in range(40)]
+    )
+    assert len([rows async for rows in sources.rows_of(unit_of([plain]), objects, runtime)]) == 1
+
+
 async def test_parquet_files_are_merged(
     objects: MemoryObjects, runtime: SystemRuntime, small_pieces: None
 ) -> None:
