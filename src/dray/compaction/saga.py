@@ -137,9 +137,12 @@ class Saga:
             try:
                 moved = await self._swap.step(underway.stream, job)
             except Ambiguous:
-                await self._store.barrier(underway.stream)
                 moved = None
-            job = moved or await read_job(self._store, underway.stream)
+            if moved is None:
+                # An older read would show the job as it was before it came here.
+                await self._store.barrier(underway.stream)
+                moved = await read_job(self._store, underway.stream)
+            job = moved
         return False
 
     async def give_up(self, underway: Underway) -> bool:
