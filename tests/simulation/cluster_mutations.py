@@ -19,6 +19,7 @@ from dray.api import produce
 from dray.cluster.follow import Follower
 from dray.groups.classic import validation
 from dray.groups.consumer import reconciliation
+from dray.groups.coordinator import Groups
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.lease import Lease
 from dray.groups.coordinator.ledger import Ledger
@@ -46,8 +47,9 @@ def _succeed(changes: Any) -> None:
 
 
 def a_zombie_coordinator_answers(patch: pytest.MonkeyPatch) -> None:
-    """A lease is believed in for ever."""
+    """A lease is believed in for ever, though its session ended."""
     patch.setattr(Lease, "confirmed", lambda _: True)
+    patch.setattr(Groups, "_on_session_lost", lambda *_: None)
 
 
 def groups_are_written_without_a_version(patch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 
+from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.simulation.network import NetworkWeather
@@ -30,6 +31,8 @@ class Disaster(Enum):
     PAUSE = "broker stood still"
     SILENCE = "session silenced"
     CUT = "connection cut"
+    COMPACTOR_CRASH = "compactor crashed"
+    COMPACTOR_PAUSE = "compactor stood still"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,7 @@ _EVERYBODY = (
 class ClusterConditions:
     seed: int
     brokers: int = 3
+    compactors: int = 1
     roles: tuple[Role, ...] = _EVERYBODY
     absent: frozenset[int] = frozenset()  # clients, by their number, that do not play after all
     domains: int = 2
@@ -84,9 +88,10 @@ class ClusterConditions:
     @classmethod
     def choose(cls, seed: int) -> ClusterConditions:
         random = Random(seed)
-        seconds = random.choice((4.0, 5.0, 8.0))
+        seconds = random.choice((3.0, 4.0, 6.0))
         return cls(
             seed=seed,
+            compactors=random.choice((1, 1, 2)),
             domains=random.choice((1, 2, 3)),
             partitions=random.choice((2, 3, 4)),
             seconds=seconds,
@@ -111,15 +116,29 @@ class ClusterConditions:
                 silent=random.choice((0.0, 0.002)),
             ),
             disasters=_plan(random, seconds, brokers=3),
-            pace=random.choice((0.05, 0.1, 0.2)),
+            pace=random.choice((0.02, 0.04, 0.08)),
             window=random.choice((1, 3, 5)),
             patience=random.choice((0.7, 1.5)),
-            restless=random.choice((0.02, 0.1)),
+            restless=random.choice((0.1, 0.4)),
             session_timeout=random.choice((1.5, 2.5)),
             known_machine=random.random() < 0.5,
             orphan_seconds=random.choice((0.2, 0.5, 1.5)),
             snapshot_every=random.choice((3, 20, 256)),
             deletes_topics=random.random() < 0.7,
+        )
+
+    def compaction(self) -> CompactionSettings:
+        """Early and often: of what clients write in a few seconds."""
+        return CompactionSettings(
+            interval_seconds=0.8,
+            wal_max_age_ms=400,
+            wal_max_entries=4,
+            parquet_max_files=2,
+            takeover_seconds=1.0,
+            failed_pause_seconds=0.5,
+            collect_seconds=1.0,
+            grace_seconds=0.3,
+            snapshot_keep_ms=500,
         )
 
     def settings(self, place: int, host: str, port: int) -> Settings:
@@ -163,7 +182,7 @@ class ClusterConditions:
 def _plan(random: Random, seconds: float, brokers: int) -> tuple[Planned, ...]:
     """At least one of each that matters, at any time."""
     kinds = [Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT]
-    kinds += random.choices(list(Disaster), weights=(2, 1, 3, 1, 3), k=random.randint(1, 5))
+    kinds += random.choices(list(Disaster), weights=(2, 1, 3, 1, 3, 2, 2), k=random.randint(1, 6))
     plan = [
         Planned(
             at=random.uniform(0.5, seconds - 0.5),

@@ -64,7 +64,7 @@ def simulate_cluster(seed: int, conditions: ClusterConditions | None = None) -> 
 
 
 # What every run holds, however little happens in its time.
-LEAST_OPERATIONS, LEAST_FAULTS, LEAST_REBALANCES = 300, 10, 1
+LEAST_OPERATIONS, LEAST_FAULTS, LEAST_REBALANCES, LEAST_SWAPS = 300, 10, 1, 1
 _MORE_SECONDS, _MOST_SECONDS = 1.0, 60.0
 
 
@@ -75,9 +75,8 @@ async def _simulate(conditions: ClusterConditions) -> ClusterReport:
     except Exception as error:
         raise RunFailed(conditions, world.now(), world.trace.lines()) from error
     finally:
-        for broker in world.brokers:
-            if broker.node is not None:
-                broker.runtime.kill()
+        for runtime in [each.runtime for each in world.brokers] + [each.runtime for each in world.compactors]:
+            runtime.kill()
     return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
 
 
@@ -85,6 +84,7 @@ def _is_enough(world: ClusterWorld) -> bool:
     return (
         world.counts["operations"] >= LEAST_OPERATIONS
         and world.counts["rebalances"] >= LEAST_REBALANCES
+        and world.counts["index swaps"] >= (LEAST_SWAPS if world.compactors else 0)
         and world.faults().total() - world.faults()["hint lost"] >= LEAST_FAULTS
     )
 
@@ -93,6 +93,8 @@ async def _play(world: ClusterWorld) -> None:
     conditions = world.conditions
     await world.start()
     await world.create_topics()
+    for compactor in world.compactors:
+        compactor.start()
     clients = [asyncio.ensure_future(player) for player in players(world, frozenset(Role) - MEMBERS)]
     members = [asyncio.ensure_future(member) for member in players(world, MEMBERS)]
     disasters = asyncio.ensure_future(play_disasters(world))

@@ -7,15 +7,16 @@ way, so that an answer about a topic by its name is held against every stream th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from uuid import UUID
 
+from dray.compaction.tables import TableFile
 from dray.log.types import Appended, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.records import Record
-from dray.simulation.log_truth import LogTruth, Violation, identity_of
-from dray.simulation.payload import is_as_sent
+from dray.simulation.log_truth import LogTruth, Violation, identity_of, records_of_file
+from dray.simulation.payload import is_as_sent, record_of, same
 from dray.topics.model import decode_topic
 
 
@@ -27,6 +28,7 @@ class ClusterTruth:
         self._streams: dict[UUID, tuple[int, ...]] = {}
         self._ever: dict[str, list[UUID]] = defaultdict(list)
         self._producer_ids: set[int] = set()
+        self._files_seen: set[str] = set()
 
     # --- what happens
 
@@ -76,6 +78,43 @@ class ClusterTruth:
     def was_deleted(self, name: str) -> bool:
         """Whether a topic of that name has ever been deleted, so that what is said of it may be old."""
         return name not in self.named or len(self._ever[name]) > 1
+
+    # --- tables
+
+    def table_committed(self, topic_id: UUID, files: Iterable[TableFile]) -> None:
+        """Whatever a snapshot of a table holds is in the log, once, and as it was sent."""
+        ends: dict[int, int] = {}
+        for file in sorted(files, key=lambda file: (file.partition, file.first_offset)):
+            if file.first_offset < ends.get(file.partition, 0):
+                raise Violation(f"table of {topic_id}: {file.path} repeats rows of its partition")
+            ends[file.partition] = file.last_offset + 1
+            if file.path not in self.log.objects:
+                raise Violation(f"table of {topic_id}: {file.path} is not there")
+            if file.path not in self._files_seen:
+                self._files_seen.add(file.path)
+                self._check_file(topic_id, file)
+
+    def _check_file(self, topic_id: UUID, file: TableFile) -> None:
+        held = self.log.streams[self._streams[topic_id][file.partition]].records
+        records = records_of_file(self.log.content(file.path))
+        wanted = [
+            record_of(held[offset], offset)
+            for offset in range(file.first_offset, min(file.last_offset + 1, len(held)))
+        ]
+        if len(records) != len(wanted) or not all(map(same, records, wanted)):
+            raise Violation(f"table of {topic_id}: {file.path} does not hold what the log holds")
+
+    def check_whole_table(self, name: str, files: Iterable[TableFile]) -> None:
+        """Once everything is compacted: the table holds all that the log does."""
+        ends: dict[int, int] = {}
+        for file in sorted(files, key=lambda file: (file.partition, file.first_offset)):
+            stream = self._streams[self.named[name]][file.partition]
+            if file.first_offset > max(ends.get(file.partition, 0), self.log.start(stream)):
+                raise Violation(f"table of {name}: rows are missing before {file.path}")
+            ends[file.partition] = file.last_offset + 1
+        for partition, stream in enumerate(self._streams[self.named[name]]):
+            if self.log.end(stream) > max(ends.get(partition, 0), self.log.start(stream)):
+                raise Violation(f"table of {name}: partition {partition} ends at {ends.get(partition, 0)}")
 
     # --- what is answered
 

@@ -22,6 +22,7 @@ from dray.simulation import history
 from dray.simulation.administrator import Administrator
 from dray.simulation.client import Address
 from dray.simulation.cluster_broker import TROUBLE, ClusterBroker
+from dray.simulation.cluster_compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster_conditions import ClusterConditions
 from dray.simulation.cluster_truth import ClusterTruth
 from dray.simulation.committed import CommittedOffsets
@@ -30,6 +31,7 @@ from dray.simulation.loop import SimulationLoop
 from dray.simulation.network import SimulatedNetwork
 from dray.simulation.ownership import Ownership
 from dray.simulation.runtime import wall_ms
+from dray.simulation.tables import Table
 from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
 from dray.simulation.trace import Trace
 
@@ -53,6 +55,7 @@ class ClusterWorld:
         self.trace = Trace()
         self.state = _ServerState()
         self.bucket = MemoryBucket()
+        self.catalog = JudgedCatalog(self)
         self.network = SimulatedNetwork(conditions.network)
         self.truth = ClusterTruth()
         self.history = history.History()
@@ -62,6 +65,7 @@ class ClusterWorld:
         self.calm = False  # whether members have stopped coming and going
         self.under_way: dict[tuple[str, bytes], tuple[Place, list[bytes], float]] = {}
         self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.compactors = [ClusterCompactor(self, number) for number in range(conditions.compactors)]
         self.brokers = [
             ClusterBroker(self, place, f"broker-{place}", PORT) for place in range(conditions.brokers)
         ]
@@ -90,6 +94,7 @@ class ClusterWorld:
         outcomes = self.state.apply(domain, operations, identity, self.now())
         self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
         self._judge(lambda: self.truth.applied(operations, outcomes))
+        self.counts["index swaps"] = self.truth.log.swaps
         return outcomes
 
     def store_object(self, path: str, data: bytes) -> None:
@@ -100,7 +105,20 @@ class ClusterWorld:
     def delete_object(self, path: str) -> None:
         self._happened("delete", path)
         self.bucket.delete(path)
-        self._judge(lambda: self.truth.log.deleted(path))
+        self._judge(lambda: self._check_deleted(path))
+
+    def _check_deleted(self, path: str) -> None:
+        self.truth.log.deleted(path)
+        for table in self.catalog.tables.values():
+            if any(path in snapshot.files for snapshot in table.snapshots):
+                raise Violation(f"{path} was deleted, and the table of {table.topic.topic} needs it")
+
+    def table_changed(self, table: Table) -> None:
+        """A commit of a table has happened."""
+        self._happened("table", table.topic.topic, len(table.newest.files))
+        self.counts["table commits"] += 1
+        files = table.newest.files.values()
+        self._judge(lambda: self.truth.table_committed(table.topic.topic_id, files))
 
     def _happened(self, *what: object) -> None:
         self._fingerprint.update(repr((self.now(), *what)).encode())

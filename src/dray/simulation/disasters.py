@@ -18,6 +18,9 @@ async def play_disasters(world: ClusterWorld) -> None:
 
 async def _befall(world: ClusterWorld, planned: Planned) -> None:
     broker = world.brokers[planned.place % len(world.brokers)]
+    if planned.what in (Disaster.COMPACTOR_CRASH, Disaster.COMPACTOR_PAUSE):
+        await _befall_compactor(world, planned)
+        return
     if planned.what is Disaster.CUT:
         if not world.network.cut_some(world.random):
             return
@@ -38,3 +41,17 @@ async def _befall(world: ClusterWorld, planned: Planned) -> None:
         case Disaster.SILENCE:
             assert broker.store is not None
             broker.store.silence(planned.seconds)
+
+
+async def _befall_compactor(world: ClusterWorld, planned: Planned) -> None:
+    if not world.compactors:
+        return
+    compactor = world.compactors[planned.place % len(world.compactors)]
+    world.counts[f"! {planned.what.value}"] += 1
+    world.trace(compactor.name, planned.what.value, f"({planned.seconds} s)")
+    if planned.what is Disaster.COMPACTOR_PAUSE:
+        compactor.runtime.pause(planned.seconds)
+    else:
+        compactor.kill()
+        await asyncio.sleep(planned.seconds / 4)
+        compactor.start()

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from dray.log import Collector, Log
-from dray.log.retention import Retention
+from dray.log.retention import Retention, WaitsForTable
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata import keys
@@ -30,6 +30,7 @@ _SETTLED_WITHIN: Final = 40.0
 _LOOK_EVERY: Final = 0.5
 _ATTEMPTS: Final = 40
 _QUIET_ROUNDS: Final = 3
+_MOST_ROUNDS: Final = 60
 _GROUPS: Final = {Role.CLASSIC_MEMBER: ClassicMember.group, Role.CONSUMER_MEMBER: ConsumerMember.group}
 
 
@@ -95,15 +96,15 @@ async def read_everything(world: ClusterWorld) -> None:
 
 
 async def _read_all(reader: Reader, place: Place) -> None:
-    found = await _insist(lambda: reader.list_offset(place, EARLIEST))
-    position = found[0]
-    reader.sought.add(place)
-    while position < reader.world.truth.bounds(*place).end:
+    position: int | None = None
+    while True:
+        if position is None:  # at first, and where records were deleted meanwhile
+            position = (await _insist(lambda: reader.list_offset(place, EARLIEST)))[0]
+            reader.sought.add(place)
+        if position >= reader.world.truth.bounds(*place).end:
+            return
         following = await _insist(lambda at=position: reader.poll({place: at}))  # type: ignore[misc]
-        onwards = following[place]
-        if onwards is None:
-            raise Violation(f"{place} cannot be read at {position}, and all is calm")
-        position = onwards
+        position = following[place]
 
 
 async def _insist(asking: Callable[[], Awaitable[T | None]]) -> T:
@@ -126,6 +127,8 @@ async def clean_up(world: ClusterWorld) -> None:
     """The brokers die; whoever collects finds all that they left, and nothing that is needed."""
     for broker in world.brokers:
         broker.kill()
+    for compactor in world.compactors:
+        compactor.kill()
     await asyncio.sleep(2.5)  # their sessions end
     last = world.brokers[0]
     last.begin()
@@ -138,26 +141,52 @@ async def clean_up(world: ClusterWorld) -> None:
     retention = Retention(store, last.runtime, settings)
     log = Log(last.store, last.objects, last.runtime, domains, settings)
     topics = Topics(last.store, last.runtime, log, TopicsOptions(sweep_grace=0.0))
-    rounds = 0
-    while world.conditions.weather.pending or rounds < _QUIET_ROUNDS:
-        rounds = 0 if world.conditions.weather.pending else rounds + 1
+    finisher = world.compactors[0].last() if world.compactors else None
+    quiet = 0
+    for _ in range(_MOST_ROUNDS):
         try:
             await topics.sweep_deleted()
+            if finisher is not None:
+                await finisher.run_cycle(everything=True)
             await _finish_streams(world, retention, log)
             await collector.run()
+            quiet = 0 if world.conditions.weather.pending else quiet + 1
+        except WaitsForTable:
+            quiet = 0  # a late commit of the table came first: the next cycle goes on
         except (MetadataError, ObjectError, LogError) as error:
             raise Violation(f"calm, but {error}") from error
+        if quiet == _QUIET_ROUNDS:
+            break
         await asyncio.sleep(settings.orphan_seconds + settings.grace_seconds)
     world.truth.log.check_leftovers(
-        world.bucket.objects,
+        _needed_by_the_log(world),
         world.keys(keys.REFERENCES),
         world.keys(keys.STAGING),
         world.keys(keys.OBJECTS),
     )
+    if finisher is not None:
+        _check_tables(world)
     if left := world.keys(keys.DELETED_TOPICS):
         raise Violation(f"deleted topics are not forgotten: {left}")
     if world.violation.done():
         world.violation.result()
+
+
+def _needed_by_the_log(world: ClusterWorld) -> set[str]:
+    """The objects that are there, without those that only a table needs: files may outlive their place in
+    the index there."""
+    log = world.truth.log
+    live = {entry.path for stream in log.streams for entry in log.live_entries(stream)}
+    tables = {path for table in world.catalog.tables.values() for path in table.newest.files}
+    return set(world.bucket.objects) - (tables - live)
+
+
+def _check_tables(world: ClusterWorld) -> None:
+    """Every topic has one, with all that the log holds; those of deleted topics are gone."""
+    for name, table in world.catalog.tables.items():
+        if world.truth.named.get(name) != table.topic.topic_id:
+            raise Violation(f"the table of {name} is left over")
+        world.truth.check_whole_table(name, table.newest.files.values())
 
 
 async def _finish_streams(world: ClusterWorld, retention: Retention, log: Log) -> None:

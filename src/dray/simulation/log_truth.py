@@ -16,7 +16,7 @@ from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.types import Appended, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put
-from dray.records import decode
+from dray.records import Record, decode
 
 _STREAMS = f"{keys.ROOT}streams/"
 _PLAIN = "plain"
@@ -24,6 +24,24 @@ _PLAIN = "plain"
 
 class Violation(Exception):
     """A promise was broken."""
+
+
+def records_of_file(data: bytes) -> list[Record]:
+    """What a Parquet file holds, read without any code of ours but the columns' names."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(pa.BufferReader(data), use_threads=False).to_pylist()
+    return [
+        Record(
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1000),
+            row["key"],
+            row["value"],
+            tuple((header["key"], header["value"]) for header in row["headers"]),
+        )
+        for row in rows
+    ]
 
 
 Identity = tuple[str, int, int]  # producer (with its epoch), number of its batch, place in the batch
@@ -76,6 +94,7 @@ class LogTruth:
         self._adopts = adopts
         self.streams: dict[int, StreamTruth] = {}
         self.objects: set[str] = set()  # those in the bucket now
+        self.swaps = 0  # of compacted files into the index
         self._content: dict[str, bytes] = {}
         self._held: dict[tuple[str, bytes], list[Identity]] = {}
         self._last: dict[tuple[int, str], tuple[int, int]] = {}  # epoch and batch of a producer
@@ -127,7 +146,8 @@ class LogTruth:
             if isinstance(operation, Delete):
                 truth.filed.pop(operation.key, None)
             else:
-                truth.filed[operation.key] = IndexEntry.decode(operation.value)
+                entry = truth.filed[operation.key] = IndexEntry.decode(operation.value)
+                self.swaps += entry.is_parquet
         elif what == "hwm":
             if isinstance(operation, Delete):
                 raise Violation(f"stream {truth.number}: its high watermark was deleted")
@@ -190,12 +210,23 @@ class LogTruth:
         data = self._content.get(entry.path)
         if data is None:
             raise Violation(f"{entry.path} is in the log, and was never uploaded")
-        identities: list[Identity] = []
-        for _, batch in entry.batches():
-            columns = decode(data[batch.position : batch.position + batch.length])
-            identities += [identity_of(record.value or b"") for record in columns.records()]
+        if entry.is_parquet:
+            records = records_of_file(data)
+            if [record.offset for record in records] != list(range(entry.start, entry.end)):
+                raise Violation(f"{entry.path} does not hold {entry.start}..{entry.end}")
+        else:
+            records = [
+                record
+                for _, batch in entry.batches()
+                for record in decode(data[batch.position : batch.position + batch.length]).records()
+            ]
+        identities = [identity_of(record.value or b"") for record in records]
         self._held[entry.path, entry.table] = identities
         return identities
+
+    def content(self, path: str) -> bytes:
+        """Of an object that is or was there."""
+        return self._content[path]
 
     # --- what is answered
 
@@ -252,9 +283,9 @@ class LogTruth:
         if reached > truth.start:
             raise Violation(f"stream {stream}: a hole below {reached}")
 
-    def live_objects(self, stream: int) -> dict[UUID, str]:
+    def live_entries(self, stream: int) -> list[IndexEntry]:
         truth = self.streams[stream]
-        return {} if truth.closed else {entry.wal_id: entry.path for entry in truth.live()}
+        return [] if truth.closed else truth.live()
 
     def check_leftovers(
         self, objects: Iterable[str], references: Iterable[str], marks: Iterable[str], known: Iterable[str]
@@ -263,10 +294,11 @@ class LogTruth:
         live: dict[UUID, set[int]] = {}
         paths: set[str] = set()
         for stream, truth in self.streams.items():
-            found = self.live_objects(stream)
-            paths |= set(found.values())
-            for wal_id in found:
-                live.setdefault(wal_id, set()).add(stream)
+            found = self.live_entries(stream)
+            paths |= {entry.path for entry in found}
+            for entry in found:
+                if not entry.is_parquet:
+                    live.setdefault(entry.wal_id, set()).add(stream)
             heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
             if len(truth.filed) != len(found) - heads:
                 raise Violation(f"stream {stream}: {len(truth.filed)} entries filed, {len(found)} live")

@@ -1,0 +1,108 @@
+"""A compactor of a simulated cluster: the real one, in a process that can be killed and held up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.executor import LocalUnitWriter
+from dray.compaction.settings import CompactionSettings
+from dray.compaction.tables import TableChange, TablesError
+from dray.compaction.topic_source import StoredTopics
+from dray.log.settings import LogSettings
+from dray.log.stream_store import StreamStore
+from dray.log.types import LogError
+from dray.metadata.contract import MetadataError
+from dray.objects.contract import ObjectError
+from dray.objects.memory import MemoryObjects
+from dray.simulation.faults import FaultyObjects, FaultyStore
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.tables import FaultyTables, MemoryCatalog, Table
+
+if TYPE_CHECKING:
+    from dray.simulation.cluster_world import ClusterWorld
+
+_TROUBLE = (MetadataError, ObjectError, LogError, TablesError)
+
+
+class JudgedCatalog(MemoryCatalog):
+    """Tells the oracle of every commit, at the moment it happens."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        super().__init__()
+        self._world = world
+
+    def commit(self, on: Table, changes: Sequence[TableChange], now_ms: int) -> bool:
+        done = super().commit(on, changes, now_ms)
+        if done:
+            self._world.table_changed(self.tables[on.topic.topic])
+        return done
+
+
+class ClusterCompactor:
+    def __init__(self, world: ClusterWorld, number: int) -> None:
+        self.name = f"compactor-{number}"
+        self._world = world
+        self._running: asyncio.Task[None] | None = None
+        self.runtime = SimulatedRuntime(0)
+        self._cut: list[FaultyStore | FaultyObjects] = []
+        self._tables: FaultyTables | None = None
+
+    def start(self) -> None:
+        compactor = self._make(self._world.conditions.compaction())
+        self._running = asyncio.get_running_loop().create_task(
+            self._run(compactor), name=self.name, context=self.runtime.context()
+        )
+
+    async def _run(self, compactor: Compactor) -> None:
+        """A round that fails is begun again, as `drayd compactor` is by its supervisor."""
+        while True:
+            try:
+                await compactor.run(asyncio.Event())
+            except _TROUBLE as error:
+                self._world.trace(self.name, "is interrupted:", error)
+            except Exception as error:
+                self._world.fail(error)
+                return
+            await self.runtime.sleep(0.2)
+
+    def last(self) -> Compactor:
+        """One that does all there is to do, and waits for nothing."""
+        return self._make(
+            CompactionSettings(
+                takeover_seconds=0.0,
+                grace_seconds=0.0,
+                snapshot_keep_ms=0,
+                failed_pause_seconds=0.0,
+                collect_seconds=0.0,
+            )
+        )
+
+    def _make(self, settings: CompactionSettings) -> Compactor:
+        world = self._world
+        weather = world.conditions.weather
+        self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
+        store = FaultyStore(world.state, world.apply, runtime, weather)
+        objects = FaultyObjects(
+            MemoryObjects(runtime, world.bucket), world.store_object, world.delete_object, runtime, weather
+        )
+        self._cut = [store, objects]
+        self._tables = FaultyTables(world.catalog, runtime, weather)
+        return runtime.context().run(
+            Compactor,
+            Stores(StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms), objects),
+            runtime,
+            LocalUnitWriter(objects, runtime),
+            self._tables,
+            StoredTopics(store, {}),
+            settings,
+        )
+
+    def kill(self) -> None:
+        for client in self._cut:
+            client.cut()
+        if self._tables is not None:
+            self._tables.cut_off = True
+        self.runtime.kill()
