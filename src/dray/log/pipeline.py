@@ -39,6 +39,7 @@ _REFERENCE_BYTES = 48
 _LULL_SECONDS = 0.001
 _LULL_LOOKS = 4
 _WORTHWHILE_BYTES = 1 << 20
+_DAY_MS = 24 * 3_600_000
 # Objects below this are encoded on the event loop: a hop to a thread would cost more.
 _ENCODE_INLINE_BYTES = 256 * 1024
 
@@ -69,6 +70,7 @@ class DomainPipeline:
         commit_bytes = min(settings.max_commit_bytes, store.limits.value_bytes // 2)
         self._max_batches = max(1, commit_bytes // _REFERENCE_BYTES)
         self._open = OpenObject()
+        self._day: int | None = None  # of the append times in the open object
         self._closed: deque[OpenObject] = deque()
         self._carried: set[asyncio.Task[None]] = set()
         self._uploading = 0  # those of them that are not committing yet
@@ -82,6 +84,8 @@ class DomainPipeline:
         if self._stopping:
             pending.refuse(LogUnavailable("this broker is stopping"))
             return
+        if pending.append_time_ms >= 0:
+            self._keep_to_one_day(pending.append_time_ms // _DAY_MS)
         opened = self._open
         opened.add(stream, pending)
         if (
@@ -97,6 +101,14 @@ class DomainPipeline:
             elif not self._uploading:
                 # Not this instant, so that what arrived together is flushed together.
                 self._timer = asyncio.get_running_loop().call_soon(self._close)
+
+    def _keep_to_one_day(self, day: int) -> None:
+        """Batches that the broker stamps at two sides of midnight (UTC) go into two objects, and so into two
+        index entries: a table that is partitioned by day needs files of one day, and they are made of whole
+        entries."""
+        if self._day not in (None, day):
+            self._close()
+        self._day = day
 
     async def stop(self) -> None:
         """Flush what is there, wait for all that is in flight, and settle it."""
@@ -118,6 +130,7 @@ class DomainPipeline:
         if self._open.batch_count:
             self._closed.append(self._open)
             self._open = OpenObject()
+            self._day = None
         self._launch()
 
     def _launch(self) -> None:
