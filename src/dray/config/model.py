@@ -91,11 +91,13 @@ class BrokerSettings(Section):
     )
     rack: Annotated[str | None, Either("none", _ZONE)] = Field(
         default=None,
-        description="The rack told to clients.",
+        description="The rack told to clients. A consumer with it as its `client.rack` reads in this broker's "
+        "zone.",
     )
     zone: Annotated[str, _ZONE] = Field(
         default="local",
-        description="The availability zone; part of the paths of the objects it writes.",
+        description="The availability zone. Clients that name it (`client.id=zone_id=...`) are told of its "
+        "brokers only. It is part of the paths of the objects that the broker writes.",
     )
     session_ttl: Annotated[float, Duration(2.0, 5 * MINUTE)] = Field(
         default=10.0,
