@@ -227,3 +227,21 @@ def test_late_copies_of_every_write(part: str) -> None:
         await cluster.check_settled()
 
     run(one())
+
+
+def test_a_compactor_that_reads_from_behind_finishes_all_the_same() -> None:
+    """Its own job, seen as it was before it moved it on, is not where it goes on from."""
+
+    async def one() -> None:
+        cluster, topic = small_topic()
+        worker = cluster.worker(MERGING)
+        committing = worker.tables.hold("commit")
+        running = asyncio.ensure_future(worker.once())
+        await committing.reached()
+        worker.store.fall_behind(topic.streams[0] % 2)
+        committing.release()
+        await running
+        await cluster.worker(MERGING).once()
+        await cluster.check_settled()
+
+    run(one())
