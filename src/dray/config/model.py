@@ -91,8 +91,8 @@ class BrokerSettings(Section):
     )
     rack: Annotated[str | None, Either("none", _ZONE)] = Field(
         default=None,
-        description="The rack told to clients. A consumer with it as its `client.rack` reads in this broker's "
-        "zone.",
+        description="The rack told to clients. A consumer with it as its `client.rack` reads in this "
+        "broker's zone.",
     )
     zone: Annotated[str, _ZONE] = Field(
         default="local",
