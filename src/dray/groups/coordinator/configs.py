@@ -68,7 +68,11 @@ class GroupConfigs:
         )
 
     async def start(self) -> None:
-        await self._read_all()
+        """A store that is away is no reason not to serve: what follows the configs reads them soon."""
+        try:
+            await self._read_all()
+        except MetadataError as error:
+            _log.warning("configs of groups are read later", error=str(error))
         self._follower.start()
 
     async def stop(self) -> None:

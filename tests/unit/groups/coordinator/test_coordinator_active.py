@@ -23,6 +23,7 @@ from dray.groups import classic, consumer
 from dray.groups.assignors import ASSIGNORS
 from dray.groups.consumer import ConsumerGroup, HeartbeatAnswer, Refusal
 from dray.groups.coordinator import NotCoordinator, active
+from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.protocol import ErrorCode
 
@@ -258,6 +259,67 @@ async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
     assert await waiting is ErrorCode.NOT_COORDINATOR
     assert [type(failure) for failure in broker.runtime.failures] == [ZeroDivisionError]
     assert answered(await broker.beat("m3")).member_id == "m3"
+
+
+@simulated
+async def test_a_group_that_is_let_go_during_a_write_answers_nobody() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m0")
+    broker.store.plan = [(RECORD, "held")]
+    joining = asyncio.ensure_future(refused(broker.beat("m1")))
+    await settled()
+    [group] = broker.groups.active()
+    group.drop("somebody else commits its offsets")
+    broker.store.release()
+    assert await joining is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_whoever_waits_for_a_group_that_is_let_go_hears_it_at_once() -> None:
+    """Behind a write of the group, or behind one of its offsets."""
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    joined = answered(await broker.beat("m0"))
+    offsets = {"member_id": "m0", "generation": joined.member_epoch}
+    broker.store.plan = [(keys.group_offsets(GROUP), "held"), (RECORD, "held")]
+    under_way = [
+        asyncio.ensure_future(refused(broker.commit(1, **offsets))),
+        asyncio.ensure_future(refused(broker.beat("m1"))),
+    ]
+    await settled()
+    waiting = [asyncio.ensure_future(refused(broker.beat("m2")))]
+    [group] = broker.groups.active()
+    committed = CommittedOffset.at(2, 0, "", 0)
+    waiting.append(asyncio.ensure_future(refused(group.ledger.change({("a", 1): committed}))))
+    await settled()
+    group.drop()
+    await settled()
+    assert [done.done() and done.result() for done in waiting] == [ErrorCode.NOT_COORDINATOR] * 2
+    broker.store.release()
+    await asyncio.wait(under_way)
+
+
+@simulated
+async def test_a_timer_of_a_group_whose_lease_may_have_ended_lets_it_go() -> None:
+    """Even where nobody has told of that yet."""
+
+    class Doubtful:
+        def confirmed(self) -> bool:
+            return False
+
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.beat("m0")
+    [group] = broker.groups.active()
+    broker.store.writes.clear()
+    group._lease = Doubtful()  # type: ignore[assignment]
+    await passing(60)
+    assert broker.store.writes == []
+    assert GROUP not in broker.groups._active
 
 
 @simulated

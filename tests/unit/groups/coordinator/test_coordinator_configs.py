@@ -8,7 +8,9 @@ from collections.abc import Mapping
 import pytest
 from tests.unit.groups.coordinator.coordinator_harness import (
     GROUP,
+    SETTINGS,
     BrokerUnderTest,
+    ScriptedStore,
     World,
     passing,
     refused,
@@ -19,6 +21,7 @@ from dray.groups.consumer import HeartbeatAnswer
 from dray.groups.coordinator.configs import (
     HEARTBEAT_INTERVAL,
     SESSION_TIMEOUT,
+    GroupConfigs,
     decode_configs,
     encode_configs,
 )
@@ -26,6 +29,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.values import FormatTooNew
 from dray.protocol import ErrorCode
+from dray.simulation.runtime import SimulatedRuntime
 
 CONFIGS = keys.GROUP_CONFIGS
 
@@ -153,6 +157,22 @@ def test_an_unclear_write_is_done_again(fault: str) -> None:
         assert await broker.groups.configs.read(GROUP) == {SESSION_TIMEOUT: "50000"}
 
     scenario()
+
+
+@simulated
+async def test_a_broker_starts_though_the_store_is_away_and_learns_later() -> None:
+    world = World()
+    await put(await world.broker(1), heartbeat="6000")
+    runtime = SimulatedRuntime(2)
+    store = ScriptedStore(runtime, world.state)
+    store.down = True
+    configs = GroupConfigs(store, runtime, SETTINGS.consumer)
+    await configs.start()
+    assert configs.settings_of(GROUP).heartbeat_interval_ms == 5000
+    store.down = False
+    await passing(6)
+    assert configs.settings_of(GROUP).heartbeat_interval_ms == 6000
+    await configs.stop()
 
 
 @simulated

@@ -216,6 +216,38 @@ async def test_a_commit_that_waits_behind_a_deletion_begins_a_new_group() -> Non
 
 
 @simulated
+async def test_a_group_made_anew_after_a_deletion_that_was_cut_short_has_nothing_of_the_old() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.commit(100)
+    broker.store.plan = [(keys.group_offsets(GROUP), "unavailable")]
+    assert await broker.delete() is ErrorCode.NONE
+    assert await broker.commit(1, partition=1) is ErrorCode.NONE
+    assert await broker.committed() is None
+    assert await broker.committed(partition=1) == 1
+
+
+@simulated
+async def test_a_commit_that_waits_before_a_deletion_goes_with_the_group() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    member, _ = await broker.stable_group()
+    broker.store.plan = [(RECORD, "held")]
+    leaving = asyncio.ensure_future(broker.leave(member))
+    await settled()
+    committing = asyncio.ensure_future(broker.commit(1))
+    deleting = asyncio.ensure_future(broker.delete())
+    await settled()
+    broker.store.release()
+    answers = await asyncio.gather(leaving, committing, deleting)
+    assert answers == [ErrorCode.NONE] * 3
+    assert world.group_record() is None
+    assert world.records(OFFSETS) == [], "offsets that belong to no group"
+
+
+@simulated
 async def test_a_broker_that_has_stopped_takes_no_group_again() -> None:
     """Not even for a request that came while it was stopping: its leases would outlive it."""
     world = World()
