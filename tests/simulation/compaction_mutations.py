@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from commit_mutations import plain_puts, yes
+from commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.compaction import collector, cycle, saga, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
@@ -91,6 +91,16 @@ def swap_unseen(patch: pytest.MonkeyPatch) -> None:
         return await move_job(self._store, stream, job, job.value.moved(JobState.INDEX_SWAPPED))
 
     patch.setattr(Swap, "_swap", swap)
+
+
+def finish_by_an_older_read(patch: pytest.MonkeyPatch) -> None:
+    """What the simulation found: read from behind, the job is where it was before our own last step."""
+    kept = Saga.finish
+
+    async def finish(self: Saga, underway: Underway) -> bool:
+        return await kept(WithoutBarrier(self), underway)  # type: ignore[arg-type]
+
+    patch.setattr(Saga, "finish", finish)
 
 
 def previous_head_filed_over_what_is_there(patch: pytest.MonkeyPatch) -> None:
@@ -269,6 +279,7 @@ MUTATIONS: dict[str, Patch] = {
     "abandon a written job": abandon_a_written_job,
     "swap without the snapshot": swap_without_the_snapshot,
     "swap unseen": swap_unseen,
+    "finish by an older read": finish_by_an_older_read,
     "previous head filed over what is there": previous_head_filed_over_what_is_there,
     "done before the deletes are confirmed": done_before_the_deletes_are_confirmed,
     "references apart from the index": references_apart_from_the_index,

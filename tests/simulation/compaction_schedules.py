@@ -76,6 +76,18 @@ async def a_swap_that_is_lost() -> None:
     await cluster.check_settled()
 
 
+async def a_compactor_that_reads_from_behind() -> None:
+    """By what it reads, its job is not yet where it has just moved it."""
+    cluster, stream = await filled()
+    worker = cluster.worker()
+    task = worker.start()
+    committed = await hold(worker.store, "write", "/job", 3)
+    worker.store.fall_behind(cluster.streams.domain(stream))
+    committed.release()
+    await task
+    await cluster.check_settled()
+
+
 async def deletes_that_are_lost() -> None:
     cluster, _ = await filled()
     worker = cluster.worker()
@@ -234,6 +246,7 @@ Schedule = Callable[[], Awaitable[None]]
 SCHEDULES: dict[Schedule, list[str]] = {
     a_plan_from_an_older_view: ["plan over a later job"],
     a_swap_that_is_lost: ["swap unseen"],
+    a_compactor_that_reads_from_behind: ["finish by an older read"],
     deletes_that_are_lost: ["done before the deletes are confirmed"],
     a_crash_among_the_deletes: ["references apart from the index"],
     a_stream_deleted_after_its_swap: ["give up and keep the references"],
