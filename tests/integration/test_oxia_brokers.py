@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,11 +13,12 @@ from tests.services.dray import DrayProcess, drayd_path
 from tests.services.logbook import read_partition
 from tests.services.metadata import oxia_settings
 from tests.services.oxia import OxiaStandalone
-from tests.services.process import free_port
-from tests.services.topics import create_topic
+from tests.services.process import POLL_SECONDS, free_port
+from tests.services.proxy import TcpProxy
+from tests.services.topics import client_of, create_topic
 
 TOPIC = "shared"
-PARTITIONS = 4
+PARTITIONS = 2
 ROUND = 200
 
 
@@ -69,6 +71,37 @@ def test_what_one_broker_writes_another_serves_and_one_may_die(tmp_path: Path, o
         written += produce(f"{first.bootstrap},{second.bootstrap}", "again")
         assert sorted(read_all(first.bootstrap)) == sorted(written)
         assert second.terminate() == 0
+
+
+@pytest.mark.parametrize("harm", [pytest.param("cut", marks=pytest.mark.soak), "freeze"])
+def test_a_broker_without_its_oxia_for_a_while_goes_on_where_it_was(
+    tmp_path: Path, oxia: OxiaStandalone, harm: str
+) -> None:
+    """For longer than its session: meanwhile the other one is the cluster."""
+    with TcpProxy(oxia.port) as link:
+        lonely, other = broker(tmp_path, 1, oxia), broker(tmp_path, 2, oxia)
+        lonely.settings["DRAY_METADATA__OXIA__ADDRESSES"] = link.address
+        with lonely, other:
+            create_topic(lonely.bootstrap, TOPIC, PARTITIONS)
+            written = produce(lonely.bootstrap, "before")
+            getattr(link, harm)()
+            wait_until(lambda: brokers_told_by(other.bootstrap) == {2})
+            written += produce(other.bootstrap, "meanwhile")
+            link.mend() if harm == "cut" else link.thaw()
+            wait_until(lambda: brokers_told_by(other.bootstrap) == {1, 2})
+            written += produce(lonely.bootstrap, "after")
+            assert sorted(read_all(lonely.bootstrap)) == sorted(written)
+
+
+def brokers_told_by(bootstrap: str) -> set[int]:
+    return set(client_of(bootstrap).list_topics(timeout=10).brokers)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 40
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(POLL_SECONDS)
 
 
 @pytest.mark.parametrize(
