@@ -449,14 +449,15 @@ async def test_a_pattern_is_resolved_in_the_background_and_followed() -> None:
 @simulated
 async def test_patterns_that_could_not_be_stored_come_again() -> None:
     world = World()
-    world.topics.make("audit", 1)
+    audit = world.topics.make("audit", 1)
     broker = await world.broker(1)
     joined = answered(await broker.beat(regex="a.*"))
     broker.store.plan = [(RECORD, "unavailable")]
     await passing(0.5)
     assert broker.store.plan == []
     await passing(2)
-    assert answered(await broker.beat(epoch=joined.member_epoch)).assignment != {}
+    told = answered(await broker.beat(epoch=joined.member_epoch)).assignment
+    assert told == {audit.topic_id: frozenset({0})}
 
 
 # --- one protocol at a time
