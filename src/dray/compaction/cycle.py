@@ -61,6 +61,7 @@ class _Round:
     units: list[tuple[Underway, Unit]] = field(default_factory=list)
     written: list[Underway] = field(default_factory=list)
     committed: list[Underway] = field(default_factory=list)
+    planned_bytes: int = 0
     progressed: bool = False  # something changed, so another round may find more
 
     def name_of(self, stream: int) -> tuple[str, int]:
@@ -141,7 +142,17 @@ class Compactor:
         await self._write(now)
         await self._commit(now)
         await self._each(now, Phase.SWAP, [(job.stream, job) for job in now.committed], self._swap)
+        if self._commits.refused:
+            await self._clear_the_way(now)
         return now.progressed
+
+    async def _clear_the_way(self, now: _Round) -> None:
+        """A topic's name may have been that of a deleted one, whose table is still there."""
+        self._commits.refused = False
+        before = now.summary.tables_dropped
+        await self.upkeep.drop_dead_tables(now.summary)
+        if now.summary.tables_dropped > before:
+            now.progressed = now.summary.more = True
 
     # --- plan
 
@@ -181,12 +192,17 @@ class Compactor:
             self._stop_stream(now, stream, plan.refused)
         if not plan.inputs:
             return
+        size = sum(size_of(entry.value) for entry in plan.inputs)
+        if now.planned_bytes and now.planned_bytes + size > self._settings.cycle_bytes:
+            now.progressed = now.summary.more = True  # there is a next round for it
+            return
+        now.planned_bytes += size
         table = self._tables is not None and topic.settings.iceberg_enabled
         created = await self._saga.create(topic, partition, job, plan.inputs, table=table)
         if created is not None:
             now.units.append(created)
             now.summary.more = now.summary.more or plan.more
-            now.summary.input_bytes += sum(size_of(entry.value) for entry in plan.inputs)
+            now.summary.input_bytes += size
 
     async def _look(self, now: _Round, topic: Topic, stream: int) -> StreamPlan | None:
         """One look at a stream; what late writes brought back is swept, and an old head is sealed."""

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import Final
 
+import structlog
+
 from dray.log.jobs import Job, JobState
 from dray.log.stream_store import StreamStore, Versioned
 from dray.metadata import keys
+from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
 
 _PAGE: Final = 1024
 
@@ -31,7 +36,12 @@ class JobBoard:
             start, end = keys.JOBS, keys.prefix_end(keys.JOBS)
             while page := await self._store.store.scan(domain, start, end, _PAGE):
                 for record in page:
-                    jobs[keys.stream_of_job(record.key)] = Versioned(Job.decode(record.value), record.version)
+                    try:
+                        job = Job.decode(record.value)
+                    except UnreadableValue as error:
+                        _log.error("a stream is not compacted", key=record.key, error=str(error))
+                        continue
+                    jobs[keys.stream_of_job(record.key)] = Versioned(job, record.version)
                 start = page[-1].key + "\0"
         self.jobs = jobs
         now = self._runtime.monotonic()

@@ -19,6 +19,8 @@ class CompactionSettings:
     target_file_bytes: int = 256 * MIB
     # Inputs of one job at most, whatever the engine allows: they are listed in the job's value.
     max_inputs: int = 2000
+    # Of a backlog, so much at a time: what is written is committed before more is begun.
+    cycle_bytes: int = 8192 * MIB
     # A job that somebody else works on is left alone until it has stood still for so long.
     takeover_seconds: float = 120.0
     # A stream whose unit could not be written is tried again after so long.

@@ -33,6 +33,7 @@ class TableCommits:
         self._tables = tables
         self._saga = saga
         self.fresh: set[UUID] = set()  # topics whose table was just made: older files may be missing in it
+        self.refused = False  # something was in the way of a table, perhaps that of a deleted topic
 
     async def commit(
         self, table: TopicTable, jobs: Sequence[Underway], summary: CycleSummary
@@ -85,6 +86,7 @@ class TableCommits:
                 return {change.job: True for change in changes}
             outcomes = await tables.commit(table, changes, still_ours)
         except (TableMissing, TablesUnavailable, TableRefused) as error:
+            self.refused = self.refused or isinstance(error, TableRefused)
             self._waits(table, len(changes), error, summary)
             return {}
         summary.commits += 1

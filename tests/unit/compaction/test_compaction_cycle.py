@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,9 @@ from tests.services.compaction_cluster import ALL, Cluster
 from dray.compaction.model import UnitFailed
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
+from dray.metadata import keys
+from dray.metadata.contract import Put
+from dray.simulation.scripted import Fate
 
 
 @pytest.fixture
@@ -221,6 +225,42 @@ async def test_more_than_one_unit(cluster: Cluster) -> None:
     assert summary.finished == 3
     assert await cluster.entries(stream) == ["parquet 0-6", "parquet 6-12", "parquet 12-14"]
     await cluster.check_settled()
+
+
+async def test_a_backlog_is_done_a_part_at_a_time(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders", 5)
+    for stream in topic.streams:
+        await cluster.fill(stream, 2)
+    worker = cluster.worker(replace(ALL, cycle_bytes=400))
+    summary = await worker.once()
+    assert (summary.finished, summary.commits) == (5, 3)
+    assert [len(units) for units in worker.writer.calls] == [2, 2, 1]
+    await cluster.check_settled()
+
+
+async def test_a_job_that_this_build_cannot_read_stops_its_stream_only(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders", 2)
+    first, second = topic.streams
+    for stream in topic.streams:
+        await cluster.fill(stream, 1)
+    await cluster.store.write(cluster.streams.domain(first), [Put(keys.job(first), b"\x09{}")])
+    assert (await cluster.worker().once()).finished == 1
+    assert await cluster.entries(second) == ["parquet 0-2"]
+
+
+async def test_cycles_go_on_through_trouble_until_they_are_stopped(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    await cluster.fill(topic.streams[0], 2)
+    worker = cluster.worker(replace(ALL, interval_seconds=60.0, wal_max_age_ms=0))
+    worker.store.trap(Fate.REFUSE, "barrier")
+    stop = asyncio.Event()
+    running = worker.runtime.spawn(worker.compactor.run(stop), "compactor")
+    await asyncio.sleep(30)
+    assert await cluster.entries(topic.streams[0]) == ["wal 0-2"]
+    await asyncio.sleep(60)
+    assert await cluster.entries(topic.streams[0]) == ["parquet 0-4"]
+    stop.set()
+    await asyncio.wait_for(running, 1.0)
 
 
 async def test_the_days_of_a_table_by_day(cluster: Cluster) -> None:
