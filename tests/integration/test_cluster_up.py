@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import pty
+import re
 import signal
 import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -130,6 +133,42 @@ def test_brokers_do_not_outlive_a_killed_supervisor(up: UpProcess) -> None:
     assert up.log_path.read_text().count('"event": "broker has stopped"') == COUNT  # gracefully, even so
     up.kill()
     up.start()  # and the directory can be used again
+
+
+def test_a_terminal_shows_where_to_connect_and_ctrl_c_stops_gracefully(tmp_path: Path) -> None:
+    """The terminal sends its signal to all processes in the foreground. A broker that got it there and again
+    from its supervisor would end at once."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.environ["DRAY_COMPACTION__ENABLED"] = "false"
+        arguments = [
+            "--data-dir",
+            str(tmp_path),
+            "--listen",
+            "127.0.0.1:0",
+            "--http",
+            "off",
+            "--brokers",
+            "2",
+        ]
+        os.execv(drayd_path(), ["drayd", "up", *arguments])
+    shown = ""
+    try:
+        while "Ctrl-C" not in shown:
+            shown += os.read(terminal, 65536).decode()
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # what a terminal says when its last process is gone
+            while data := os.read(terminal, 65536):
+                shown += data.decode()
+    finally:
+        _, status = os.waitpid(pid, 0)
+        os.close(terminal)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert "with 2 brokers" in shown
+    addresses = re.search(r"127\.0\.0\.1:(\d+),127\.0\.0\.1:(\d+)", shown)
+    assert addresses is not None
+    assert "0" not in addresses.groups()
+    assert shown.count("broker has stopped") == 2
 
 
 def test_a_broker_that_cannot_start_ends_the_command(tmp_path: Path) -> None:

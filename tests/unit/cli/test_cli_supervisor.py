@@ -35,7 +35,12 @@ if deed == "tidy":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 if deed == "sour":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))
-if deed != "slow":
+if deed == "chatty":
+    if lives == 1:
+        tell_manager(READY="1")
+        tell_manager(READY="1")
+        open(notes + ".said", "w").close()
+elif deed != "slow":
     tell_manager(READY="1", X_DRAY_KAFKA=f"life {lives}")
 signal.pause()
 """
@@ -102,6 +107,18 @@ async def test_one_that_dies_is_started_again_and_said_so(tmp_path: Path) -> Non
     assert len(lives(tmp_path, "first")) == 2
     assert lives(tmp_path, "second") == [second]
     await supervisor.stop()
+
+
+async def test_what_a_life_said_is_not_believed_of_the_next(tmp_path: Path) -> None:
+    """It says twice that it is ready, and dies before the second time is heard."""
+    supervisor = supervise(child(tmp_path, "chatty", "chatty"))
+    await supervisor.start()
+    await until((tmp_path / "chatty.said").exists)
+    with capture_logs() as lines:
+        os.kill(supervisor.processes()["chatty"], signal.SIGKILL)
+        await until(lambda: len(lives(tmp_path, "chatty")) == 2)
+        await supervisor.stop()
+    assert [line["event"] for line in lines] == ["chatty was killed by SIGKILL; it is started again"]
 
 
 async def test_one_that_keeps_dying_is_given_growing_pauses(tmp_path: Path) -> None:
