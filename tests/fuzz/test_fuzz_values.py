@@ -1,0 +1,101 @@
+"""Stored values from anywhere: a decoder gives a value or says why it cannot, and nothing else ever.
+
+Other builds, other versions and broken disks write into the same stores. The corpus is what every format
+looked like once (`tests/fixtures/values`) and what was found here (`corpus`): each file is tried on every
+decoder, whole and damaged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dray.cluster.broker import decode_broker
+from dray.cluster.identity import decode_cluster
+from dray.groups.classic import codec as classic_codec
+from dray.groups.classic import subscription
+from dray.groups.consumer import codec as consumer_codec
+from dray.groups.coordinator.configs import decode_configs
+from dray.groups.coordinator.lease import decode_holder
+from dray.groups.coordinator.machines import decode_state
+from dray.groups.coordinator.record import decode_record
+from dray.groups.offsets import CommittedOffset
+from dray.log import counters, wal_keys
+from dray.log.entries import HighWatermark, IndexEntry
+from dray.log.jobs import Job
+from dray.log.producer_state import ProducerSnapshot
+from dray.metadata.values import UnreadableValue
+from dray.parquet.reader import Footer, ParquetCorrupt
+from dray.topics.model import decode_tombstone, decode_topic
+
+HERE = Path(__file__).parent
+CORPUS = sorted([*(HERE / "corpus").rglob("*.bin"), *(HERE.parent / "fixtures" / "values").glob("*.bin")])
+
+DECODERS: dict[str, Callable[[bytes], object]] = {
+    "index entry": IndexEntry.decode,
+    "high watermark": HighWatermark.decode,
+    "job": Job.decode,
+    "producer snapshot": lambda value: ProducerSnapshot.decode(value, 1000),
+    "counter": counters.decode,
+    "staging mark": wal_keys.Staging.decode,
+    "object key": wal_keys.decode_object,
+    "topic": lambda value: decode_topic("t", value, {}),
+    "tombstone": lambda value: decode_tombstone("k", value),
+    "broker": lambda value: decode_broker(1, value),
+    "cluster": decode_cluster,
+    "group record": lambda value: decode_state("g", decode_record("g", value)),
+    "group configs": lambda value: decode_configs("g", value),
+    "lease": lambda value: decode_holder("g", value),
+    "classic group": lambda value: classic_codec.decode_group("g", value),
+    "consumer group": lambda value: consumer_codec.decode_group("g", value),
+    "committed offset": CommittedOffset.decode,
+    "subscription": subscription._topics_in,
+    "Parquet footer": lambda value: Footer(value, len(value)),
+}
+REFUSALS = (UnreadableValue, ParquetCorrupt)
+
+# Small numbers make counts and lengths that fit, so that the fuzz gets deeper than the first field.
+BYTES = st.one_of(
+    st.binary(max_size=200),
+    st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4, 0x61, 0x7B, 0x7F, 0xFF]), max_size=200).map(bytes),
+)
+
+
+def decode_or_refuse(name: str, value: bytes) -> None:
+    told = ""
+    try:
+        DECODERS[name](value)
+    except REFUSALS as refusal:
+        told = str(refusal)
+    assert "\n" not in told, "an error is one line"
+
+
+@pytest.mark.parametrize("path", CORPUS, ids=lambda path: path.name)
+def test_the_corpus(path: Path) -> None:
+    for name in DECODERS:
+        decode_or_refuse(name, path.read_bytes())
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@settings(max_examples=60, deadline=None)
+@given(value=BYTES)
+def test_any_bytes_as_a_value(name: str, value: bytes) -> None:
+    decode_or_refuse(name, value)
+
+
+@pytest.mark.parametrize("name", DECODERS)
+@settings(max_examples=40, deadline=None)
+@given(
+    path=st.sampled_from(CORPUS),
+    damage=st.lists(st.tuples(st.integers(0, 400), st.binary(max_size=4)), min_size=1, max_size=4),
+)
+def test_a_damaged_value(name: str, path: Path, damage: list[tuple[int, bytes]]) -> None:
+    raw = path.read_bytes()
+    for place, insertion in damage:
+        position = place % (len(raw) + 1)
+        raw = raw[:position] + insertion + raw[position + len(insertion) // 2 :]
+    decode_or_refuse(name, raw)
