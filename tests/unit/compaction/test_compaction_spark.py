@@ -178,6 +178,16 @@ async def test_a_jvm_that_dies_is_noticed(
         await SparkUnitWriter(session, address(tmp_path), runtime).write(await units(objects, 1))
 
 
+def test_a_master_that_spark_does_not_know_is_one_line(session: Session) -> None:
+    """After the session above has ended: a process has one at a time."""
+    with pytest.raises(SparkDied):
+        session.stop()
+    with pytest.raises(SparkUnavailable) as caught:
+        open_session(SparkSettings(master="nonsense"))
+    assert "nonsense" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_a_dead_session_says_so() -> None:
     class Gone:
         def poll(self) -> int:

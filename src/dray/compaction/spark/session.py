@@ -104,6 +104,7 @@ def open_session(settings: SparkSettings) -> Session:
 
 
 def _launch(settings: SparkSettings) -> Session:
+    from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.java_gateway import launch_gateway
@@ -120,9 +121,12 @@ def _launch(settings: SparkSettings) -> Session:
             merged.setAll(conf.getAll())
             conf = merged
         context = SparkContext(gateway=gateway, conf=conf)
-    except (PySparkException, OSError) as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise SparkUnavailable(f"Spark does not start: {lines[0]}; its log is {settings.log_path}") from error
+    except (PySparkException, Py4JError, OSError) as error:
+        _forget_jvm()
+        where = "" if settings.log_path == os.devnull else f" (its log: {settings.log_path})"
+        raise SparkUnavailable(
+            f"Spark does not start with master {settings.master}{where}: {_reason(error)}"
+        ) from error
     return Session(SparkSession(context), gateway.proc, int(context.defaultParallelism))
 
 
@@ -136,8 +140,14 @@ def _connect(settings: SparkSettings) -> Session:
             builder = builder.config(name, value)
         return Session(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
     except (PySparkException, ImportError) as error:
-        lines = str(error).splitlines() or [type(error).__name__]
-        raise SparkUnavailable(f"no session from {settings.master}: {lines[0]}") from error
+        raise SparkUnavailable(f"no session from {settings.master}: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Of an error that came from Java, what Java says: its first line only names the call."""
+    java = getattr(error, "java_exception", None)
+    text = str(error if java is None else java.toString())
+    return (text.splitlines() or [type(error).__name__])[0]
 
 
 def _submitted_conf() -> dict[str, str]:
