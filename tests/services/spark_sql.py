@@ -2,7 +2,8 @@
 
 Its own process, since one has but one JVM with one set of jars, and the pipeline's tests start another. As a
 program it reads one JSON request per line, and answers with one line each: `{"sql": ...}` gives rows, and
-`{"stream": table, "checkpoint": directory}` reads what a stream over the table has not seen yet.
+`{"stream": table, "checkpoint": directory}` reads what a stream over the table has not seen yet. With
+`"format": "dray"` and `"options"` the log itself is read, by our data source.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class SparkSql:
     def __init__(self, directory: Path, catalogs: Mapping[str, Mapping[str, str]]) -> None:
         self.directory = directory
         self.catalogs = catalogs
-        self.jars = require_spark_jars()
+        self.jars = require_spark_jars() if catalogs else []
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
@@ -74,7 +75,24 @@ class SparkSql:
         found: list[list[Any]] = self._ask({"stream": table, "checkpoint": str(checkpoint)})
         return found
 
-    def _ask(self, request: Mapping[str, str]) -> Any:
+    def log(self, options: Mapping[str, str], where: str = "true") -> list[list[Any]]:
+        """Rows that our data source reads, in order."""
+        found: list[list[Any]] = self._ask({"format": "dray", "options": options, "where": where})
+        return found
+
+    def log_stream(self, options: Mapping[str, str], checkpoint: Path, fail: bool = False) -> list[list[Any]]:
+        """Partition and offset of all that a stream over the log has written so far. To `fail` is to lose
+        the end of its last batch, as a crash does."""
+        request = {"format": "dray", "options": options, "checkpoint": str(checkpoint), "fail": fail}
+        found: list[list[Any]] = self._ask(request)
+        return found
+
+    def tasks(self, options: Mapping[str, str], where: str = "true") -> int:
+        """How many pieces such a read has."""
+        [[count]] = self._ask({"format": "dray", "options": options, "where": where, "count": True})
+        return int(count)
+
+    def _ask(self, request: Mapping[str, Any]) -> Any:
         assert self._process is not None
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(request) + "\n")
@@ -97,19 +115,22 @@ class SparkSql:
 def _session(jars: list[str], catalogs: Mapping[str, Mapping[str, str]]) -> Any:
     from pyspark.sql import SparkSession
 
-    extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
     builder = (
         SparkSession.builder.master("local[1]")
-        .config("spark.jars", ",".join(jars))
-        .config("spark.driver.extraClassPath", ":".join(jars))
         .config("spark.driver.memory", "512m")
         .config("spark.ui.enabled", "false")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.shuffle.partitions", "1")
         .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.extensions", extensions)
     )
+    if jars:
+        extensions = "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions"
+        builder = (
+            builder.config("spark.jars", ",".join(jars))
+            .config("spark.driver.extraClassPath", ":".join(jars))
+            .config("spark.sql.extensions", extensions)
+        )
     for name, properties in catalogs.items():
         builder = builder.config(f"spark.sql.catalog.{name}", "org.apache.iceberg.spark.SparkCatalog")
         for key, value in properties.items():
@@ -127,10 +148,10 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _streamed(spark: Any, table: str, checkpoint: str) -> list[Any]:
+def _written(spark: Any, source: Any, checkpoint: str) -> list[Any]:
+    """Run a stream over what there is now, and give what it and earlier ones wrote."""
     query = (
-        spark.readStream.table(table)
-        .select("partition", "offset")
+        source.select("partition", "offset")
         .writeStream.format("parquet")
         .option("checkpointLocation", f"{checkpoint}/checkpoint")
         .option("path", f"{checkpoint}/out")
@@ -142,16 +163,43 @@ def _streamed(spark: Any, table: str, checkpoint: str) -> list[Any]:
     return sorted(list(row) for row in rows)
 
 
+def _lose_last_commit(checkpoint: str) -> None:
+    """What is left when the driver dies between the end of a batch and the note that it ended. The file
+    sink's own log goes too, or it would know the batch already."""
+    for directory in ("checkpoint/commits", "out/_spark_metadata"):
+        last = max(int(path.name) for path in Path(checkpoint, directory).iterdir() if path.name.isdigit())
+        for path in Path(checkpoint, directory).iterdir():
+            if path.name.strip(".").removesuffix(".crc") == str(last):
+                path.unlink()
+
+
+def _of_log(spark: Any, request: Mapping[str, Any]) -> list[Any]:
+    if "checkpoint" in request:
+        if request["fail"]:
+            _lose_last_commit(request["checkpoint"])
+        source = spark.readStream.format("dray").options(**request["options"]).load()
+        return _written(spark, source, request["checkpoint"])
+    found = spark.read.format("dray").options(**request["options"]).load().where(request["where"])
+    if request.get("count"):
+        return [[found.rdd.getNumPartitions()]]
+    return [_plain(tuple(row)) for row in found.orderBy("partition", "offset").collect()]
+
+
 def main() -> None:
+    from dray.spark_source import register
+
     settings = json.loads(sys.argv[1])
     spark = _session(settings["jars"], settings["catalogs"])
     spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
     print(json.dumps({"rows": []}), flush=True)
     for line in sys.stdin:
         request = json.loads(line)
         try:
-            if "stream" in request:
-                rows = _streamed(spark, request["stream"], request["checkpoint"])
+            if "format" in request:
+                rows = _of_log(spark, request)
+            elif "stream" in request:
+                rows = _written(spark, spark.readStream.table(request["stream"]), request["checkpoint"])
             else:
                 rows = [_plain(tuple(row)) for row in spark.sql(request["sql"]).collect()]
             print(json.dumps({"rows": rows}), flush=True)

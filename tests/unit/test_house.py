@@ -24,6 +24,7 @@ ROOMS: dict[str, frozenset[str]] = {
     # --- the Kafka side
     "server": frozenset({"records", "runtime", "telemetry"}),  # of records, only its buffers
     "client": frozenset({"protocol"}),
+    "spark_source": frozenset({"client", "protocol", "records", "runtime"}),  # a client like any other
     "api": frozenset(
         {"cluster", "groups", "log", "metadata", "protocol", "records", "runtime", "telemetry", "topics"}
     ),

@@ -1,0 +1,171 @@
+"""The log read by real Spark through our data source: all of it, a part of it, and as a stream that is
+started again. What needs no Spark is asked of the parts themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.integration.conftest import TopicMaker
+from tests.services.spark_sql import SparkError, SparkSql
+from tests.services.topics import create_topic
+
+from dray.spark_source.log import Log, RecordsGone, SourceError
+from dray.spark_source.options import SourceOptions
+from dray.spark_source.ranges import Range
+from dray.spark_source.source import RangePartition, StreamReader, asked, rows
+
+T0 = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSql]:
+    with SparkSql(tmp_path_factory.mktemp("spark"), {}) as started:
+        yield started
+
+
+def produce(bootstrap: str, topic: str, partition: int, first: int, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, "compression.type": "zstd"})
+    for number in range(first, first + count):
+        producer.produce(
+            topic,
+            value=None if number % 7 == 6 else f"value {number}".encode(),
+            key=None if number % 5 == 4 else f"key {number}".encode(),
+            headers=[("h", b"1"), ("h", None)] if number % 2 else [],
+            partition=partition,
+            timestamp=T0 + number,
+        )
+    assert producer.flush(30) == 0
+
+
+def options(bootstrap: str, topic: str, **more: str) -> dict[str, str]:
+    return {"bootstrap.servers": bootstrap, "topic": topic, **more}
+
+
+def places(rows: list[list[object]]) -> list[list[object]]:
+    return [row[:2] for row in rows]
+
+
+def test_a_batch_is_what_the_log_holds(spark: SparkSql, bootstrap: str, make_topic: TopicMaker) -> None:
+    topic = make_topic(2)
+    produce(bootstrap, topic, 0, 0, 50)
+    produce(bootstrap, topic, 1, 100, 10)
+    found = spark.log(options(bootstrap, topic))
+    assert places(found) == [[0, offset] for offset in range(50)] + [[1, offset] for offset in range(10)]
+    for partition, offset, timestamp, key, value, headers, *_, attributes in found:
+        number = offset if partition == 0 else offset + 100
+        assert timestamp == (T0 + number) * 1000
+        assert key == (None if number % 5 == 4 else {"hex": f"key {number}".encode().hex()})
+        assert value == (None if number % 7 == 6 else {"hex": f"value {number}".encode().hex()})
+        assert headers == ([["h", {"hex": "31"}], ["h", None]] if number % 2 else [])
+        assert attributes & 7 == 0
+
+    # Less of it: by option, by filter, by time; and in smaller pieces.
+    part = options(bootstrap, topic, startingOffsets='{"0": 45, "1": 8}', endingOffsets='{"0": 47}')
+    assert places(spark.log(part)) == [[0, 45], [0, 46], [1, 8], [1, 9]]
+    everything = options(bootstrap, topic)
+    assert places(spark.log(everything, "partition = 1 and offset >= 8")) == [[1, 8], [1, 9]]
+    assert spark.tasks(everything) == 2
+    assert spark.tasks(everything, "partition = 1 and offset >= 8") == 1
+    assert spark.tasks(everything | {"recordsPerTask": "20"}) == 4
+    late = options(bootstrap, topic, startingTimestamp=str(T0 + 48))
+    assert places(spark.log(late))[:2] == [[0, 48], [0, 49]]
+    with pytest.raises(SparkError, match="option startingOffsets: latest would read nothing"):
+        spark.log(options(bootstrap, topic, startingOffsets="latest"))
+    with pytest.raises(SparkError, match="there is no topic nowhere"):
+        spark.log(options(bootstrap, "nowhere"))
+
+
+def test_a_stream_restarts_without_loss_or_duplicates(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = make_topic(2)
+    chosen = options(bootstrap, topic)
+    produce(bootstrap, topic, 0, 0, 20)
+    produce(bootstrap, topic, 1, 0, 10)
+    seen = spark.log_stream(chosen, tmp_path)
+    assert seen == [[0, offset] for offset in range(20)] + [[1, offset] for offset in range(10)]
+    # More comes, and the stream goes on where its checkpoint is.
+    produce(bootstrap, topic, 0, 20, 5)
+    seen = spark.log_stream(chosen, tmp_path)
+    assert seen == [[0, offset] for offset in range(25)] + [[1, offset] for offset in range(10)]
+    # A crash before the last batch was noted: the very same batch again, though more has come since.
+    produce(bootstrap, topic, 1, 10, 5)
+    assert spark.log_stream(chosen, tmp_path, fail=True) == seen
+    seen = spark.log_stream(chosen, tmp_path)
+    assert seen == [[0, offset] for offset in range(25)] + [[1, offset] for offset in range(15)]
+
+
+def parsed(bootstrap: str, topic: str, **more: str) -> SourceOptions:
+    return SourceOptions.parse(options(bootstrap, topic, **more), streaming=False)
+
+
+def offsets_of(chosen: SourceOptions, topic_id: UUID, wanted: Range) -> list[int]:
+    return [
+        offset
+        for batch in rows(chosen, RangePartition(topic_id, wanted))
+        for offset in batch["offset"].to_pylist()
+    ]
+
+
+def test_records_that_are_gone(bootstrap: str, make_topic: TopicMaker, admin: AdminClient) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 30)
+    chosen = parsed(bootstrap, topic)
+    state = asked(chosen, Log.state)
+    assert (dict(state.starts), dict(state.ends)) == ({0: 0}, {0: 30})
+    [deleted] = admin.delete_records([TopicPartition(topic, 0, 12)]).values()
+    deleted.result(30)
+    with pytest.raises(RecordsGone, match="offset 5 is no longer in the log, which starts at 12"):
+        offsets_of(chosen, state.topic_id, Range(0, 5, 20))
+    tolerant = parsed(bootstrap, topic, failOnDataLoss="false")
+    assert offsets_of(tolerant, state.topic_id, Range(0, 5, 20)) == list(range(12, 20))
+
+
+def test_another_topic_of_the_same_name_is_not_read(
+    bootstrap: str, make_topic: TopicMaker, admin: AdminClient
+) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 10)
+    stream = StreamReader(SourceOptions.parse(options(bootstrap, topic), streaming=True))
+    start = stream.initialOffset()
+    old = asked(stream.options, Log.state).topic_id
+    [gone] = admin.delete_topics([topic]).values()
+    gone.result(30)
+    create_topic(bootstrap, topic, 1, {})
+    produce(bootstrap, topic, 0, 0, 10)
+    with pytest.raises(SourceError, match="was deleted and created again since this stream began"):
+        stream.partitions(start, stream.latestOffset())
+    with pytest.raises(SourceError, match="was deleted and created again meanwhile"):
+        offsets_of(stream.options, old, Range(0, 0, 10))
+
+
+def test_batches_of_a_stream_are_limited_and_cover_new_partitions(
+    bootstrap: str, make_topic: TopicMaker, admin: AdminClient
+) -> None:
+    topic = make_topic(1)
+    produce(bootstrap, topic, 0, 0, 30)
+    stream = StreamReader(
+        SourceOptions.parse(options(bootstrap, topic, maxOffsetsPerTrigger="20"), streaming=True)
+    )
+    first = stream.initialOffset()
+    second = stream.latestOffset()
+    assert [each.wanted for each in stream.partitions(first, second)] == [Range(0, 0, 20)]
+    [grown] = admin.create_partitions([NewPartitions(topic, 2)]).values()
+    grown.result(30)
+    produce(bootstrap, topic, 1, 0, 10)
+    third = stream.latestOffset()
+    assert [each.wanted for each in stream.partitions(second, third)] == [Range(0, 20, 30), Range(1, 0, 10)]
+    assert stream.partitions(third, stream.latestOffset()) == []
+
+
+def test_a_broker_that_is_not_there() -> None:
+    chosen = SourceOptions.parse(
+        {"bootstrap.servers": "127.0.0.1:9", "topic": "t", "timeout": "1"}, streaming=False
+    )
+    with pytest.raises(SourceError, match="topic t was not readable for 1 s: cannot reach"):
+        asked(chosen, Log.state)
