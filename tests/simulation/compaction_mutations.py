@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.compaction import collector, cycle, saga, table_commits, table_keeper
+from dray.compaction import collector, planning, saga, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import Saga, Underway
@@ -62,15 +62,15 @@ def covered_entries_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def abandon_a_written_job(patch: pytest.MonkeyPatch) -> None:
-    kept = cycle.Compactor._sort
+    kept = planning.Planning.sort
 
-    async def sort(self: cycle.Compactor, now: Any, stream: int, job: Versioned[Job]) -> None:
+    async def sort(self: planning.Planning, now: Any, stream: int, job: Versioned[Job]) -> None:
         if job.value.state is JobState.PARQUET_WRITTEN and self._runtime.random.random() < 0.5:
             await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
         else:
             await kept(self, now, stream, job)
 
-    patch.setattr(cycle.Compactor, "_sort", sort)
+    patch.setattr(planning.Planning, "sort", sort)
 
 
 # --- the swap

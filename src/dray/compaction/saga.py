@@ -55,7 +55,7 @@ class Saga:
     def __init__(self, store: StreamStore, runtime: Runtime, owner: str) -> None:
         self._store = store
         self._swap = Swap(store, runtime)
-        self._owner = owner
+        self.owner = owner
 
     # --- CREATED
 
@@ -78,7 +78,8 @@ class Saga:
             end=inputs[-1].value.end,
             inputs=tuple(Input.of(entry) for entry in inputs),
             table=table,
-            owner=self._owner,
+            by_day=topic.settings.partition_by_day,
+            owner=self.owner,
         )
         created = Job(job.value.number + 1, JobState.CREATED, compaction=compaction)
         underway = await self._move(stream, job, created)

@@ -102,6 +102,12 @@ class TableCommits:
         _log.warning("compaction waits for a table", topic=table.topic, jobs=jobs, error=str(error))
 
 
+def table_of_job(job: Underway) -> TopicTable:
+    """As it was when the job was planned: the topic may be gone."""
+    compaction = job.compaction
+    return TopicTable(compaction.topic, compaction.topic_id, compaction.by_day)
+
+
 def _change(job: Underway) -> TableChange:
     """The new file instead of those that it was merged from."""
     removed = tuple(each.path for each in job.compaction.inputs if each.path)

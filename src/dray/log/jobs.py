@@ -71,6 +71,7 @@ class Compaction:
     end: int
     inputs: tuple[Input, ...]  # adjoining, in order
     table: bool  # whether the file goes into the topic's table
+    by_day: bool = False  # whether that is partitioned by day
     owner: str = ""  # who works on it: others keep off for a while, to save work and for nothing else
     # The file as its writer described it, once it is written. The log does not look inside.
     written: Mapping[str, Any] | None = None
@@ -141,6 +142,7 @@ def _compaction_fields(compaction: Compaction) -> dict[str, Any]:
             for each in compaction.inputs
         ],
         "table": compaction.table,
+        "by_day": compaction.by_day,
         "owner": compaction.owner,
         "written": None if compaction.written is None else dict(compaction.written),
     }
@@ -164,6 +166,7 @@ def _compaction(fields: Mapping[str, Any]) -> Compaction:
         end=int(fields["end"]),
         inputs=inputs,
         table=bool(fields["table"]),
+        by_day=bool(fields["by_day"]),
         owner=str(fields["owner"]),
         written=written,
     )

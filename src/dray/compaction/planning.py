@@ -1,0 +1,133 @@
+"""The first part of a round: what is next for every stream.
+
+An unfinished job is carried on from where it stands; where there is none, the stream is looked at, swept and
+sealed as it needs, and perhaps a new job is begun.
+"""
+
+from __future__ import annotations
+
+from dray.compaction.job_board import JobBoard
+from dray.compaction.planner import StreamPlan, plan_stream, size_of
+from dray.compaction.round import Round
+from dray.compaction.saga import Saga, Underway
+from dray.compaction.settings import CompactionSettings
+from dray.log.jobs import Job, JobState
+from dray.log.retention import Retention, sweep
+from dray.log.stream_store import StreamStore, Versioned
+from dray.runtime import Runtime
+from dray.topics.model import Topic
+
+
+class Planning:
+    def __init__(
+        self,
+        store: StreamStore,
+        runtime: Runtime,
+        board: JobBoard,
+        saga: Saga,
+        retention: Retention,
+        settings: CompactionSettings,
+        *,
+        has_tables: bool,
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._board = board
+        self._saga = saga
+        self._retention = retention
+        self._settings = settings
+        self._has_tables = has_tables
+        self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
+
+    def stop(self, now: Round, stream: int, reason: str) -> None:
+        """Leave a stream alone for a while that would only fail again."""
+        self._stopped_until[stream] = self._runtime.monotonic() + self._settings.failed_pause_seconds
+        now.note(stream, reason)
+
+    def _is_stopped(self, stream: int) -> bool:
+        return self._runtime.monotonic() < self._stopped_until.get(stream, 0.0)
+
+    async def sort(self, now: Round, stream: int, job: Versioned[Job]) -> None:
+        """What is next for a stream: its unfinished job, or a new plan."""
+        place = now.places.get(stream)
+        state = job.value.state
+        if state is JobState.DONE:
+            if place is not None:
+                await self._plan(now, place, stream, job)
+        elif state in (JobState.RETAIN, JobState.RAISED):
+            await self._finish_retention(stream, job)
+        elif not (now.everything or self._may_carry_on(stream, job)):
+            now.summary.left_to_others += 1
+        elif state is JobState.CREATED:
+            await self._take_over(now, Underway(stream, job))
+        elif state is JobState.PARQUET_WRITTEN:
+            now.written.append(Underway(stream, job))
+        else:
+            now.committed.append(Underway(stream, job))
+
+    def _may_carry_on(self, stream: int, job: Versioned[Job]) -> bool:
+        mine = job.value.compacted.owner == self._saga.owner
+        return mine or self._board.stood_still(stream) >= self._settings.takeover_seconds
+
+    async def _plan(self, now: Round, place: tuple[Topic, int], stream: int, job: Versioned[Job]) -> None:
+        topic, partition = place
+        if self._is_stopped(stream):
+            return
+        plan = await self._look(now, topic, stream)
+        if plan is not None and plan.seal:
+            plan = await self._look(now, topic, stream)  # what was the head can be compacted now
+        if plan is None:
+            return
+        now.progressed = now.progressed or plan.seal  # there is another head already
+        if plan.refused is not None:
+            self.stop(now, stream, plan.refused)
+        if not plan.inputs:
+            return
+        size = sum(size_of(entry.value) for entry in plan.inputs)
+        if now.planned_bytes and now.planned_bytes + size > self._settings.cycle_bytes:
+            now.progressed = now.summary.more = True  # there is a next round for it
+            return
+        now.planned_bytes += size
+        table = self._has_tables and topic.settings.iceberg_enabled
+        created = await self._saga.create(topic, partition, job, plan.inputs, table=table)
+        if created is not None:
+            now.units.append(created)
+            now.summary.more = now.summary.more or plan.more
+            now.summary.input_bytes += size
+
+    async def _look(self, now: Round, topic: Topic, stream: int) -> StreamPlan | None:
+        """One look at a stream; what late writes brought back is swept, and an old head is sealed."""
+        view = await self._store.view(stream)
+        if view is None or view.high_watermark.value.closed:
+            return None
+        plan = plan_stream(
+            view,
+            self._runtime.wall_ms(),
+            self._settings,
+            everything=now.everything,
+            by_day=topic.settings.partition_by_day,
+            most_inputs=self._store.store.limits.operations - 2,
+        )
+        if plan.dead:
+            await sweep(self._store, stream, plan.dead)
+            now.summary.swept += len(plan.dead)
+        if plan.seal:
+            sealed = view.high_watermark.value.sealed()
+            await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
+            now.summary.sealed += 1
+        return plan
+
+    async def _take_over(self, now: Round, underway: Underway) -> None:
+        closed = await self._saga.is_closed(underway.stream)
+        unit = None if closed else await self._saga.take_over(underway)
+        if unit is not None and not self._is_stopped(underway.stream):
+            now.units.append((underway, unit))
+        elif await self._saga.abandon(underway):
+            now.summary.abandoned += 1
+            now.progressed = True
+
+    async def _finish_retention(self, stream: int, job: Versioned[Job]) -> None:
+        if await self._saga.is_closed(stream):  # there is nothing left to raise
+            await self._saga.give_up(Underway(stream, job))
+        else:
+            await self._retention.finish(stream, job)

@@ -1,0 +1,81 @@
+"""One round of a compactor: what is under way in it, and how it goes about many streams at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from dray.compaction.model import Unit
+from dray.compaction.saga import Underway
+from dray.compaction.summary import CycleSummary, Trouble
+from dray.log.types import LogError
+from dray.metadata.contract import MetadataError
+from dray.topics.model import Topic
+
+_log = structlog.get_logger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Round:
+    """What is under way, by what is next for it."""
+
+    topics: list[Topic]
+    summary: CycleSummary
+    everything: bool
+    at_once: int
+    places: dict[int, tuple[Topic, int]] = field(default_factory=dict)  # stream: topic and partition
+    units: list[tuple[Underway, Unit]] = field(default_factory=list)
+    written: list[Underway] = field(default_factory=list)
+    committed: list[Underway] = field(default_factory=list)
+    planned_bytes: int = 0
+    progressed: bool = False  # something changed, so another round may find more
+
+    def __post_init__(self) -> None:
+        for topic in self.topics:
+            for partition, stream in enumerate(topic.streams):
+                self.places[stream] = topic, partition
+        self.summary.streams = len(self.places)
+
+    def name_of(self, stream: int) -> tuple[str, int]:
+        place = self.places.get(stream)
+        return (f"stream {stream} of a deleted topic", -1) if place is None else (place[0].name, place[1])
+
+    def note(self, stream: int, reason: str) -> None:
+        """A stream stands still, and somebody should know why."""
+        name, partition = self.name_of(stream)
+        self.summary.troubles.append(Trouble(name, partition, reason))
+        _log.error("stream not compacted", topic=name, partition=partition, stream=stream, reason=reason)
+
+    async def each(
+        self,
+        items: list[tuple[int, T]],  # by stream
+        act: Callable[[Round, int, T], Awaitable[None]],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        """A few at a time; what keeps one from its step is noted, and the others go on."""
+        limit = asyncio.Semaphore(self.at_once)
+        done = 0
+
+        async def one(stream: int, item: T) -> None:
+            nonlocal done
+            async with limit:
+                try:
+                    await act(self, stream, item)
+                except (MetadataError, LogError) as error:
+                    interrupted(self.summary, *self.name_of(stream), error)
+            done += 1
+            if progress is not None:
+                progress(done, len(items))
+
+        await asyncio.gather(*[one(stream, item) for stream, item in items])
+
+
+def interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
+    summary.troubles.append(Trouble(topic, partition, str(error)))
+    _log.warning("compaction interrupted", topic=topic, partition=partition, error=str(error))
