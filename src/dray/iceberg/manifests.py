@@ -165,6 +165,9 @@ class KnownPaths:
         self._known: OrderedDict[str, frozenset[str]] = OrderedDict()
         self._lock = Lock()
 
+    def __len__(self) -> int:
+        return self._count
+
     def of(self, manifest: ManifestFile, io: FileIO) -> frozenset[str]:
         location = manifest.manifest_path
         with self._lock:
