@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from typing import Any
 
 from tests.unit.groups.coordinator.coordinator_harness import (
     GROUP,
@@ -16,7 +17,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
     simulated,
 )
 
-from dray.groups import classic
+from dray.groups import classic, consumer
 from dray.groups.coordinator import (
     GroupListing,
     delete_offsets,
@@ -24,6 +25,8 @@ from dray.groups.coordinator import (
     describe_consumer,
     list_groups,
 )
+from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.machines import State
 from dray.groups.coordinator.record import GroupKind, decode_record
 from dray.metadata import keys
 from dray.metadata.contract import Put
@@ -245,6 +248,77 @@ async def test_a_commit_that_waits_before_a_deletion_goes_with_the_group() -> No
     assert answers == [ErrorCode.NONE] * 3
     assert world.group_record() is None
     assert world.records(OFFSETS) == [], "offsets that belong to no group"
+
+
+@simulated
+async def test_a_dead_holder_is_not_named_though_it_is_still_listed() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    group_id = next(name for name in map(str, range(100)) if two.groups.is_candidate(name))
+    await one.commit(1, group_id=group_id)
+    one.vanish()
+    assert (await two.groups.find_coordinator(group_id)).broker_id == 1
+    world.dead.add(1001)
+    assert (await two.groups.find_coordinator(group_id)).broker_id == 2
+
+
+@simulated
+async def test_a_group_that_another_broker_is_just_making_is_not_taken_for_absent() -> None:
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    await one.groups.leases.take(GROUP)
+    assert await refused(two.classic_beat("m1", 1)) is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_nothing_is_read_from_a_group_whose_lease_ended_while_it_was_loaded() -> None:
+    class Doubtful:
+        def confirmed(self) -> bool:
+            return False
+
+    world = World()
+    one, two = await world.broker(1), await world.broker(2)
+    await one.commit(1)
+    await one.stop()
+    load = two.groups._load
+
+    async def slow_load(group_id: str) -> ActiveGroup:
+        group = await load(group_id)
+        group._lease = Doubtful()  # type: ignore[assignment]
+        return group
+
+    two.groups._load = slow_load  # type: ignore[method-assign]
+    assert await refused(two.committed()) is ErrorCode.NOT_COORDINATOR
+
+
+@simulated
+async def test_a_member_is_assigned_a_topic_that_was_made_a_moment_ago() -> None:
+    world = World()
+    broker = await world.broker(1)
+    await passing(1.2)  # between two looks at the topics
+    topic = world.topics.make("a", 1)
+    answer = await broker.beat("m1")
+    assert isinstance(answer, consumer.HeartbeatAnswer)
+    assert answer.assignment == {topic.topic_id: frozenset({0})}
+
+
+@simulated
+async def test_of_many_that_found_a_group_one_finds_out_that_there_is_none() -> None:
+    """A first join computes an assignment: five hundred at once must not do so for nothing."""
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    step = broker.groups.machines.step
+    alone = 0
+
+    def counted(state: State, *others: Any) -> Any:
+        nonlocal alone
+        alone += state is None
+        return step(state, *others)
+
+    broker.groups.machines.step = counted  # type: ignore[method-assign]
+    await asyncio.gather(*(broker.beat(f"m{number}") for number in range(10)))
+    assert alone == 2, "to see that it must be stored, and then in the group"
 
 
 @simulated

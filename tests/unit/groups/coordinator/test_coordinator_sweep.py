@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 
 from tests.unit.groups.coordinator.coordinator_harness import (
@@ -99,6 +100,62 @@ async def test_groups_that_nobody_looks_after_are_swept_by_one_broker() -> None:
 
 
 @simulated
+async def test_only_the_broker_that_would_be_asked_sweeps_what_nobody_looks_after() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    groups = [f"group-{number}" for number in range(10)]
+    for group_id in groups:
+        await broker.commit(1, group_id=group_id)
+    await broker.stop()
+    del world.cluster[1]
+    two, three = await world.broker(2), await world.broker(3)
+    await passing(4000 - asyncio.get_running_loop().time() % 600)
+    for one in (two, three):
+        one.store.writes.clear()
+        await sweep(one.groups)
+        written = {str(getattr(operation, "key", "")) for write in one.store.writes for operation in write}
+        assert written, "neither has all of them"
+        for group_id in groups:
+            mine = one.groups.is_candidate(group_id)
+            assert mine or not any(keys.name(group_id) in key for key in written), group_id
+
+
+@simulated
+async def test_a_group_in_which_something_is_under_way_is_not_swept_away() -> None:
+    """Its last offset has expired, but somebody is just coming to it."""
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    member, _ = await broker.stable_group()
+    await broker.leave(member)
+    broker.store.plan = [(keys.group(GROUP), "held")]
+    joining = asyncio.ensure_future(broker.join(fresh="another"))
+    await settled()
+    await sweep(broker.groups)
+    broker.store.release()
+    assert (await joining).error is ErrorCode.NONE
+    assert world.group_record() is not None
+
+
+@simulated
+async def test_what_is_committed_while_the_sweep_makes_up_its_mind_stays() -> None:
+    world = World(settings=RETENTION)
+    broker = await world.broker(1)
+    await broker.commit(1)
+
+    async def gone(name: str) -> Topic | None:
+        """The topic is gone; but before that is acted on, there is another, and a commit to it."""
+        world.topics.make(name, 2)
+        await broker.commit(2)
+        return None
+
+    world.topics.refresh = gone  # type: ignore[method-assign]
+    await sweep(broker.groups)
+    assert await broker.committed() == 2
+
+
+@simulated
 async def test_looking_at_a_group_that_nobody_looks_after_does_not_keep_it() -> None:
     world = World(settings=RETENTION)
     world.topics.make("a", 2)
@@ -133,7 +190,7 @@ async def test_offsets_go_with_their_topic() -> None:
 async def test_offsets_go_with_a_topic_that_lived_but_a_moment() -> None:
     world = World()
     broker = await world.broker(1)
-    await passing(1)
+    await passing(1.2)  # between two looks at the topics
     world.topics.make("a", 2)
     await broker.commit(1)
     del world.topics.by_name["a"]
