@@ -29,8 +29,8 @@ NOTIFICATIONS_NOT_ENABLED: Final = "NOTIFICATIONS_NOT_ENABLED"
 REFUSED_REASONS: Final = frozenset(
     {NODE_IS_NOT_LEADER, "NODE_IS_NOT_MEMBER", "NOT_INITIALIZED", "SHARD_NOT_FOUND", NAMESPACE_NOT_FOUND}
 )
-# So are these: the server's front door, or our own library, turned the request away.
-REFUSED_CODES: Final = frozenset(
+# So are these: the server's front door, or our own library, turned the request away, and will again.
+HOPELESS_CODES: Final = frozenset(
     {
         grpc.StatusCode.INVALID_ARGUMENT,
         grpc.StatusCode.PERMISSION_DENIED,
@@ -39,8 +39,6 @@ REFUSED_CODES: Final = frozenset(
         grpc.StatusCode.UNIMPLEMENTED,
     }
 )
-# No patience helps against these.
-HOPELESS_CODES: Final = REFUSED_CODES
 
 
 class UnusableOxia(MetadataError):
