@@ -39,7 +39,7 @@ def etcd_program() -> Path:
         return unpacked_package()
     except ProgramMissing as reason:
         try:
-            return built_program()
+            return go_program(GO_PACKAGE, GO_VERSION, "etcd")
         except ProgramMissing as other:
             raise ProgramMissing(f"needs etcd: {reason}; {other}") from None
 
@@ -72,11 +72,6 @@ def run(command: Sequence[str], directory: Path) -> bool:
     except subprocess.TimeoutExpired:
         return False
     return done.returncode == 0
-
-
-def built_program() -> Path:
-    """The program of a module goes by the last part of its path that is no version."""
-    return go_program(GO_PACKAGE, GO_VERSION, "server")
 
 
 def require_etcd() -> Path:
