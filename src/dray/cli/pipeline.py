@@ -80,6 +80,8 @@ def compaction_settings(settings: Settings) -> CompactionSettings:
         interval_seconds=compaction.interval,
         wal_max_age_ms=round(compaction.wal_max_age * 1000),
         wal_max_bytes=compaction.wal_max_bytes,
+        wal_max_entries=compaction.wal_max_entries,
+        cycle_bytes=compaction.cycle_bytes,
         parquet_max_files=compaction.parquet_max_files,
         target_file_bytes=compaction.target_file_bytes,
         takeover_seconds=compaction.takeover,

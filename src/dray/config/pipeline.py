@@ -50,6 +50,14 @@ class CompactionSettings(Section):
         default=64 * MIB,
         description="A partition with so much in WAL objects is compacted, whatever its age.",
     )
+    wal_max_entries: Annotated[int, Whole(1, 1_000_000)] = Field(
+        default=1000,
+        description="A partition with records in so many WAL objects is compacted, whatever its age.",
+    )
+    cycle_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
+        default=8 * GIB,
+        description="Of a backlog, how much one cycle takes on: what it wrote is committed before the next.",
+    )
     parquet_max_files: Annotated[int, Whole(1, 100_000)] = Field(
         default=16,
         description="A partition with more files than this has its small ones merged.",
