@@ -40,7 +40,6 @@ from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
 _KNOWS_STORAGE_ERROR: Final = 6
-_KNOWS_RACKS: Final = 11
 _FULL_REQUESTS: Final = frozenset({-1, 0})  # the session epochs of requests that name every partition
 
 
@@ -110,7 +109,7 @@ def _route(
     if not enforced and not request.rack_id:
         return None
     routes = Routes(context)
-    if request.rack_id and context.version >= _KNOWS_RACKS:
+    if request.rack_id:
         elsewhere = routes.nearest(request.rack_id)
         if elsewhere is not None:
             return elsewhere

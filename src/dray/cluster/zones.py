@@ -23,8 +23,8 @@ def zone_of_client(client_id: str | None) -> str | None:
     if client_id is None or ZONE_PAIR not in client_id:
         return None
     for part in client_id.split(","):
-        name, assigned, value = part.partition("=")
-        if assigned and name.strip() == ZONE_PAIR:
+        name, _, value = part.partition("=")
+        if name.strip() == ZONE_PAIR:
             return value.strip() or None
     return None
 

@@ -19,6 +19,7 @@ from dray.runtime import Runtime
 
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
+_NEVER = float("-inf")
 
 
 class Poller:
@@ -122,10 +123,7 @@ class Poller:
             bounds = self._reader.known_bounds(request.stream)
             if bounds is None or (
                 request.offset >= bounds.end
-                and (
-                    now - self._asked.get(request.stream, 0.0) > _DOUBT_SECONDS
-                    or self._wakeups.missed(request.stream)
-                )
+                and now - self._asked.get(request.stream, _NEVER) > _DOUBT_SECONDS
             ):
                 doubtful.append(request)
         unheard = await self._ask(doubtful) if doubtful else {}

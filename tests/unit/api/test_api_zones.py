@@ -57,7 +57,12 @@ class Fleet:
 
     async def fetch(self, at: int, partition: int, version: int = 11, **fields: Any) -> PartitionData:
         client_id = fields.pop("client_id", "c")
-        part = FetchPartition(partition=partition, fetch_offset=0, partition_max_bytes=1 << 20)
+        part = FetchPartition(
+            partition=partition,
+            fetch_offset=0,
+            partition_max_bytes=1 << 20,
+            current_leader_epoch=fields.pop("epoch", -1),
+        )
         request = FetchRequest(topics=[FetchTopic(topic="orders", partitions=[part])], **fields)
         response = await self.brokers[at].ask(request, version, client_id=client_id)
         return response.responses[0].partitions[0]
@@ -191,6 +196,8 @@ async def test_others_are_served_where_they_ask(fleet: Fleet, fields: dict[str, 
 async def test_errors_are_told_before_anyone_is_sent_away(fleet: Fleet) -> None:
     told = await fleet.fetch(0, 99, rack_id="b")
     assert told.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    told = await fleet.fetch(0, 1, rack_id="b", epoch=5)
+    assert (told.error_code, told.preferred_read_replica) == (ErrorCode.UNKNOWN_LEADER_EPOCH, -1)
     fleet.brokers[0].log.fail[fleet.topic.streams[1]] = LogUnavailable("away")
     told = await fleet.fetch(0, 1, rack_id="b")
     assert told.error_code != 0
@@ -216,6 +223,28 @@ async def test_only_the_leader_that_metadata_names_serves(strict: Fleet, client_
             wanted = 0 if at == partition.leader_id else ErrorCode.NOT_LEADER_OR_FOLLOWER
             assert (await strict.produce(at, index, client_id)).error_code == wanted
             assert (await strict.fetch(at, index, client_id=client_id)).error_code == wanted
+
+
+async def test_a_rack_does_not_overrule_a_zone(strict: Fleet) -> None:
+    told = await strict.fetch(strict.owner(1, "b"), 1, rack_id="b", client_id="zone_id=a")
+    assert told.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+async def test_what_is_not_there_is_not_somebody_else_s(strict: Fleet) -> None:
+    for at in ZONES:
+        assert (await strict.fetch(at, 99)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert (await strict.produce(at, 99)).error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+async def test_a_topic_that_a_broker_has_to_look_up_is_checked_as_well(strict: Fleet) -> None:
+    """Such a produce goes another way than one whose topic is known."""
+    strict.topic = await strict.brokers[0].topics.create(NewTopic("late", 1))
+    for at in ZONES:
+        records = batch(b"value", now_ms=strict.brokers[at].runtime.wall_ms())
+        data = [TopicProduceData(name="late", partition_data=[PartitionProduceData(0, records)])]
+        response = await strict.brokers[at].ask(ProduceRequest(acks=-1, topic_data=data), 9)
+        wanted = 0 if at == strict.owner(0) else ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert response.responses[0].partition_responses[0].error_code == wanted
 
 
 async def test_a_refused_produce_stores_nothing_and_names_the_leader(strict: Fleet) -> None:

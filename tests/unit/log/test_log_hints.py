@@ -10,8 +10,9 @@ from log_harness import DOMAINS, EVERYTHING, World, append, batch_bytes, soon, v
 
 from dray.log import Log
 from dray.log.types import ReadRequest, ReadResult
+from dray.log.wakeups import Wakeups
 from dray.metadata.contract import Change, Unavailable
-from dray.simulation.scripted import ScriptedObjects, ScriptedStore
+from dray.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
 
 MINUTE_MS = 60_000
 
@@ -87,6 +88,52 @@ async def test_what_nobody_reads_here_costs_nothing(world: World) -> None:
     await reader.stop()
 
 
+async def test_a_hint_of_what_is_known_already_keeps_nobody_awake(world: World) -> None:
+    """It is looked into once, and then the poll sleeps as any other."""
+    reader = world.log()
+    store = world.store
+    store.deaf = True
+    await reader.start()
+    writer = world.log()
+    [stream] = await writer.create_streams(1)
+    await append(writer, stream, batch_bytes([b"v"]))
+    assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
+    reader._wakeups.miss(stream)
+    barriers, began = store.barriers, now()
+    assert values_in(await poll(reader, stream, 1, max_wait_ms=900)) == []
+    assert now() - began == pytest.approx(0.9, abs=0.01)
+    assert store.barriers - barriers == 2  # for the hint, and at the deadline
+    await reader.stop()
+
+
+async def test_a_hint_that_could_not_be_looked_into_is_not_forgotten(world: World) -> None:
+    reader = world.log()
+    store = world.store
+    await reader.start()
+    writer = world.log()
+    [stream] = await writer.create_streams(1)
+    assert values_in(await poll(reader, stream, 0, max_wait_ms=100)) == []
+    await append(writer, stream, batch_bytes([b"v"]))
+    await settle()
+    polling = await soon(poll(reader, stream, 0, max_wait_ms=50))
+    store.trap(Fate.REFUSE, "barrier")
+    await polling
+    began = now()
+    assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
+    assert now() - began < 0.1
+    await reader.stop()
+
+
+def test_a_stream_that_is_looked_at_has_nothing_missed() -> None:
+    """Local commits come back as hints, too: they must not cost every next poll a question to the store."""
+    wakeups = Wakeups()
+    for look in (wakeups.wake, wakeups.seen):
+        wakeups.miss(7)
+        assert wakeups.missed(7)
+        look(7)
+        assert not wakeups.missed(7)
+
+
 class BreakingStore(ScriptedStore):
     """Its watches end when they are told to, with an error or without, and can be kept from coming back."""
 
@@ -133,4 +180,23 @@ async def test_a_watch_that_comes_back_brings_what_it_missed(world: World, error
     store.away.set()  # the watch is there again
     assert values_in(await polling) == [(0, b"v")]
     assert now() - began < 1
+    await reader.stop()
+
+
+async def test_after_a_broken_watch_nothing_is_taken_for_known(world: World) -> None:
+    """The watch broke and came back while nobody polled: the next poll asks, however lately one did."""
+    store = BreakingStore(world.runtime, world.state, world.limits)
+    reader = Log(store, ScriptedObjects(world.runtime, world.bucket), world.runtime, DOMAINS, world.settings)
+    await reader.start()
+    writer = world.log()
+    [stream] = await writer.create_streams(1)
+    assert values_in(await poll(reader, stream, 0, max_wait_ms=100)) == []
+    store.breaking.set()
+    await settle()
+    await append(writer, stream, batch_bytes([b"v"]))
+    store.away.set()
+    await settle()
+    began = now()
+    assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
+    assert now() - began < 0.1
     await reader.stop()
