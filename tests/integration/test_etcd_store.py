@@ -128,12 +128,12 @@ async def test_users_passwords_and_tokens(tmp_path: Path, opened: Opener) -> Non
             {"user": "nobody", "password": "hidden-word"},
         ):
             with pytest.raises(UnusableEtcd, match=r"cannot log in.*metadata\.etcd\.user") as caught:
-                await opened(server.address, prefix="dray/", **refused, **QUICK)
+                await opened(server.address, prefix="dray/", **refused)
             assert "word" not in str(caught.value).replace("password", "")
         with pytest.raises(UnusableEtcd, match="access is refused"):
             await opened(server.address, prefix="dray/", **QUICK)
         with pytest.raises(UnusableEtcd, match="access is refused"):
-            await opened(server.address, prefix="others/", user="dray", password="hidden-word", **QUICK)
+            await opened(server.address, prefix="others/", user="dray", password="hidden-word")
         await store.close()
 
 

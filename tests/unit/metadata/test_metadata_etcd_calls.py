@@ -10,6 +10,7 @@ from etcd_fake import FakeEtcd, put_at
 
 from dray.metadata.contract import Ambiguous, Put, SessionEnded, Unavailable
 from dray.metadata.etcd import EtcdSettings
+from dray.metadata.etcd.calls import CannotLogIn
 from dray.metadata.etcd.store import EtcdStore
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 from dray.runtime import SystemRuntime
@@ -172,4 +173,20 @@ async def test_an_old_token_is_replaced_and_the_write_goes_on(etcd: FakeEtcd) ->
     tokens = [metadata.get("token") for name, _, metadata in etcd.asked if name == "Txn"]
     assert tokens == ["fresh", "newer"]
     await store.close()
+    runtime.close()
+
+
+async def test_a_log_in_that_fails_in_passing_is_tried_again_and_a_refused_one_is_not(etcd: FakeEtcd) -> None:
+    runtime = SystemRuntime()
+    store = EtcdStore(EtcdSettings([f"127.0.0.1:{etcd.port}"], user="me", password="hidden"), runtime)
+    etcd.queued["Authenticate"].append((CODE.UNAVAILABLE, "etcdserver: no leader"))
+    await store.get(0, "/a")
+    assert etcd.count("Authenticate") == 2
+    await store.close()
+    other = EtcdStore(EtcdSettings([f"127.0.0.1:{etcd.port}"], user="me", password="hidden"), runtime)
+    etcd.queued["Authenticate"].append((CODE.INVALID_ARGUMENT, "etcdserver: authentication failed"))
+    with pytest.raises(CannotLogIn, match="authentication failed"):
+        await other.get(0, "/a")
+    assert etcd.count("Authenticate") == 3
+    await other.close()
     runtime.close()

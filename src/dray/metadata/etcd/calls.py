@@ -98,12 +98,18 @@ class Calls:
             if self._closed:
                 raise Unavailable("the metadata store is closed")
             server = self._servers[self._current]
-            if await server.reachable():
-                await self._log_in(server)
-                return server
+            if not await server.reachable():
+                trouble = f"no connection to etcd at {', '.join(self._settings.endpoints)}"
+            else:
+                fault = await self._log_in(server)
+                if fault is None:
+                    return server
+                if fault.hopeless:
+                    raise CannotLogIn(f"cannot log in: {fault}")
+                trouble = f"cannot log in: {fault}"
             self.leave(server)
             if self._runtime.monotonic() >= deadline:
-                raise Unavailable(f"no connection to etcd at {', '.join(self._settings.endpoints)}")
+                raise Unavailable(trouble)
             await self._runtime.sleep(PAUSE)
 
     def leave(self, server: Server) -> None:
@@ -118,19 +124,18 @@ class Calls:
         self.leave(server)
         await self._runtime.sleep(PAUSE)
 
-    async def _log_in(self, server: Server) -> None:
+    async def _log_in(self, server: Server) -> Fault | None:
         if self._token is not None or self._settings.user is None:
-            return
+            return None
         request = wire.AuthenticateRequest(name=self._settings.user, password=self._settings.password or "")
         try:
             answer = await server.authenticate(
                 request, timeout=self._settings.request_timeout, metadata=[REQUIRE_LEADER]
             )
         except aio.AioRpcError as error:
-            fault = understand(error)
-            self.leave(server)
-            raise (CannotLogIn if fault.hopeless else Unavailable)(f"cannot log in: {fault}") from None
+            return understand(error)
         self._token = answer.token
+        return None
 
 
 class CannotLogIn(Unavailable):
