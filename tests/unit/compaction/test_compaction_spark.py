@@ -9,16 +9,18 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from executor_inputs import kafka_batch, records, unit_of, wal_entry
+from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
 from tests.services.tools import missing
 
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Unit, UnitFailed, WrittenFile
+from dray.compaction.spark import packing
 from dray.compaction.spark.java import SparkUnavailable, find_java
-from dray.compaction.spark.packing import UNITS_PER_TASK, pack, weight_of
+from dray.compaction.spark.packing import pack, weight_of
 from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress, from_row, to_row
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
-from dray.objects import LocalStore
+from dray.objects import LocalStore, open_store
 from dray.runtime import SystemRuntime
 
 
@@ -167,6 +169,21 @@ async def test_secrets_stay_out_of_sight(
     assert b"hunter2" not in await runtime.in_thread(spark_log.read_bytes)
 
 
+async def test_workers_open_a_store_that_asks_for_secrets(
+    session: Session, runtime: SystemRuntime, tmp_path: Path, spark_log: Path
+) -> None:
+    with S3Process(tmp_path) as server:
+        address = StoreAddress(f"s3://{BUCKET}/log", server.options(), server.secrets())
+        store = await open_store(address.url, address.options, runtime, address.secrets)
+        entry = await wal_entry(store, 0, [kafka_batch(records(0, 40))])
+        [answer] = await SparkUnitWriter(session, address, runtime).write([unit_of([entry])])
+        assert isinstance(answer, WrittenFile), answer
+        assert (await store.head(answer.path)).size == answer.file_size
+        await store.close()
+    assert SECRET_KEY not in repr(address)
+    assert SECRET_KEY.encode() not in await runtime.in_thread(spark_log.read_bytes)
+
+
 async def test_a_jvm_that_dies_is_noticed(
     session: Session, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
 ) -> None:
@@ -240,17 +257,20 @@ def test_no_java_is_one_line(tmp_path: Path) -> None:
 # --- packing
 
 
-async def test_tiny_units_share_tasks_and_large_ones_do_not(objects: LocalStore) -> None:
-    small = await units(objects, 700)
+async def test_tiny_units_share_tasks_and_large_ones_do_not(
+    objects: LocalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing, "UNITS_PER_TASK", 30)
+    small = await units(objects, 80)
     large = [
         unit_of([await wal_entry(objects, 0, [kafka_batch(records(0, 10, size=size))])], stream=9000 + size)
-        for size in (40_000, 90_000)
+        for size in (4_000, 9_000)
     ]
     tasks = pack([*small, *large], 2)
     assert sorted(unit.stream for task in tasks for unit in task) == sorted(
         unit.stream for unit in [*small, *large]
     )
-    assert max(map(len, tasks)) <= UNITS_PER_TASK
+    assert max(map(len, tasks)) <= 30
     sizes = [sum(map(weight_of, task)) for task in tasks]
     assert sizes == sorted(sizes, reverse=True), "the longest first"
     assert len(tasks) < 10
