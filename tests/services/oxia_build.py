@@ -2,7 +2,7 @@
 
 Oxia is four Go modules whose `replace` lines point at each other, so `go install` refuses it. They are taken
 from the module proxy at one commit, laid side by side as in their repository, and built there.
-`DRAY_OXIA_BINARY` names a program that is there already.
+`DRAY_TEST_OXIA_BINARY` names a program that is there already.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def find_oxia() -> Path | ProgramMissing:
 
 
 def oxia_program() -> Path:
-    named = os.environ.get("DRAY_OXIA_BINARY")
+    named = os.environ.get("DRAY_TEST_OXIA_BINARY")
     if named is not None:
         if not os.access(named, os.X_OK):
-            raise ProgramMissing(f"DRAY_OXIA_BINARY names {named}, which cannot be run")
+            raise ProgramMissing(f"DRAY_TEST_OXIA_BINARY names {named}, which cannot be run")
         return Path(named)
     home = cache_directory() / f"oxia-{VERSION}"
     program = home / "oxia"
@@ -59,7 +59,7 @@ def oxia_program() -> Path:
 def build(home: Path, program: Path) -> None:
     go = shutil.which("go")
     if go is None:
-        raise ProgramMissing("needs go to build Oxia, or DRAY_OXIA_BINARY")
+        raise ProgramMissing("needs go to build Oxia, or DRAY_TEST_OXIA_BINARY")
     sources = home / "sources"
     for module in MODULES:
         laid = sources / module
