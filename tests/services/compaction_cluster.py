@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
@@ -15,7 +15,7 @@ from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
-from dray.compaction.tables import TableChange
+from dray.compaction.tables import TableChange, Tables
 from dray.log import Collector, Log, LogSettings
 from dray.log.stream_store import StreamStore
 from dray.log.types import Appended, ReadRequest
@@ -95,6 +95,7 @@ class Worker:
         settings: CompactionSettings,
         observer: CompactionObserver | None,
         tables: bool,
+        real_tables: Callable[[SimulatedRuntime], Tables] | None = None,
     ) -> None:
         self.runtime = SimulatedRuntime(seed)
         self.store = ScriptedStore(self.runtime, cluster.state, cluster.limits)
@@ -106,7 +107,7 @@ class Worker:
             Stores(self.streams, self.objects),
             self.runtime,
             self.writer,
-            self.tables if tables else None,
+            real_tables(self.runtime) if real_tables is not None else self.tables if tables else None,
             cluster.topics,
             settings,
             observer,
@@ -136,6 +137,7 @@ class Cluster:
     catalog: MemoryCatalog = field(default_factory=CheckedCatalog)
     topics: FixedTopics = field(default_factory=FixedTopics)
     written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
+    real_tables: Callable[[SimulatedRuntime], Tables] | None = None  # instead of those in memory
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
 
     def __post_init__(self) -> None:
@@ -158,7 +160,7 @@ class Cluster:
         tables: bool = True,
     ) -> Worker:
         self._seeds += 1
-        return Worker(self, self._seeds, settings, observer, tables)
+        return Worker(self, self._seeds, settings, observer, tables, self.real_tables)
 
     async def topic(self, name: str, partitions: int = 1, config: Mapping[str, str] | None = None) -> Topic:
         streams = await self.log.create_streams(partitions)
