@@ -1,6 +1,6 @@
 """Compactors in the log's world: real ones, in the same weather, crashing, standing still, several at once.
 
-The oracle learns to look into Parquet files, and watches the tables: at no moment does a table show a record
+The oracle looks into Parquet files, and watches the tables: at no moment does a table show a record
 twice, and a file that a table or the index needs is never deleted. When all is quiet, the tables hold exactly
 the compacted part of the log, and nothing is left over.
 """
@@ -8,8 +8,7 @@ the compacted part of the log, and nothing is left over.
 from __future__ import annotations
 
 import asyncio
-import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
@@ -19,7 +18,6 @@ from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.tables import TableChange, TablesError
-from dray.log.entries import IndexEntry
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -29,64 +27,12 @@ from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_truth import Identity, LogTruth, Violation, identity_of
+from dray.simulation.log_truth import Violation
 from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.tables import FaultyTables, MemoryCatalog, Table
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
-
-
-class CompactedTruth(LogTruth):
-    """The truth about a log whose entries may be Parquet files."""
-
-    def held(self, entry: IndexEntry) -> list[Identity]:
-        if not entry.is_parquet:
-            return super().held(entry)
-        known = self._held.get((entry.path, entry.table))
-        if known is None:
-            data = self._content.get(entry.path)
-            if data is None:
-                raise Violation(f"{entry.path} is in the log, and was never uploaded")
-            known = self._held[entry.path, entry.table] = _rows(data, entry)
-        return known
-
-    def check_leftovers(
-        self, objects: Iterable[str], references: Iterable[str], marks: Iterable[str], known: Iterable[str]
-    ) -> None:
-        """The same, where only WAL objects have references."""
-        paths: set[str] = set()
-        live: dict[UUID, set[int]] = {}
-        for stream, truth in self.streams.items():
-            entries = [] if truth.closed else truth.live()
-            paths |= {entry.path for entry in entries}
-            for entry in entries:
-                if not entry.is_parquet:
-                    live.setdefault(entry.wal_id, set()).add(stream)
-            heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
-            if len(truth.filed) != len(entries) - heads:
-                raise Violation(f"stream {stream}: {len(truth.filed)} entries filed, {len(entries)} live")
-        if differing := set(objects) ^ paths:
-            raise Violation(f"objects left over or missing: {sorted(differing)[:3]}")
-        referenced: dict[UUID, set[int]] = {}
-        for key in references:
-            referenced.setdefault(keys.wal_id_of(key), set()).add(int(key.split("/")[6]))
-        if referenced != live:
-            raise Violation("references left over or missing")
-        if left := list(marks):
-            raise Violation(f"staging marks left over: {left[:3]}")
-        if {keys.wal_id_of(key) for key in known} != set(live):
-            raise Violation("object keys left over or missing")
-
-
-def _rows(data: bytes, entry: IndexEntry) -> list[Identity]:
-    """By a reader that is not ours."""
-    from pyarrow import parquet
-
-    table = parquet.read_table(io.BytesIO(data), columns=["offset", "value"])
-    if table.column("offset").to_pylist() != list(range(entry.start, entry.end)):
-        raise Violation(f"{entry.path} does not hold the offsets {entry.start} to {entry.end}")
-    return [identity_of(value) for value in table.column("value").to_pylist()]
 
 
 class WatchedCatalog(MemoryCatalog):
@@ -179,7 +125,6 @@ class CompactedWorld(LogWorld):
 
     def __init__(self, seed: int, conditions: LogConditions | None = None) -> None:
         super().__init__(seed, conditions)
-        self.truth = CompactedTruth()
         self.compaction = CompactionConditions.choose(seed)
         self.catalog = WatchedCatalog(self)
         self.processes: list[CompactorProcess] = []
