@@ -199,3 +199,21 @@ async def test_a_catalog_that_says_nothing(
             await tables.live_files(files.topic)
         proxy.thaw()
         await tables.close()
+
+
+async def test_a_token_goes_with_every_request_and_into_no_message(
+    settings: CatalogSettings,
+    between: Interference,
+    places: Locations,
+    files: TopicFiles,
+    runtime: SystemRuntime,
+) -> None:
+    guarded = replace(settings, uri=between.uri, secrets={"token": "T0K3N"})
+    tables = IcebergTables(guarded, places, CLUSTER, runtime)
+    await first_commit(tables, files)
+    assert between.authorizations == {"Bearer T0K3N"}
+    between.target = 9  # where nobody listens
+    with pytest.raises(TablesUnavailable) as caught:
+        await tables.live_files(files.topic)
+    assert "T0K3N" not in str(caught.value)
+    await tables.close()

@@ -149,6 +149,7 @@ class Interference:
     def __init__(self, port: int) -> None:
         self.target = port
         self.commits = 0
+        self.authorizations: set[str | None] = set()
         self.held = threading.Event()
         self._next = ""
         self._release = threading.Event()
@@ -196,6 +197,7 @@ class Interference:
 
             def relay(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+                outer.authorizations.add(self.headers.get("Authorization"))
                 is_commit = self.command == "POST" and b'"add-snapshot"' in body
                 fate, outer._next = (outer._next, "") if is_commit else ("", outer._next)
                 outer.commits += is_commit
