@@ -89,7 +89,7 @@ class ParquetReader:
     ) -> None:
         self._objects = objects
         self._runtime = runtime
-        self._cache_bytes = cache_bytes
+        self.cache_bytes = cache_bytes
         self._ahead = groups_ahead
         self._layouts: OrderedDict[UUID, list[RowGroup]] = OrderedDict()
         self._cached: OrderedDict[_Key, Batches] = OrderedDict()
@@ -108,6 +108,22 @@ class ParquetReader:
             if len(self._layouts) > _LAYOUTS:
                 self._layouts.popitem(last=False)
         return groups
+
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is in memory."""
+        return not self._cached
+
+    def is_midway(self, entry: IndexEntry, offset: int) -> bool:
+        """Is `offset` inside of a row group that is in memory, and not its first?"""
+        groups = self.groups(entry)
+        number = _holding(groups, offset)
+        return offset > groups[number].first_offset and (entry.object_id, number) in self._cached
+
+    def group_bytes(self, entry: IndexEntry, offset: int) -> int:
+        """About what the row group that holds `offset` takes in memory."""
+        groups = self.groups(entry)
+        return groups[_holding(groups, offset)].raw_bytes
 
     def estimate(self, entry: IndexEntry, offset: int) -> int:
         """About what the batches from `offset` to the end of the entry take. Never nothing."""
@@ -155,7 +171,7 @@ class ParquetReader:
             if key in self._cached or key in self._loading:
                 continue
             size = groups[following].raw_bytes
-            if self._expected + size > self._cache_bytes // 2:
+            if self._expected + size > self.cache_bytes // 2:
                 return
             self._expected += size
             self._load(entry, following).add_done_callback(partial(self._arrived, size))
@@ -187,7 +203,7 @@ class ParquetReader:
             return  # whoever waits for it gets the error; a read ahead is for nobody yet
         self._cached[key] = task.result()
         self._size += len(task.result().data)
-        while self._size > self._cache_bytes and self._cached:
+        while self._size > self.cache_bytes and self._cached:
             self._size -= len(self._cached.popitem(last=False)[1].data)
 
     async def _open(

@@ -80,19 +80,35 @@ class Poller:
     # --- planning
 
     async def _plan(self, requests: Sequence[ReadRequest], max_bytes: int) -> list[Plan | ReadResult]:
-        plans: list[Plan | ReadResult] = []
+        plans: dict[int, Plan | ReadResult] = {}
         remaining = max_bytes
+        room = self._reader.parquet.cache_bytes
         empty = True
-        for request in requests:
+        for place in self._order(requests):
+            request = requests[place]
             try:
                 plan = await self._reader.plan(request, remaining, at_least_one=empty)
             except LogError as error:
-                plans.append(self._failed(request, error))
+                plans[place] = self._failed(request, error)
                 continue
+            if plan.compacted is not None:
+                # A whole row group is decoded for the part that fits: of no more streams at once than stay
+                # in memory, or every one of them would be decoded again for every part.
+                room -= self._reader.parquet.group_bytes(plan.compacted[0], request.offset)
+                if room < 0 and not empty:
+                    plan = Plan(request, plan.bounds)
             remaining -= plan.size
             empty = empty and plan.size == 0
-            plans.append(plan)
-        return plans
+            plans[place] = plan
+        return [plans[place] for place in range(len(requests))]
+
+    def _order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
+        """As asked, but those first that are in the middle of a row group which is in memory: otherwise a
+        client that asks for its partitions in turns would have it decoded again for every part."""
+        places = range(len(requests))
+        if self._reader.parquet.is_empty:
+            return places
+        return sorted(places, key=lambda place: not self._reader.is_midway(requests[place]))
 
     @staticmethod
     def _enough(plans: Sequence[Plan | ReadResult], min_bytes: int) -> bool:

@@ -152,6 +152,11 @@ class Reader:
             offset = entry.end
         return plan
 
+    def is_midway(self, request: ReadRequest) -> bool:
+        """Does it go on in a row group of a compacted file that is in memory?"""
+        entry = self._index.find(request.stream, request.offset)
+        return entry is not None and entry.is_parquet and self.parquet.is_midway(entry, request.offset)
+
     async def _plan_compacted(self, plan: Plan, entry: IndexEntry) -> None:
         """Files that follow each other, until they are enough. What lies behind them is for another read:
         only then is what was taken known to the byte."""

@@ -194,6 +194,40 @@ async def test_limits_hold_to_the_byte(log: Log, world: World, small_groups: Non
             assert all_of(result)[:1] == [] or all_of(result)[0].offset <= 3
 
 
+async def test_many_partitions_at_once_do_not_drive_each_other_out(
+    log: Log, world: World, small_groups: None
+) -> None:
+    """A row group that does not stay until it was read to its end is decoded for each of its parts."""
+    streams = [await filled(log, 12) for _ in range(6)]
+    for stream in streams:
+        entry = await compact(world, stream, (await entries_of(world, stream))[:11])
+    groups = entry.row_groups()
+    two = 5 * max(group.raw_bytes for group in groups) // 2  # rebuilt from tiny batches, they take a bit more
+    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=two, parquet_groups_ahead=0)
+    offsets = dict.fromkeys(streams, 0)
+    for _ in range(100):
+        # In turns, as clients do.
+        offsets = dict(sorted(offsets.items(), key=lambda item: item[1] > 0))
+        left = [stream for stream, offset in offsets.items() if offset < entry.end]
+        if not left:
+            break
+        results = await reader.fetch(
+            [ReadRequest(stream, offsets[stream], 500) for stream in left],
+            min_bytes=1,
+            max_bytes=EVERYTHING,
+            max_wait_ms=0,
+        )
+        served = [(stream, all_of(result)) for stream, result in zip(left, results, strict=True)]
+        assert 0 < len([records for _, records in served if records]) <= 2
+        for stream, records in served:
+            if records:
+                offsets[stream] = records[-1].offset + 1
+    files = [path for path, _, _ in world.objects.ranges_read if path.endswith(".parquet")]
+    assert not left
+    needed = len(streams) * (1 + len(groups))  # a footer each, and every row group once
+    assert len(files) == needed
+
+
 @pytest.mark.parametrize("cached", [False, True])
 async def test_through_the_swap(log: Log, world: World, small_groups: None, cached: bool) -> None:
     """A reader that knows the old entries: their objects go, and it goes on."""
