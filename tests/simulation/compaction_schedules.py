@@ -241,6 +241,19 @@ async def a_file_that_arrives_while_the_collector_looks() -> None:
     await cluster.check_settled()
 
 
+async def an_older_snapshot_that_shows_what_was_merged() -> None:
+    cluster, stream = await filled()
+    keeping = replace(ALL, snapshot_keep_ms=3_600_000)
+    await cluster.worker(keeping).once()
+    await cluster.fill(stream, 1, first=2)
+    await cluster.worker(keeping).once()
+    await cluster.worker(replace(keeping, parquet_max_files=1)).once()
+    await cluster.worker(keeping).once()
+    for snapshot in cluster.catalog.tables["orders"].snapshots:
+        assert snapshot.files.keys() <= cluster.files(), "a query of the last hour would fail"
+    await cluster.check_settled()
+
+
 Schedule = Callable[[], Awaitable[None]]
 
 SCHEDULES: dict[Schedule, list[str]] = {
@@ -261,5 +274,6 @@ SCHEDULES: dict[Schedule, list[str]] = {
         "restore what a merge took out",
         "let go of files under way",
     ],
+    an_older_snapshot_that_shows_what_was_merged: ["collect without asking the table"],
     a_file_that_arrives_while_the_collector_looks: ["collect by the index before the job"],
 }
