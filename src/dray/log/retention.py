@@ -34,6 +34,7 @@ class Retention:
         self._runtime = runtime
         self._settings = settings
         self._swap = Swap(store, runtime)
+        self._created_since: dict[int, tuple[int, float]] = {}  # jobs seen CREATED: their version, and when
 
     async def raise_start(self, stream: int, before: int) -> int:
         """Drop the records below `before` (-1: all there are); the stream's start afterwards."""
@@ -57,6 +58,8 @@ class Retention:
             if view is None or not self._expired(view, retention_ms, retention_bytes):
                 return False  # as a rule: the whole index need not be read for that
             view = await self._store.view(stream)
+            if await self._being_compacted(stream):
+                return False  # its file comes first, or else a busy stream would never get one
         except MetadataError as error:
             raise LogUnavailable(f"the metadata store did not answer: {error}") from error
         threshold = None if view is None else self._expired(view, retention_ms, retention_bytes)
@@ -64,6 +67,19 @@ class Retention:
             return False
         await self.raise_start(stream, threshold)
         return True
+
+    async def _being_compacted(self, stream: int) -> bool:
+        """Does somebody write a file of it? A job that stands still for long on our own clock is nobody's."""
+        job = await read_job(self._store, stream)
+        if job.value.state is not JobState.CREATED:
+            self._created_since.pop(stream, None)
+            return False
+        now = self._runtime.monotonic()
+        version, since = self._created_since.get(stream, (job.version, now))
+        if version != job.version:
+            version, since = job.version, now
+        self._created_since[stream] = version, since
+        return now - since < self._settings.orphan_seconds
 
     def _expired(self, view: StreamView, retention_ms: int, retention_bytes: int) -> int | None:
         """The new start, where there is reason for one."""

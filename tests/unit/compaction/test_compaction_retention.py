@@ -140,6 +140,25 @@ async def test_as_a_rule_the_index_is_not_read(cluster: Cluster) -> None:
     assert not whole.sprung.is_set()
 
 
+async def test_retention_waits_for_whoever_writes_a_file_but_not_for_ever(cluster: Cluster) -> None:
+    """Were the job given up each time something expires, a busy stream would never get its file."""
+    topic = await cluster.topic("orders")
+    [stream] = topic.streams
+    await cluster.fill(stream, 3)
+    worker = cluster.worker()
+    upload = worker.objects.hold("put", "compaction/")
+    worker.start()
+    await upload.reached()
+    retention = Retention(cluster.streams, cluster.runtime, cluster.settings)
+    assert not await retention.keep(stream, -1, 100)
+    await asyncio.sleep(cluster.settings.orphan_seconds - 1)
+    assert not await retention.keep(stream, -1, 100)
+    await asyncio.sleep(1)  # its compactor does not come back
+    assert await retention.keep(stream, -1, 100)
+    worker.runtime.kill()
+    await cluster.check_settled()
+
+
 # --- DeleteRecords and compactions of the same stream
 
 
