@@ -29,7 +29,7 @@ def require_oxia() -> Path:
     """The program, or the end of the test."""
     found = find_oxia()
     if isinstance(found, ProgramMissing):
-        missing(str(found))
+        missing(str(found), "oxia")
     return found
 
 
