@@ -464,6 +464,20 @@ async def test_patterns_that_could_not_be_stored_come_again() -> None:
 
 
 @simulated
+async def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
+    world = World()
+    world.topics.make("a", 4)
+    broker = await world.broker(1)
+    await broker.commit(5)
+    before = world.records()
+    for wrong in ({"instance_id": " "}, {"epoch": 3}):
+        assert isinstance(await broker.beat("m1", **wrong), Refusal)  # type: ignore[arg-type]
+        assert isinstance(await broker.groups.state(GROUP), classic.ClassicGroup)
+        assert await broker.committed() == 5
+    assert world.records() == before
+
+
+@simulated
 async def test_a_group_converts_when_it_is_empty_and_refuses_when_it_is_not() -> None:
     world = World()
     world.topics.make("a", 4)

@@ -156,6 +156,26 @@ async def test_what_is_committed_while_the_sweep_makes_up_its_mind_stays() -> No
 
 
 @simulated
+async def test_groups_that_others_look_after_are_left_to_them() -> None:
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    one, two = await world.broker(1), await world.broker(2)
+    group_id = next(name for name in map(str, range(100)) if two.groups.is_candidate(name))
+    await one.commit(1, group_id=group_id)
+    asked: list[str] = []
+
+    async def existing(group_id: str) -> None:
+        asked.append(group_id)
+
+    two.groups.existing = existing  # type: ignore[assignment, method-assign]
+    await sweep(two.groups)
+    assert asked == []
+    await one.stop()
+    await sweep(two.groups)
+    assert asked == [group_id]
+
+
+@simulated
 async def test_looking_at_a_group_that_nobody_looks_after_does_not_keep_it() -> None:
     world = World(settings=RETENTION)
     world.topics.make("a", 2)
