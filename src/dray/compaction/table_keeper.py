@@ -34,8 +34,9 @@ class TableKeeper:
         self._runtime = runtime
         self._tables = tables
 
-    async def let_go(self, topic: Topic) -> int:
-        """Take the files out of the table that the log has let go of; how many went."""
+    async def let_go(self, topic: Topic) -> int | None:
+        """Take the files out of the table that the log has let go of; how many went. None: not now, so that
+        nothing may be restored that would stand beside them."""
         table = table_of(topic)
         current = await self._tables.current_files(table)
         files = {path: parsed for path in current or () if (parsed := parse_file_path(path)) is not None}
@@ -48,7 +49,8 @@ class TableKeeper:
         if not gone:
             return 0
         # Whatever else happens meanwhile: these paths never come back.
-        return len(gone) if await self._commit(table, TableChange(self._name("expired"), (), gone)) else 0
+        committed = await self._commit(table, TableChange(self._name("expired"), (), gone))
+        return len(gone) if committed else None
 
     async def restore(self, topic: Topic) -> int:
         """Add the files to the table that only the log knows; how many came."""

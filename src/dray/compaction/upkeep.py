@@ -76,8 +76,9 @@ class Upkeep:
             return
 
         async def hold(topic: Topic) -> None:
-            summary.table_files_removed += await keeper.let_go(topic)
-            if topic.settings.iceberg_enabled:
+            gone = await keeper.let_go(topic)
+            summary.table_files_removed += gone or 0
+            if topic.settings.iceberg_enabled and gone is not None:
                 summary.table_files_restored += await keeper.restore(topic)
 
         for topic in topics:

@@ -102,6 +102,22 @@ async def test_a_table_that_somebody_dropped_is_made_again(cluster: Cluster) -> 
     await cluster.check_settled()
 
 
+async def test_files_that_were_merged_while_iceberg_was_off(cluster: Cluster) -> None:
+    """Out go the small ones, in comes the large one; never both at once, as the catalog here checks."""
+    topic = await cluster.topic("orders")
+    [stream] = topic.streams
+    for turn in range(2):
+        await cluster.fill(stream, 1, first=turn)
+        await cluster.worker().once()
+    await cluster.worker(replace(ALL, parquet_max_files=1), tables=False).once()
+    worker = cluster.worker()
+    worker.tables.trap(Fate.REFUSE, "commit", "orders")
+    assert (await worker.once()).table_files_restored == 0
+    summary = await worker.once()
+    assert (summary.table_files_removed, summary.table_files_restored) == (2, 1)
+    await cluster.check_settled()
+
+
 async def test_small_files_are_merged(cluster: Cluster) -> None:
     settings = replace(ALL, parquet_max_files=3)
     topic = await cluster.topic("orders")
