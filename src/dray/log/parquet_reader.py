@@ -9,16 +9,15 @@ The next ones are read ahead. What is kept is bounded: decoded row groups by the
 from __future__ import annotations
 
 import asyncio
-from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
-from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from dray.log.entries import IndexEntry, RowGroup
+from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey
 from dray.log.segments import LEADER_EPOCH
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore, RangeOutside
@@ -35,37 +34,8 @@ BATCH_BYTES: Final = 128 << 10
 _LAYOUTS: Final = 512
 _LOADS_AT_ONCE: Final = 4
 _FOOTER_WEIGHT: Final = 8  # decoded, a footer takes about so many times its bytes
-_LENGTH = Struct(">i")
-_LENGTH_AT: Final = 8
-_PREFIX: Final = 12
-_COUNT_AT: Final = 57
 
 T = TypeVar("T")
-
-
-class Batches:
-    """The batches of a row group in one buffer, and where each begins."""
-
-    __slots__ = ("data", "positions", "starts")
-
-    def __init__(self, data: bytearray, first_offset: int) -> None:
-        self.data = memoryview(data)
-        self.starts = array("q")
-        self.positions = array("q", [0])
-        at, offset = 0, first_offset
-        while at < len(data):
-            self.starts.append(offset)
-            offset += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
-            at += _PREFIX + _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
-            self.positions.append(at)
-
-    def take(self, offset: int, limit: int, at_least_one: bool) -> tuple[memoryview, bool]:
-        """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
-        first = bisect_right(self.starts, offset) - 1
-        end = bisect_right(self.positions, self.positions[first] + limit) - 1
-        if at_least_one:
-            end = max(end, first + 1)
-        return self.data[self.positions[first] : self.positions[end]], end == len(self.starts)
 
 
 class Taken(NamedTuple):
@@ -73,9 +43,6 @@ class Taken(NamedTuple):
     size: int
     finished: bool  # the whole rest of the entry
     near_end: bool  # what is to be read ahead lies in the next entry, too
-
-
-_Key = tuple[UUID, int]  # file, number of the row group
 
 
 class ParquetReader:
@@ -92,11 +59,10 @@ class ParquetReader:
         self.cache_bytes = cache_bytes
         self._ahead = groups_ahead
         self._layouts: OrderedDict[UUID, list[RowGroup]] = OrderedDict()
-        self._cached: OrderedDict[_Key, Batches] = OrderedDict()
-        self._loading: dict[_Key, asyncio.Task[Batches]] = {}
-        self._size = 0
+        self._cached = GroupCache(cache_bytes)
+        self._loading: dict[GroupKey, asyncio.Task[Batches]] = {}
         self._expected = 0  # what the row groups being read ahead will take
-        self._footers = _Footers(footer_cache_bytes)
+        self._footers = FooterCache(footer_cache_bytes)
         self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
 
     # --- without reading
@@ -155,6 +121,7 @@ class ParquetReader:
                 size += len(view)
             if not finished:
                 break
+            self._cached.finish((entry.object_id, number))
             number += 1
         self._read_ahead(entry, number + 1)
         return Taken(views, size, number == len(groups), number + self._ahead >= len(groups))
@@ -171,10 +138,10 @@ class ParquetReader:
             if key in self._cached or key in self._loading:
                 continue
             size = groups[following].raw_bytes
-            if self._expected + size > self.cache_bytes // 2:
+            if self._cached.size - self._cached.finished_size + self._expected + size > self.cache_bytes:
                 return
             self._expected += size
-            self._load(entry, following).add_done_callback(partial(self._arrived, size))
+            self._load(entry, following, ahead=True).add_done_callback(partial(self._arrived, size))
 
     def _arrived(self, size: int, _: asyncio.Task[Batches]) -> None:
         self._expected -= size
@@ -183,28 +150,24 @@ class ParquetReader:
         key = (entry.object_id, number)
         batches = self._cached.get(key)
         if batches is not None:
-            self._cached.move_to_end(key)
             return batches
         loading = self._loading.get(key)
         if loading is None:
             loading = self._load(entry, number)
         return await asyncio.shield(loading)
 
-    def _load(self, entry: IndexEntry, number: int) -> asyncio.Task[Batches]:
+    def _load(self, entry: IndexEntry, number: int, ahead: bool = False) -> asyncio.Task[Batches]:
         key = (entry.object_id, number)
         loading = asyncio.get_running_loop().create_task(self._open(entry, number, _rebuild))
         self._loading[key] = loading
-        loading.add_done_callback(lambda task: self._loaded(key, task))
+        loading.add_done_callback(lambda task: self._loaded(key, task, ahead))
         return loading
 
-    def _loaded(self, key: _Key, task: asyncio.Task[Batches]) -> None:
+    def _loaded(self, key: GroupKey, task: asyncio.Task[Batches], ahead: bool) -> None:
         del self._loading[key]
         if task.cancelled() or task.exception() is not None:
             return  # whoever waits for it gets the error; a read ahead is for nobody yet
-        self._cached[key] = task.result()
-        self._size += len(task.result().data)
-        while self._size > self.cache_bytes and self._cached:
-            self._size -= len(self._cached.popitem(last=False)[1].data)
+        self._cached.put(key, task.result(), ahead)
 
     async def _open(
         self, entry: IndexEntry, number: int, look: Callable[[pyarrow.RecordBatch, RowGroup], T]
@@ -277,38 +240,6 @@ class ParquetReader:
                 if best is None or found[1] > best.timestamp:
                     best = TimestampedOffset(*found)
         return best
-
-
-class _Footers:
-    """Footers of files, or what will be one; the least used go first."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._known: OrderedDict[UUID, tuple[asyncio.Task[Footer], int]] = OrderedDict()
-        self._size = 0
-
-    def get(self, file: UUID) -> asyncio.Task[Footer] | None:
-        known = self._known.get(file)
-        if known is None:
-            return None
-        self._known.move_to_end(file)
-        return known[0]
-
-    def put(self, file: UUID, task: asyncio.Task[Footer], size: int) -> asyncio.Task[Footer]:
-        self._known[file] = task, size
-        self._size += size
-        while self._size > self._limit and len(self._known) > 1:
-            self._drop(next(iter(self._known)))
-        task.add_done_callback(lambda done: self._read(file, done))
-        return task
-
-    def _read(self, file: UUID, task: asyncio.Task[Footer]) -> None:
-        known = self._known.get(file)
-        if (task.cancelled() or task.exception() is not None) and known is not None and known[0] is task:
-            self._drop(file)  # the next one who asks tries again
-
-    def _drop(self, file: UUID) -> None:
-        self._size -= self._known.pop(file)[1]
 
 
 def _holding(groups: list[RowGroup], offset: int) -> int:

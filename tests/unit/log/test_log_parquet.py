@@ -14,7 +14,7 @@ from parquet_harness import compact, drop, entries_of
 
 from dray.compaction import sources
 from dray.log import Log, parquet_reader
-from dray.log.parquet_reader import Batches
+from dray.log.parquet_cache import Batches
 from dray.log.types import ObjectCorrupt, ReadRequest, ReadResult, TimestampedOffset
 from dray.parquet import writer
 from dray.records import Codec, decode, encode, stamp_append_time, twin, validate
@@ -168,8 +168,13 @@ async def test_what_is_kept_is_bounded(log: Log, world: World, small_groups: Non
     wanted = await read_on(reader, stream, 0, 300)
     assert len(wanted) == 160
     kept = reader._reader.parquet
-    assert 0 < kept._size <= 4000
-    assert kept._size == sum(len(batches.data) for batches in kept._cached.values())
+    cached = kept._cached
+    assert 0 < cached.size <= 4000
+    tiers = [
+        sum(len(batches.data) for batches in tier.values()) for tier in (cached._finished, cached._ahead)
+    ]
+    tiers.append(sum(len(batches.data) for batches in cached._in_use.values()))
+    assert (cached.size, cached.finished_size) == (sum(tiers), tiers[0])
     assert kept._expected == 0
     assert len(entry.row_groups()) > len(kept._cached)
 
@@ -226,6 +231,27 @@ async def test_many_partitions_at_once_do_not_drive_each_other_out(
     assert not left
     needed = len(streams) * (1 + len(groups))  # a footer each, and every row group once
     assert len(files) == needed
+
+
+async def test_nothing_is_read_ahead_at_the_price_of_what_is_in_use(
+    log: Log, world: World, small_groups: None
+) -> None:
+    streams = [await filled(log, 30) for _ in range(3)]
+    for stream in streams:
+        entry = await compact(world, stream, (await entries_of(world, stream))[:29])
+    groups = entry.row_groups()
+    room = 5 * max(group.raw_bytes for group in groups)  # for three in use, and one or two beside them
+    reader = world.log(tail_cache_bytes=0, parquet_cache_bytes=room, parquet_groups_ahead=2)
+    offsets = dict.fromkeys(streams, 0)
+    while any(offset < entry.end for offset in offsets.values()):
+        for stream in streams:
+            if offsets[stream] < entry.end:
+                offsets[stream] = all_of(await read(reader, stream, offsets[stream], 500))[-1].offset + 1
+            await asyncio.sleep(1)
+    read_groups = [found for found in world.objects.ranges_read if found[0].endswith(".parquet")]
+    needed = len(streams) * (1 + len(groups))
+    assert len(set(read_groups)) == needed
+    assert len(read_groups) <= needed + 3, "but for what was read ahead before the others came"
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -1,0 +1,132 @@
+"""What a broker keeps of compacted files: row groups put together to Kafka batches, and footers."""
+
+from __future__ import annotations
+
+import asyncio
+from array import array
+from bisect import bisect_right
+from collections import OrderedDict
+from struct import Struct
+from typing import Final, TypeAlias
+from uuid import UUID
+
+from dray.parquet.reader import Footer
+
+GroupKey: TypeAlias = tuple[UUID, int]  # file, number of the row group
+
+_LENGTH = Struct(">i")
+_LENGTH_AT: Final = 8
+_PREFIX: Final = 12
+_COUNT_AT: Final = 57
+
+
+class Batches:
+    """The batches of a row group in one buffer, and where each begins."""
+
+    __slots__ = ("data", "positions", "starts")
+
+    def __init__(self, data: bytearray, first_offset: int) -> None:
+        self.data = memoryview(data)
+        self.starts = array("q")
+        self.positions = array("q", [0])
+        at, offset = 0, first_offset
+        while at < len(data):
+            self.starts.append(offset)
+            offset += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
+            at += _PREFIX + _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
+            self.positions.append(at)
+
+    def take(self, offset: int, limit: int, at_least_one: bool) -> tuple[memoryview, bool]:
+        """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
+        first = bisect_right(self.starts, offset) - 1
+        end = bisect_right(self.positions, self.positions[first] + limit) - 1
+        if at_least_one:
+            end = max(end, first + 1)
+        return self.data[self.positions[first] : self.positions[end]], end == len(self.starts)
+
+
+class GroupCache:
+    """What is of least use goes first: row groups that somebody has read to the end, then those that were
+    read ahead and nobody has asked for yet, then those that nobody has asked for in the longest time."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._finished: OrderedDict[GroupKey, Batches] = OrderedDict()
+        self._ahead: OrderedDict[GroupKey, Batches] = OrderedDict()
+        self._in_use: OrderedDict[GroupKey, Batches] = OrderedDict()
+        self.size = 0
+        self.finished_size = 0
+
+    def __contains__(self, key: GroupKey) -> bool:
+        return key in self._in_use or key in self._ahead or key in self._finished
+
+    def __len__(self) -> int:
+        return len(self._in_use) + len(self._ahead) + len(self._finished)
+
+    def get(self, key: GroupKey) -> Batches | None:
+        batches = self._take(key)
+        if batches is not None:
+            self._in_use[key] = batches  # as the one that was used last
+        return batches
+
+    def put(self, key: GroupKey, batches: Batches, ahead: bool) -> None:
+        (self._ahead if ahead else self._in_use)[key] = batches
+        self.size += len(batches.data)
+        while self.size > self._limit and len(self):
+            self._drop_one()
+
+    def finish(self, key: GroupKey) -> None:
+        """Somebody has read it to the end."""
+        batches = self._take(key)
+        if batches is not None:
+            self._finished[key] = batches
+            self.finished_size += len(batches.data)
+
+    def _take(self, key: GroupKey) -> Batches | None:
+        batches = self._finished.pop(key, None)
+        if batches is not None:
+            self.finished_size -= len(batches.data)
+            return batches
+        return self._in_use.pop(key, None) or self._ahead.pop(key, None)
+
+    def _drop_one(self) -> None:
+        if self._finished:
+            _, dropped = self._finished.popitem(last=False)
+            self.finished_size -= len(dropped.data)
+        elif self._ahead:
+            _, dropped = self._ahead.popitem()
+        else:
+            _, dropped = self._in_use.popitem(last=False)
+        self.size -= len(dropped.data)
+
+
+class FooterCache:
+    """Footers of files, or what will be one; the least used go first."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._known: OrderedDict[UUID, tuple[asyncio.Task[Footer], int]] = OrderedDict()
+        self._size = 0
+
+    def get(self, file: UUID) -> asyncio.Task[Footer] | None:
+        known = self._known.get(file)
+        if known is None:
+            return None
+        self._known.move_to_end(file)
+        return known[0]
+
+    def put(self, file: UUID, task: asyncio.Task[Footer], size: int) -> asyncio.Task[Footer]:
+        self._known[file] = task, size
+        self._size += size
+        while self._size > self._limit and len(self._known) > 1:
+            self._drop(next(iter(self._known)))
+        task.add_done_callback(lambda done: self._read(file, done))
+        return task
+
+    def _read(self, file: UUID, task: asyncio.Task[Footer]) -> None:
+        known = self._known.get(file)
+        if (task.cancelled() or task.exception() is not None) and known is not None and known[0] is task:
+            self._drop(file)  # the next one who asks tries again
+
+    def _drop(self, file: UUID) -> None:
+        self._size -= self._known.pop(file)[1]
