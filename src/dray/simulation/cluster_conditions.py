@@ -109,6 +109,7 @@ class ClusterConditions:
                 slowest_upload=random.choice((0.02, 0.02, 0.2)),
                 latest=random.choice((0.5, 3.0)),
                 stalest=random.choice((0.2, 1.5)),
+                reads_travel_both_ways=False,
             ),
             network=NetworkWeather(
                 Random(random.getrandbits(64)),

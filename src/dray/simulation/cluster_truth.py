@@ -15,7 +15,7 @@ from dray.log.types import Appended, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.records import Record
-from dray.simulation.log_truth import LogTruth, Violation, identity_of, records_of_file
+from dray.simulation.log_truth import LogTruth, Violation, identity_of
 from dray.simulation.payload import is_as_sent, record_of, same
 from dray.topics.model import decode_topic
 
@@ -96,7 +96,7 @@ class ClusterTruth:
 
     def _check_file(self, topic_id: UUID, file: TableFile) -> None:
         held = self.log.streams[self._streams[topic_id][file.partition]].records
-        records = records_of_file(self.log.content(file.path))
+        records = self.log.records_in(file.path)
         wanted = [
             record_of(held[offset], offset)
             for offset in range(file.first_offset, min(file.last_offset + 1, len(held)))

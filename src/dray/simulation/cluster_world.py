@@ -36,6 +36,7 @@ from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
 from dray.simulation.trace import Trace
 
 PORT: Final = 9092
+_TICKS: Final = 1000
 
 
 class _ServerState(MemoryState):
@@ -75,6 +76,7 @@ class ClusterWorld:
         self._running: set[int] = set()
         loop = cast(SimulationLoop, asyncio.get_running_loop())
         loop.network = self.network
+        loop.ticks = _TICKS
         loop.set_exception_handler(self._complain)
 
     # --- time, and what is known of it

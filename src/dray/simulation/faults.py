@@ -92,7 +92,9 @@ class FaultyStore:
         await self._runtime.awake()
 
     async def _view(self, domain: int) -> MemoryStore:
-        await self._travel()
+        if self._weather.reads_travel_both_ways:
+            await self._weather.delay()
+        await self._set_out()
         if domain not in self._behind and self._weather.happens(self._weather.stale):
             self._fall_behind(domain)
         return self._behind.get(domain, self._current)
@@ -176,6 +178,9 @@ class FaultyStore:
 
     async def _travel(self) -> None:
         await self._weather.delay()
+        await self._set_out()
+
+    async def _set_out(self) -> None:
         await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError

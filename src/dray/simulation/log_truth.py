@@ -96,6 +96,7 @@ class LogTruth:
         self.objects: set[str] = set()  # those in the bucket now
         self.swaps = 0  # of compacted files into the index
         self._content: dict[str, bytes] = {}
+        self._files: dict[str, list[Record]] = {}
         self._held: dict[tuple[str, bytes], list[Identity]] = {}
         self._last: dict[tuple[int, str], tuple[int, int]] = {}  # epoch and batch of a producer
         self._once: set[tuple[int, str, int]] = set()
@@ -211,7 +212,7 @@ class LogTruth:
         if data is None:
             raise Violation(f"{entry.path} is in the log, and was never uploaded")
         if entry.is_parquet:
-            records = records_of_file(data)
+            records = self.records_in(entry.path)
             if [record.offset for record in records] != list(range(entry.start, entry.end)):
                 raise Violation(f"{entry.path} does not hold {entry.start}..{entry.end}")
         else:
@@ -224,9 +225,11 @@ class LogTruth:
         self._held[entry.path, entry.table] = identities
         return identities
 
-    def content(self, path: str) -> bytes:
-        """Of an object that is or was there."""
-        return self._content[path]
+    def records_in(self, path: str) -> list[Record]:
+        """Of a Parquet file that is or was there."""
+        if path not in self._files:
+            self._files[path] = records_of_file(self._content[path])
+        return self._files[path]
 
     # --- what is answered
 

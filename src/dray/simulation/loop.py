@@ -15,6 +15,7 @@ import heapq
 import selectors
 from collections.abc import Callable, Coroutine, Mapping
 from contextvars import Context, ContextVar
+from math import floor
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
@@ -108,9 +109,12 @@ class _Timer(asyncio.TimerHandle):
 
 
 class SimulationLoop(asyncio.SelectorEventLoop):
-    """`network` is where servers and connections are made; without one there are none."""
+    """`network` is where servers and connections are made; without one there are none. `ticks` is how often
+    a second the clock ticks, 0 for at any time: timers that wait for the same tick cost one turn of the
+    loop."""
 
     network: Network | None = None
+    ticks = 0
 
     def __init__(self) -> None:
         self._virtual = 0.0
@@ -123,8 +127,10 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         return self._virtual
 
     def advance(self, seconds: float) -> None:
+        """To the next timer, exactly: a sum would miss it by a hair, and whoever waits would wait again."""
         if seconds > 0:
-            self._virtual += seconds
+            timers = self._scheduled  # type: ignore[attr-defined]
+            self._virtual = timers[0].when() if timers else self._virtual + seconds
 
     def again(self, handle: asyncio.Handle) -> None:
         """Let a step that was deferred run now."""
@@ -141,6 +147,10 @@ class SimulationLoop(asyncio.SelectorEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
+        if self.ticks:
+            # The tick after it: on it would be too early by a rounding error, and whoever waits for a
+            # deadline would find a moment left of it, again and again.
+            when = (floor(when * self.ticks) + 1) / self.ticks
         timer = _Timer(when, callback, arguments, self, context)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]

@@ -35,13 +35,16 @@ class SimulatedRuntime:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: a set would not be replayable
         self._asleep_until = 0.0
         self._killed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # asked for the time more often than anything
         self._deferred: deque[asyncio.Handle] = deque()
 
     def wall_ms(self) -> int:
         return wall_ms()
 
     def monotonic(self) -> float:
-        return asyncio.get_running_loop().time()
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop.time()
 
     def uuid(self) -> UUID:
         return UUID(int=self.random.getrandbits(128), version=4)

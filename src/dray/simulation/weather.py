@@ -28,6 +28,8 @@ class Weather:
     slowest_stall: float = 2.0
     latest: float = 3.0  # after which a late write has arrived
     stalest: float = 1.0  # after which a reader left behind catches up by itself
+    # Whether a read takes time on its way there too; the way back alone lets as much happen meanwhile.
+    reads_travel_both_ways: bool = True
     pending: int = 0  # writes that are still on their way
     counts: Counter[str] = field(default_factory=Counter)  # of the faults that were done, by kind
 
