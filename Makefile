@@ -68,6 +68,7 @@ test: lint ## every test
 
 soak: setup-dev ## the long runs that `make test` has no time for
 	$(BIN)/python -m pytest -m soak --timeout 3600
+	$(BIN)/drayd simulate --seeds 1000 --minutes 30 --jobs $$(nproc)
 
 bench: setup-dev ## throughput, CPU and memory, side by side with Apache Kafka
 	$(BIN)/python -m bench.compare
