@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import json
 import sys
@@ -48,6 +47,8 @@ def query(
     """
     if format not in FORMATS:
         raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
+    import asyncio
+
     columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, statement, limit))
     _PRINTERS[format](columns, rows)
     if more:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,6 +42,8 @@ def table(
 
     [dim]Example:[/] drayd admin table orders --data-dir ./dray-data
     """
+    import asyncio
+
     view, lags = asyncio.run(_describe(load_config(config, data_dir).settings, topic))
     if json:
         from dray.cli.output import print_json
