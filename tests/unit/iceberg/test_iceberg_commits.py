@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
 from tests.unit.iceberg.conftest import CLUSTER, loaded, metadata_on_disk, ours, rows_of
@@ -166,6 +167,33 @@ async def test_retention_deletes_whole_files(tables: IcebergTables, files: Topic
     table = await loaded(tables, files)
     assert rows_of(table) == []
     assert table.current_snapshot().summary["total-data-files"] == "0"
+    assert len(table.current_snapshot().manifests(table.io)) == 1
+    # What says only what was deleted before is left out by the next.
+    await tables.commit(files.topic, [files.change("100-5")], ours)
+    table = await loaded(tables, files)
+    assert list(table.current_snapshot().manifests(table.io)) == []
+
+
+async def test_a_snapshot_says_which_files_it_took_out(tables: IcebergTables, files: TopicFiles) -> None:
+    """Also when there are so many manifests that they are merged: others read from it what changed."""
+    await tables.ensure(files.topic)
+    held = [files.write(0, 10 * number, real=False) for number in range(9)]
+    for number, file in enumerate(held):
+        await tables.commit(files.topic, [files.change(f"100-{number}", file)], ours)
+    new = files.write(0, 40, real=False)
+    await tables.commit(files.topic, [files.change("100-9", new, removed=(held[4].path,))], ours)
+    table = await loaded(tables, files)
+    current = table.current_snapshot()
+    noted = {
+        (entry.status, entry.data_file.file_path.rpartition("/")[2])
+        for manifest in current.manifests(table.io)
+        for entry in manifest.fetch_manifest_entry(table.io, discard_deleted=False)
+        if entry.snapshot_id == current.snapshot_id
+    }
+    assert noted == {
+        (ManifestEntryStatus.DELETED, held[4].path.rpartition("/")[2]),
+        (ManifestEntryStatus.ADDED, new.path.rpartition("/")[2]),
+    }
 
 
 async def test_each_kind_of_change_is_a_snapshot_of_one_commit(
