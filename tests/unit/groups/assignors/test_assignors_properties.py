@@ -158,7 +158,7 @@ def test_a_large_group_is_assigned_well_within_a_second(name: str, same: bool) -
     subscriptions = {
         f"member-{number:03}": frozenset(asked if same else asked[number % 3 :]) for number in range(500)
     }
-    started = time.perf_counter()
+    started = time.process_time()  # other work on the machine does not count
     targets = run(name, subscriptions, topics, same=same)
-    assert time.perf_counter() - started < 1
+    assert time.process_time() - started < 1
     check(targets, subscriptions, topics)
