@@ -35,6 +35,7 @@ class SimulatedRuntime:
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: a set would not be replayable
         self._asleep_until = 0.0
         self._killed = False
+        self._still = False
         self._loop: asyncio.AbstractEventLoop | None = None  # asked for the time more often than anything
         self._deferred: deque[asyncio.Handle] = deque()
 
@@ -82,12 +83,13 @@ class SimulatedRuntime:
     def pause(self, seconds: float) -> None:
         self._asleep_until = max(self._asleep_until, self.monotonic() + seconds)
 
-        loop = cast(SimulationLoop, asyncio.get_running_loop())
-        loop.call_at(self._asleep_until, self._go_on, context=Context())
+        self._still = True
+        asyncio.get_running_loop().call_at(self._asleep_until, self._go_on, context=Context())
 
     @property
     def standing_still(self) -> bool:
-        return self._asleep_until > 0.0 and self._asleep_until > self.monotonic()
+        """Until what was held up has been let go, and not only until its time: nothing overtakes it."""
+        return self._still
 
     @property
     def dead(self) -> bool:
@@ -97,11 +99,13 @@ class SimulatedRuntime:
         self._deferred.append(handle)
 
     def _go_on(self) -> None:
-        """In the order in which it would have happened."""
-        if not self.standing_still:
-            loop = cast(SimulationLoop, asyncio.get_running_loop())
+        """In the order in which it would have happened, before anything else of this moment."""
+        if self._still and self._asleep_until <= self.monotonic():
+            self._still = False
             while self._deferred:
-                loop.again(self._deferred.popleft())
+                handle = self._deferred.popleft()
+                if not handle.cancelled():
+                    handle._run()
 
     async def awake(self) -> None:
         if (left := self._asleep_until - self.monotonic()) > 0:
@@ -111,7 +115,10 @@ class SimulatedRuntime:
     def kill(self) -> None:
         self._killed = True
         self._asleep_until = 0.0
-        self._go_on()
+        self._still = False
+        loop = cast(SimulationLoop, asyncio.get_running_loop())
+        while self._deferred:
+            loop.again(self._deferred.popleft())
         for task in list(self._tasks):
             task.cancel()
 
