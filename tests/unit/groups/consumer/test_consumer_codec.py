@@ -105,15 +105,15 @@ def test_a_large_group_is_stored_and_answers_quickly() -> None:
         group = handle(group, beat, 0, view, ConsumerGroupSettings()).group
     assert group is not None
     decoded = decode_group("g", encode_group(group))
-    started = time.perf_counter()
+    started = time.process_time()
     encode_group(decoded)
-    assert time.perf_counter() - started < 0.1
-    started = time.perf_counter()
+    assert time.process_time() - started < 0.1
+    started = time.process_time()
     encode_group(decoded)
-    assert time.perf_counter() - started < 0.02
+    assert time.process_time() - started < 0.02
     last = Heartbeat("g", "m499", decoded.members["m499"].epoch, 1, "c", "h")
     group = handle(decoded, last, 0, view, ConsumerGroupSettings()).group
-    started = time.perf_counter()
+    started = time.process_time()
     for _ in range(1000):
         handle(group, last, 0, view, ConsumerGroupSettings())
-    assert time.perf_counter() - started < 0.2
+    assert time.process_time() - started < 0.2
