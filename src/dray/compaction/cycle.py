@@ -125,6 +125,8 @@ class Compactor:
         await self._commit(now)
         committed = [(job.stream, job) for job in now.committed]
         await now.each(committed, self._swap, self._telling(Phase.SWAP))
+        if self._commits.raced:
+            self._commits.raced, now.progressed = False, True
         if self._commits.refused:
             await self._clear_the_way(now)
         return now.progressed

@@ -33,6 +33,7 @@ class TableCommits:
         self._tables = tables
         self._saga = saga
         self.fresh: set[UUID] = set()  # topics whose table was just made: older files may be missing in it
+        self.raced = False  # another commit came first: the next round may come through
         self.refused = False  # something was in the way of a table, perhaps that of a deleted topic
 
     async def commit(
@@ -93,6 +94,7 @@ class TableCommits:
         waiting = [job for job, outcome in outcomes.items() if outcome is CommitOutcome.LOST_RACE]
         summary.waiting += len(waiting)
         summary.more = summary.more or bool(waiting)
+        self.raced = self.raced or bool(waiting)
         return {job: outcome is CommitOutcome.COMMITTED for job, outcome in outcomes.items()}
 
     @staticmethod

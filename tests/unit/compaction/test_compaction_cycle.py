@@ -204,6 +204,25 @@ async def test_the_catalog_is_down_and_the_jobs_wait(cluster: Cluster) -> None:
     await cluster.check_settled()
 
 
+async def test_a_commit_that_loses_its_race_is_made_again(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders", 2)
+    first, second = topic.streams
+    await cluster.fill(first, 2)
+    worker = cluster.worker()
+    task = worker.start()
+    commit = worker.tables.hold("commit", "orders")
+    await commit.reached()
+    await cluster.fill(second, 2)
+    await cluster.worker(replace(ALL, takeover_seconds=60.0, wal_max_age_ms=0)).compactor.run_cycle(
+        everything=False
+    )
+    commit.release()
+    summary = await task
+    assert (summary.finished, summary.waiting, summary.troubles) == (1, 1, [])
+    assert await cluster.entries(first) == ["parquet 0-4"]
+    await cluster.check_settled()
+
+
 async def test_two_compactors_at_once(cluster: Cluster) -> None:
     topic = await cluster.topic("orders", 4)
     for stream in topic.streams:
