@@ -111,6 +111,8 @@ class Node:
         self._metadata = InstrumentedMetadataStore(metadata_store, self.metrics, runtime)
         self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
         self._serving = asyncio.Event()
+        self._entrance: asyncio.Lock | None = asyncio.Lock()  # before which clients wait while we start
+        self._at_the_entrance = 0
         self._dispatcher: Dispatcher | None = None
         self.health = Health(
             {
@@ -147,6 +149,8 @@ class Node:
     async def start(self) -> None:
         """Serving, registered and ready when this returns. What is taken (an address, a broker id) and
         what is out of reach raises, and leaves the rest to `stop`."""
+        if self._entrance is not None:
+            await self._entrance.acquire()
         await self._listen()
         cluster = await open_cluster(self._metadata, self._runtime, self._settings.cluster.domains)
         self._log = Log(
@@ -195,6 +199,8 @@ class Node:
             observer=_MeasuredRequests(self.metrics),
         )
         self._serving.set()
+        if self._entrance is not None:
+            self._entrance.release()
         _log.info(
             "broker is serving",
             broker=self.broker_id,
@@ -256,10 +262,9 @@ class Node:
     # --- what the sockets lead to
 
     async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:
-        if self._dispatcher is None:
-            # A client that came while we were starting: it waits for the broker to know its own id.
-            await self._serving.wait()
-            if connection.ending:
+        if self._entrance is not None:
+            waited = await self._enter(self._entrance)
+            if waited and connection.ending:
                 # It has left, and asked again elsewhere perhaps: begun now, this would overtake that.
                 raise CloseConnection("the client left while the broker was starting")
         assert self._dispatcher is not None
@@ -267,6 +272,20 @@ class Node:
             return await self._dispatcher.dispatch(frame, connection)
         except RefuseConnection as error:
             raise CloseConnection(str(error)) from error
+
+    async def _enter(self, entrance: asyncio.Lock) -> bool:
+        """Clients that come while we start wait for the broker to know its own id. Then they come in one by
+        one: a request that arrives at that very moment must not overtake those that wait, since the
+        requests of a connection are begun in the order they came. True where one had to wait."""
+        waits = entrance.locked() or self._at_the_entrance > 0
+        self._at_the_entrance += 1
+        try:
+            async with entrance:
+                return waits
+        finally:
+            self._at_the_entrance -= 1
+            if not self._at_the_entrance and self._dispatcher is not None:
+                self._entrance = None
 
     def _make_http_server(self) -> HttpServer | None:
         address = self._settings.broker.http

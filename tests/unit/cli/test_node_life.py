@@ -20,7 +20,7 @@ from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.runtime import SystemRuntime
-from dray.server import AddressInUse
+from dray.server import AddressInUse, Connection
 
 
 def settings(**environment: str) -> Settings:
@@ -191,6 +191,47 @@ async def test_what_a_client_asked_of_a_starting_broker_and_then_left_is_not_beg
     await starting
     await until(lambda: not node.metrics.requests_in_flight.value)
     assert node.metrics.connections_closed.labels("request").value == 1
+    await node.stop()
+
+
+async def test_no_request_overtakes_those_that_waited_for_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that arrives just when the broker begins to serve comes after them."""
+    node = Parts().node
+    begun: list[bytes] = []
+    going_on: list[asyncio.Task[object]] = []
+    connection = Connection(1, "peer", "PLAINTEXT", False)
+
+    async def dispatch(frame: memoryview, _: Connection) -> None:
+        begun.append(bytes(frame))
+
+    def ask(frame: bytes) -> None:
+        going_on.append(asyncio.ensure_future(node._dispatch(memoryview(frame), connection)))
+
+    class Dispatching:
+        def __init__(self, *_: object, **__: object) -> None:
+            self.dispatch = dispatch
+            ask(b"third")  # it is begun before those that wait are woken
+
+    started, go_on = asyncio.Event(), asyncio.Event()
+    open_cluster = node.start.__globals__["open_cluster"]
+
+    async def open_slowly(*arguments: object) -> object:
+        started.set()
+        await go_on.wait()
+        return await open_cluster(*arguments)
+
+    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
+    monkeypatch.setattr("dray.node.Dispatcher", Dispatching)
+    starting = asyncio.ensure_future(node.start())
+    await started.wait()
+    ask(b"first")
+    ask(b"second")
+    go_on.set()
+    await starting
+    await asyncio.gather(*going_on)
+    ask(b"fourth")
+    await asyncio.gather(*going_on)
+    assert begun == [b"first", b"second", b"third", b"fourth"]
     await node.stop()
 
 
