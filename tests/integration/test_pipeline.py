@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -18,6 +19,7 @@ from pyiceberg.catalog import load_catalog
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.tools import require_tool
 
+README = (Path(__file__).parents[2] / "README.md").read_text()
 RECORDS = 3000
 PARTITIONS = 3
 COUNT = "select count(*) as n from orders"
@@ -121,17 +123,30 @@ def test_the_demo_runs(tmp_path: Path) -> None:
     assert "records produced per second" in told
     assert "customer-000" in told
     assert "all" in told
-    assert drayd("compactor", "--once", "--data-dir", kept).startswith("compacted 0 records")
+    # And what the README tells to type next.
+    [block] = [block for block in blocks("sh") if "drayd compactor" in block]
+    told = run("sh", "-ec", block, DRAY_DATA_DIR=str(kept))
+    assert told.startswith("compacted 0 records")
+    assert 'max("offset")' in told
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
 
 
 def drayd(*arguments: object) -> str:
+    return run(str(drayd_path()), *map(str, arguments))
+
+
+def run(*command: str, **settings: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
+    environment["PATH"] = f"{drayd_path().parent}{os.pathsep}{environment['PATH']}"
     ran = subprocess.run(
-        [str(drayd_path()), *map(str, arguments)],
+        command,
         capture_output=True,
         text=True,
         timeout=240,
-        env=environment,
+        env=environment | settings,
         check=False,
     )
     assert ran.returncode == 0, ran.stderr
