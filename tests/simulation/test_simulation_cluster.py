@@ -18,6 +18,7 @@ from dray.simulation.cluster_run import (
     LEAST_FAULTS,
     LEAST_OPERATIONS,
     LEAST_REBALANCES,
+    LEAST_SWAPS,
     ClusterReport,
     RunFailed,
     simulate_cluster,
@@ -25,7 +26,7 @@ from dray.simulation.cluster_run import (
 from dray.simulation.log_truth import Violation
 from dray.simulation.shrink import shrink
 
-SEEDS = 14
+SEEDS = 10
 # Seeds at which something was found once. Schedules move when code does, so each has a test of its own too.
 FOUND_SOMETHING_ONCE = (201,)
 # A mutation is noticed within so many seeds from where its search starts.
@@ -48,6 +49,7 @@ def test_every_run_holds_enough(reports: dict[int, ClusterReport]) -> None:
         told = f"seed {seed}"
         assert report.counts["operations"] >= LEAST_OPERATIONS, told
         assert report.counts["rebalances"] >= LEAST_REBALANCES, told
+        assert report.counts["index swaps"] >= LEAST_SWAPS, told
         assert report.faults.total() - report.faults["hint lost"] >= LEAST_FAULTS, told
 
 
