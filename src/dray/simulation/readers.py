@@ -279,6 +279,8 @@ class Consumer(SimulatedClient):
         found: dict[int, int] = {}
         for part in of_group.topics[0].partitions:
             if part.error_code:
+                if part.error_code == ErrorCode.NOT_COORDINATOR:  # as the oldest versions say it
+                    self.forget_coordinator(group)
                 allowed = f"{_COMMIT_LATER} UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION"
                 world.expect(self.name, "OffsetFetch", part.error_code, allowed)
                 return None
