@@ -67,7 +67,10 @@ class UpProcess(DrayProcess):
         """The brokers' processes by their ids."""
         found = {}
         for child in psutil.Process(self.pid).children():
-            arguments = child.cmdline()
+            try:
+                arguments = child.cmdline()
+            except psutil.NoSuchProcess:  # it ended, and its parent has not heard of it yet
+                continue
             if "--broker-id" in arguments:
                 found[int(arguments[arguments.index("--broker-id") + 1])] = child
         return found
