@@ -23,6 +23,7 @@ from dray.log.types import (
     ReadRequest,
     StreamClosed,
 )
+from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, Record
 
@@ -276,6 +277,7 @@ def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
         return {}
 
     patch.setattr(Poller, "_ask", ask)
+    patch.setattr(Wakeups, "missed", lambda *_: False)  # else it would ask, and ask, and never wait
 
 
 def out_of_range_by_what_is_known(patch: pytest.MonkeyPatch) -> None:
