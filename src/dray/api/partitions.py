@@ -36,6 +36,8 @@ async def find_topic(
         topic = topics.cached(name)
         if topic is None or partition >= len(topic.streams):
             topic = await topics.refresh(name)
+        if topic is None or partition >= len(topic.streams):
+            topic = await topics.refresh(name, barrier=True)  # that read may have been an old one
         return topic
     topic = await topics.get_by_id(topic_id)
     if topic is not None and partition >= len(topic.streams):

@@ -16,7 +16,8 @@ and refused as Kafka 4 refuses them: the connection is closed. From v13 topics a
   still happen, and the log ends its own attempts.
 
 The requests of one connection reach the log in the order they came in. Most get there within their first
-turn; one that has to wait for a thread or the store closes a gate behind itself.
+turn; one that has to wait for a thread or the store closes a gate behind itself. What follows a batch of an
+idempotent producer that was refused on the way is refused too (`refusals`), until that one came again.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
 from dray.api.handler import handles
 from dray.api.partitions import find_topic, forget_closed, repeated
+from dray.api.refusals import Refusals
 from dray.api.routing import Routes
 from dray.log.types import Appended, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
@@ -45,6 +47,10 @@ from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
 _GATE: Final = "produce"
+_REFUSALS: Final = "produce refusals"
+_OVERTAKES: Final = Refused(
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
+)
 
 # An append that is under way, or what became of a partition that got no further.
 _Begun: TypeAlias = tuple[Topic, asyncio.Future[Appended]] | Refused
@@ -99,7 +105,7 @@ def _begin_at_once(
         (topic.name, part.index) for topic, (_, part) in zip(known, parts, strict=True)
     ):
         return None
-    led = _refuse_strangers(context, known, parts)
+    led = _keep_order(context, _refuse_strangers(context, known, parts), parts)
     return [_begin(context, topic, part) for topic, (_, part) in zip(led, parts, strict=True)]
 
 
@@ -148,7 +154,7 @@ async def _begin_in_turn(
             for topic, (_, part) in zip(found, parts, strict=True)
             if isinstance(topic, Topic)
         )
-        found = _refuse_strangers(context, found, parts)
+        found = _keep_order(context, _refuse_strangers(context, found, parts), parts)
         accepted = await asyncio.gather(
             *(
                 _accept_in_turn(context, topic, part, twice)
@@ -198,6 +204,32 @@ def _refuse_strangers(
         else topic
         for topic, (_, part) in zip(found, parts, strict=True)
     ]
+
+
+def _keep_order(
+    context: Context,
+    found: Sequence[Topic | Refused],
+    parts: list[tuple[TopicProduceData, PartitionProduceData]],
+) -> Sequence[Topic | Refused]:
+    """What follows a batch that was refused before it reached the log waits until that one came again."""
+    state = context.connection.state
+    refusals: Refusals | None = state.get(_REFUSALS)
+    if not refusals and not any(isinstance(topic, Refused) for topic in found):
+        return found
+    if refusals is None:
+        refusals = state[_REFUSALS] = Refusals()
+    kept: list[Topic | Refused] = []
+    for topic, (data, part) in zip(found, parts, strict=True):
+        place = data.topic_id if context.version >= _BY_ID else data.name, part.index
+        overtakes = False
+        if isinstance(topic, Refused):
+            refusals.note(place, part.records)
+        else:
+            overtakes = refusals.overtakes(place, part.records)
+        kept.append(_OVERTAKES if overtakes else topic)
+    if not refusals:
+        del state[_REFUSALS]
+    return kept
 
 
 async def _accept_in_turn(

@@ -58,7 +58,9 @@ class TopicCache:
 
     # --- reading
 
-    async def refresh(self, name: str) -> Topic | None:
+    async def refresh(self, name: str, *, barrier: bool = False) -> Topic | None:
+        if barrier:
+            await self._store.barrier(keys.CLUSTER_DOMAIN)
         ticket = self._next_ticket()
         record = await self._store.get(keys.CLUSTER_DOMAIN, keys.topic(name))
         self._apply(name, record, ticket)

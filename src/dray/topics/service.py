@@ -124,10 +124,11 @@ class Topics:
     async def get_by_id(self, topic_id: UUID) -> Topic | None:
         return self.cached_by_id(topic_id) or await self.refresh_by_id(topic_id)
 
-    async def refresh(self, name: str) -> Topic | None:
-        """What the store says now. Raises `TopicsUnavailable`."""
+    async def refresh(self, name: str, *, barrier: bool = False) -> Topic | None:
+        """What the store says now; behind a `barrier`, what it says of everything acknowledged by now. Raises
+        `TopicsUnavailable`."""
         try:
-            return await self._cache.refresh(name)
+            return await self._cache.refresh(name, barrier=barrier)
         except MetadataError as error:
             raise TopicsUnavailable(str(error)) from error
 

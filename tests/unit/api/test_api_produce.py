@@ -11,7 +11,9 @@ import pytest
 from tests.unit.api.api_fakes import FakeConnection, Harness, batch, frame, running
 
 from dray.api import ApiSettings, RefuseConnection
+from dray.api import produce as produce_api
 from dray.api.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from dray.api.refusals import Refusals
 from dray.log.types import (
     LogError,
     LogUnavailable,
@@ -27,7 +29,7 @@ from dray.protocol.messages.produce import (
     TopicProduceData,
 )
 from dray.records import Codec, Record, decode, twin
-from dray.topics import NewTopic, Topic
+from dray.topics import NewTopic, Topic, TopicsUnavailable
 
 NOW = 1_750_000_000_000
 HOUR = 3_600_000
@@ -524,6 +526,63 @@ async def test_requests_of_one_connection_reach_the_log_in_order(broker: Harness
     await asyncio.gather(*tasks)
     assert [sequence for _, sequence in broker.log.appended] == [0, 9, 1, 2, 3, 4]
     assert not broker.connection.state, "the gate is gone"
+
+
+@pytest.mark.parametrize("version", [9, 13])
+async def test_what_follows_a_batch_refused_on_the_way_waits_for_it(
+    broker: Harness, topic: Topic, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    """The store does not answer for a moment: a producer's first batch is refused, and its second, which was
+    sent at the same time, must not be taken for the first."""
+
+    def numbered(sequence: int, producer: int = 1, epoch: int = 0) -> bytes:
+        return good(producer_id=producer, producer_epoch=epoch, base_sequence=sequence)
+
+    async def send(records: bytes) -> int:
+        return (await produce(broker, topic, records, version)).error_code
+
+    async def away(*_: object, **__: object) -> None:
+        raise TopicsUnavailable("the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(produce_api, "find_topic", away)
+        patch.setattr(broker.topics, "cached", lambda _: None)
+        patch.setattr(broker.topics, "cached_by_id", lambda _: None)
+        assert await send(numbered(0)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert await send(numbered(1)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await send(numbered(0, producer=2)) == 0, "another producer has nothing to wait for"
+    assert await send(good()) == 0, "and one without sequences neither"
+    assert await send(numbered(2)) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert await send(numbered(0)) == 0
+    assert await send(numbered(1)) == 0
+    assert not broker.connection.state, "nothing is remembered any longer"
+
+
+def test_the_earliest_refused_batch_counts_and_a_newer_epoch_ends_the_wait() -> None:
+    place = ("orders", 0)
+
+    def numbered(sequence: int, epoch: int = 0) -> bytes:
+        return good(producer_id=1, producer_epoch=epoch, base_sequence=sequence)
+
+    refusals = Refusals()
+    refusals.note(place, numbered(5))
+    refusals.note(place, numbered(3))
+    refusals.note(place, numbered(4))
+    assert not refusals.overtakes(("orders", 1), numbered(4))
+    assert not refusals.overtakes(place, numbered(2))
+    assert refusals.overtakes(place, numbered(4))
+    assert refusals.overtakes(place, numbered(5))
+    assert not refusals.overtakes(place, numbered(3))
+    assert not refusals
+    refusals.note(place, numbered(3))
+    assert not refusals.overtakes(place, numbered(0, epoch=1))
+    assert not refusals
+    last = 2**31 - 1
+    refusals.note(place, numbered(last))
+    assert refusals.overtakes(place, numbered(0)), "sequences wrap"
+    for strange in (None, b"", b"x" * 60, good()):
+        refusals.note(place, strange)
+        assert not refusals.overtakes(place, strange)
 
 
 async def test_a_request_cancelled_at_the_gate_opens_it(broker: Harness, topic: Topic) -> None:
