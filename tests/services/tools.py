@@ -17,8 +17,8 @@ DEBIAN_PACKAGES = {"kcat": "kcat"}
 
 def missing(reason: str, name: str = "") -> NoReturn:
     """End the test: a skip for a developer, a failure where everything is required (DRAY_REQUIRE=all) but
-    what DRAY_MAY_LACK names."""
-    excused = name in os.environ.get("DRAY_MAY_LACK", "").split(",") if name else False
+    what DRAY_TEST_MAY_LACK names."""
+    excused = name in os.environ.get("DRAY_TEST_MAY_LACK", "").split(",") if name else False
     if os.environ.get("DRAY_REQUIRE") == "all" and not excused:
         pytest.fail(f"{reason} (DRAY_REQUIRE=all)", pytrace=False)
     pytest.skip(reason)
