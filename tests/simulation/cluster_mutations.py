@@ -228,7 +228,7 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
     async def reread(_: Follower) -> None:
         await asyncio.get_running_loop().create_future()
 
-    async def refresh(self: TopicCache, name: str) -> Any:
+    async def refresh(self: TopicCache, name: str, *, barrier: bool = False) -> Any:
         return self.by_name.get(name)
 
     async def refresh_id(self: TopicCache, topic_id: Any) -> Any:
