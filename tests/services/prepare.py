@@ -1,0 +1,44 @@
+"""Fetch and build every server that the tests start, before the tests: a test's own time is not for that.
+
+    python -m tests.services.prepare
+
+What cannot be had is said in one line; the tests that need it say so again, in their own way.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.services.etcd import require_etcd
+from tests.services.helm import require_helm
+from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
+from tests.services.maven import require_kafka_jars
+from tests.services.s3 import require_s3
+
+SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
+    "Apache Kafka's jars": require_kafka_jars,
+    "Iceberg's REST catalog": require_rest_jars,
+    "Iceberg for Spark SQL": require_spark_jars,
+    "etcd": require_etcd,
+    "an S3 server": require_s3,
+    "Helm": require_helm,
+}
+
+
+def main() -> None:
+    for name, have in SERVERS.items():
+        began = time.monotonic()
+        try:
+            have()
+        except (pytest.fail.Exception, pytest.skip.Exception) as reason:
+            print(f"{name}: {reason}", flush=True)
+        else:
+            print(f"{name}: there after {time.monotonic() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
