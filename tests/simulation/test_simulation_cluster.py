@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 from cluster_mutations import MUTATIONS
+from noticing import first_noticed
 from typer.testing import CliRunner
 
 from dray.cli.main import app
-from dray.simulation.campaign import Coverage, Outcome, campaign, fresh_seed, run_seed
+from dray.simulation.campaign import Coverage, Outcome, campaign, fresh_seed
 from dray.simulation.cluster_conditions import ClusterConditions, Role
 from dray.simulation.cluster_run import (
     LEAST_FAULTS,
@@ -97,16 +98,10 @@ def test_one_seed_is_one_run_of_a_cluster_in_another_process_too() -> None:
 # --- every rule, taken away
 
 
-def _noticed(name: str, seed: int) -> bool:
-    with pytest.MonkeyPatch.context() as patch:
-        MUTATIONS[name][0](patch)
-        return run_seed(seed).report is None
-
-
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_clients_notice(name: str) -> None:
-    first = MUTATIONS[name][1]
-    found = next((seed for seed in range(first, first + SEARCH) if _noticed(name, seed)), None)
+    mutation, first = MUTATIONS[name]
+    found = first_noticed(mutation, simulate_cluster, first, SEARCH)
     assert found is not None, f"not noticed by {SEARCH} seeds from {first} on"
 
 
@@ -171,5 +166,5 @@ def test_clusters_keep_their_promises_for_long() -> None:
 @pytest.mark.parametrize("name", MUTATIONS)
 def test_clients_notice_from_anywhere(name: str) -> None:
     base = fresh_seed()
-    found = next((seed for seed in range(base, base + SOAK_SEARCH) if _noticed(name, seed)), None)
+    found = first_noticed(MUTATIONS[name][0], simulate_cluster, base, SOAK_SEARCH)
     assert found is not None, f"not noticed by the seeds from {base} on"

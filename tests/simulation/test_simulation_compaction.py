@@ -7,6 +7,7 @@ from random import SystemRandom
 import pytest
 from compaction_mutations import FOUND_BY_CHANCE, MUTATIONS
 from compaction_schedules import SCHEDULES, Schedule
+from noticing import check_schedule_notices, first_noticed
 
 from dray.simulation.compaction_run import simulate_compaction
 from dray.simulation.loop import run
@@ -41,20 +42,10 @@ def test_one_seed_is_one_run() -> None:
     assert simulate_compaction(3) == simulate_compaction(3)
 
 
-def _noticed(name: str, seed: int) -> bool:
-    with pytest.MonkeyPatch.context() as patch:
-        MUTATIONS[name](patch)
-        try:
-            simulate_compaction(seed)
-        except Exception:  # whatever it was: the unmutated code passes this seed
-            return True
-    return False
-
-
 @pytest.mark.parametrize("name", FOUND_BY_CHANCE)
 def test_chance_notices(name: str) -> None:
     first = FOUND_BY_CHANCE[name]
-    found = next((seed for seed in range(first, first + SEARCH) if _noticed(name, seed)), None)
+    found = first_noticed(MUTATIONS[name], simulate_compaction, first, SEARCH)
     assert found is not None, f"not noticed by the seeds from {first} on"
 
 
@@ -69,10 +60,7 @@ def test_schedule(schedule: Schedule) -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_schedule_notices(schedule: Schedule, name: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        MUTATIONS[name](patch)
-        with pytest.raises((Exception, pytest.fail.Exception)):  # whatever it was: unmutated, it passes
-            run(schedule())
+    check_schedule_notices(MUTATIONS[name], lambda: run(schedule()))
 
 
 def test_every_mutation_is_noticed_by_something() -> None:

@@ -10,6 +10,7 @@ from random import SystemRandom
 import pytest
 from log_mutations import FOUND_BY_CHANCE, MUTATIONS
 from log_schedules import SCHEDULES, Schedule
+from noticing import check_schedule_notices, first_noticed
 
 from dray.simulation.log_run import simulate_log
 from dray.simulation.loop import run
@@ -69,20 +70,10 @@ def test_one_seed_is_one_run_in_another_process_too() -> None:
 # --- every rule, taken away
 
 
-def _noticed(name: str, seed: int) -> bool:
-    with pytest.MonkeyPatch.context() as patch:
-        MUTATIONS[name](patch)
-        try:
-            simulate_log(seed)
-        except Exception:  # whatever it was: the unmutated code passes this seed
-            return True
-    return False
-
-
 @pytest.mark.parametrize("name", FOUND_BY_CHANCE)
 def test_chance_notices(name: str) -> None:
     first = FOUND_BY_CHANCE[name]
-    found = next((seed for seed in range(first, first + SEARCH) if _noticed(name, seed)), None)
+    found = first_noticed(MUTATIONS[name], simulate_log, first, SEARCH)
     assert found is not None, f"not noticed by the seeds from {first} on"
 
 
@@ -97,11 +88,7 @@ def test_schedule(schedule: Schedule) -> None:
     ids=lambda value: value if isinstance(value, str) else value.__name__,
 )
 def test_schedule_notices(schedule: Schedule, name: str) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        MUTATIONS[name](patch)
-        # Whatever it was: unmutated, it passes. (What `pytest.raises` says is no `Exception`.)
-        with pytest.raises((Exception, pytest.fail.Exception)):
-            run(schedule())
+    check_schedule_notices(MUTATIONS[name], lambda: run(schedule()))
 
 
 def test_every_mutation_is_noticed_by_something() -> None:
@@ -126,5 +113,5 @@ def test_the_log_keeps_its_promises_for_long() -> None:
 @pytest.mark.parametrize("name", FOUND_BY_CHANCE)
 def test_chance_notices_from_anywhere(name: str) -> None:
     base = SystemRandom().randrange(1 << 40)
-    found = next((seed for seed in range(base, base + SOAK_SEARCH) if _noticed(name, seed)), None)
+    found = first_noticed(MUTATIONS[name], simulate_log, base, SOAK_SEARCH)
     assert found is not None, f"not noticed by the seeds from {base} on"

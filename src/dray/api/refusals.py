@@ -14,10 +14,10 @@ from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from dray.log.failed_sequences import is_behind
+from dray.log.producer_state import NO_PRODUCER
 from dray.records import Buffer
 
-NO_PRODUCER: Final = -1
-_SEQUENCES: Final = 1 << 31
 _REMEMBERED: Final = 1000
 
 _MAGIC_AT: Final = 16
@@ -51,7 +51,7 @@ class Refusals:
             return
         key = place, found.producer_id
         epoch, sequence = self._refused.get(key, (-1, 0))
-        if found.epoch > epoch or (found.epoch == epoch and _is_behind(found.sequence, sequence)):
+        if found.epoch > epoch or (found.epoch == epoch and is_behind(found.sequence, sequence)):
             self._refused[key] = found.epoch, found.sequence
 
     def overtakes(self, place: Place, records: Buffer | None) -> bool:
@@ -64,7 +64,7 @@ class Refusals:
         if refused is None:
             return False
         epoch, sequence = refused
-        if found.epoch == epoch and _is_behind(sequence, found.sequence):
+        if found.epoch == epoch and is_behind(sequence, found.sequence):
             return True
         if found.epoch > epoch or (found.epoch == epoch and found.sequence == sequence):
             del self._refused[key]
@@ -77,8 +77,3 @@ def _sequence_of(records: Buffer | None) -> _Sequence | None:
         return None
     found = _Sequence._make(_PRODUCER.unpack_from(records, _PRODUCER_AT))
     return None if found.producer_id == NO_PRODUCER else found
-
-
-def _is_behind(sequence: int, other: int) -> bool:
-    """Sequences wrap: the nearer way round counts."""
-    return 0 < (other - sequence) % _SEQUENCES < _SEQUENCES // 2

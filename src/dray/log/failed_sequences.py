@@ -45,7 +45,7 @@ class FailedSequences:
         epoch, sequence, _ = self._recent(key, now_ms) or (-1, 0, 0)
         if batch.producer_epoch < epoch:
             return
-        if batch.producer_epoch > epoch or _is_behind(batch.base_sequence, sequence):
+        if batch.producer_epoch > epoch or is_behind(batch.base_sequence, sequence):
             epoch, sequence = batch.producer_epoch, batch.base_sequence
         self._failed[key] = epoch, sequence, now_ms
         self._failed.move_to_end(key)
@@ -67,13 +67,13 @@ class FailedSequences:
             raise ProducerFenced(
                 f"producer {batch.producer_id} has epoch {batch.producer_epoch}, but epoch {epoch} was seen"
             )
-        if batch.producer_epoch == epoch and _is_behind(sequence, batch.base_sequence):
+        if batch.producer_epoch == epoch and is_behind(sequence, batch.base_sequence):
             raise OutOfOrderSequence(
                 f"producer {batch.producer_id} sent sequence {batch.base_sequence}, "
                 f"but {sequence} failed before it and is next"
             )
 
 
-def _is_behind(sequence: int, other: int) -> bool:
+def is_behind(sequence: int, other: int) -> bool:
     """Sequences wrap: the nearer way round counts."""
     return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2
