@@ -19,17 +19,9 @@ _USER = Text(r"\S+", "a user name")
 _SERVER_NAME = Text(r"[A-Za-z0-9._-]+", "a host name")
 
 
-class OxiaSettings(Section):
-    """An Oxia namespace. Its key sorting has to be `natural`, its notifications enabled."""
+class _Servers(Section):
+    """How servers of either kind are spoken to."""
 
-    addresses: Annotated[str, _ADDRESSES] = Field(
-        default="127.0.0.1:6648",
-        description="Servers of the Oxia cluster to begin with; the others are learnt from them.",
-    )
-    namespace: Annotated[str, _NAMESPACE] = Field(
-        default="default",
-        description="The namespace of this Dray cluster, and of no other.",
-    )
     tls: Annotated[bool, Switch()] = Field(
         default=False,
         description="Whether to speak TLS to the servers.",
@@ -49,14 +41,6 @@ class OxiaSettings(Section):
     server_name: Annotated[str | None, Either("auto", _SERVER_NAME)] = Field(
         default=None,
         description="The name in the servers' certificates, where it is not their address.",
-    )
-    secrets: Annotated[
-        Mapping[str, SecretStr],
-        SecretMap("`token` with a text value, such as {token: ...}", r"token"),
-    ] = Field(
-        default_factory=dict,
-        description="`token` is sent with every request. Better from the environment: "
-        "`DRAY_METADATA__OXIA__SECRETS__TOKEN=...`.",
     )
     request_timeout: Annotated[float, Duration(0.1, 5 * MINUTE)] = Field(
         default=5.0,
@@ -68,7 +52,28 @@ class OxiaSettings(Section):
     )
 
 
-class EtcdSettings(Section):
+class OxiaSettings(_Servers):
+    """An Oxia namespace. Its key sorting has to be `natural`, its notifications enabled."""
+
+    addresses: Annotated[str, _ADDRESSES] = Field(
+        default="127.0.0.1:6648",
+        description="Servers of the Oxia cluster to begin with; the others are learnt from them.",
+    )
+    namespace: Annotated[str, _NAMESPACE] = Field(
+        default="default",
+        description="The namespace of this Dray cluster, and of no other.",
+    )
+    secrets: Annotated[
+        Mapping[str, SecretStr],
+        SecretMap("`token` with a text value, such as {token: ...}", r"token"),
+    ] = Field(
+        default_factory=dict,
+        description="`token` is sent with every request. Better from the environment: "
+        "`DRAY_METADATA__OXIA__SECRETS__TOKEN=...`.",
+    )
+
+
+class EtcdSettings(_Servers):
     """An etcd cluster, 3.4.31, 3.5.13 or newer."""
 
     endpoints: Annotated[str, _ADDRESSES] = Field(
@@ -78,26 +83,6 @@ class EtcdSettings(Section):
     prefix: Annotated[str, _PREFIX] = Field(
         default="dray/",
         description="What the keys of this Dray cluster begin with, and those of no other.",
-    )
-    tls: Annotated[bool, Switch()] = Field(
-        default=False,
-        description="Whether to speak TLS to the servers.",
-    )
-    ca_file: Annotated[str | None, Either("system", _FILE)] = Field(
-        default=None,
-        description="The authority that the servers' certificates are checked against.",
-    )
-    certificate_file: Annotated[str | None, Either("none", _FILE)] = Field(
-        default=None,
-        description="Our own certificate, where the servers ask for one; with `key_file`.",
-    )
-    key_file: Annotated[str | None, Either("none", _FILE)] = Field(
-        default=None,
-        description="The key of our certificate.",
-    )
-    server_name: Annotated[str | None, Either("auto", _SERVER_NAME)] = Field(
-        default=None,
-        description="The name in the servers' certificates, where it is not their address.",
     )
     user: Annotated[str | None, Either("none", _USER)] = Field(
         default=None,
@@ -111,14 +96,7 @@ class EtcdSettings(Section):
         description="`password` of the user, or a `token` that is sent as it is. Better from the "
         "environment: `DRAY_METADATA__ETCD__SECRETS__PASSWORD=...`.",
     )
-    request_timeout: Annotated[float, Duration(0.1, 5 * MINUTE)] = Field(
-        default=5.0,
-        description="A write that is not answered by then is looked up before anything else is done.",
-    )
-    patience: Annotated[float, Duration(0.1, 60 * MINUTE)] = Field(
-        default=15.0,
-        description="How long a request waits for a leader, through elections, before it fails.",
-    )
+
     serializable_reads: Annotated[bool, Switch()] = Field(
         default=False,
         description="Whether reads are answered by one server alone: faster, and perhaps behind the newest "
