@@ -67,10 +67,8 @@ def locations_of(settings: Settings) -> Locations:
 async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     """For a command that reads: the stores, the cluster on them, and its tables. Whatever is wrong is one
     line."""
-    from dray.cli.stores import open_stores
-    from dray.cluster.identity import decode_cluster
+    from dray.cli.stores import open_stores, read_cluster
     from dray.compaction.tables import TablesError
-    from dray.metadata import keys
     from dray.metadata.contract import MetadataError
     from dray.runtime import SystemRuntime
 
@@ -80,10 +78,7 @@ async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     try:
-        record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-        if record is None:
-            raise Failure("there is no cluster on these stores yet: start one with drayd up")
-        cluster = decode_cluster(record.value)
+        cluster = await read_cluster(stores)
         tables = make_tables(settings, cluster.cluster_id, runtime)
         from dray.iceberg.settings import SettingsRefused
 

@@ -21,8 +21,8 @@ def collect(settings: Settings, *, now: bool, dry_run: bool = False) -> dict[str
 
 
 async def _collect(settings: Settings, *, now: bool, dry_run: bool) -> dict[str, int]:
-    from dray.cli.pipeline import NoCluster, open_pipeline
-    from dray.cli.stores import open_stores
+    from dray.cli.pipeline import open_pipeline
+    from dray.cli.stores import NoCluster, open_stores
     from dray.log.collector import Collector
     from dray.metadata.contract import MetadataError
     from dray.node import log_settings

@@ -18,7 +18,6 @@ from dray.cli.failures import Failure
 from dray.cli.notify import tell_manager
 from dray.cli.output import about_size
 from dray.cli.pipeline import (
-    NoCluster,
     Pipeline,
     compaction_settings,
     open_pipeline,
@@ -26,7 +25,7 @@ from dray.cli.pipeline import (
 )
 from dray.cli.process import StopSignals
 from dray.cli.serving import log_format
-from dray.cli.stores import Stores, open_stores
+from dray.cli.stores import NoCluster, Stores, open_stores
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter

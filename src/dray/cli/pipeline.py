@@ -6,8 +6,6 @@ import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dray.cli.failures import Failure
-
 if TYPE_CHECKING:
     from dray.cli.stores import Stores
     from dray.cluster.identity import ClusterInfo
@@ -45,19 +43,11 @@ class Pipeline:
 
 async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) -> Pipeline:
     from dray.cli.catalogs import make_tables
-    from dray.cluster.identity import decode_cluster
+    from dray.cli.stores import read_cluster
     from dray.compaction.topic_source import StoredTopics
     from dray.log.stream_store import StreamStore
-    from dray.metadata import keys
-    from dray.metadata.contract import MetadataError
 
-    try:
-        record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-    except MetadataError as error:
-        raise Failure(f"the metadata store: {error}") from error
-    if record is None:
-        raise NoCluster("there is no cluster on these stores yet: start a broker first")
-    cluster = decode_cluster(record.value)
+    cluster = await read_cluster(stores)
     expiry_ms = round(settings.log.producer_expiry * 1000)
     return Pipeline(
         stores,
@@ -66,10 +56,6 @@ async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) ->
         StoredTopics(stores.metadata, settings.topics.defaults),
         make_tables(settings, cluster.cluster_id, runtime) if settings.iceberg.enabled else None,
     )
-
-
-class NoCluster(Failure):
-    """No broker was ever started on these stores."""
 
 
 def compaction_settings(settings: Settings) -> CompactionSettings:

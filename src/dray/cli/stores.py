@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from dray.cli.failures import USAGE, Failure
 
 if TYPE_CHECKING:
+    from dray.cluster.identity import ClusterInfo
     from dray.config import Settings
     from dray.config.metadata import EtcdSettings as EtcdSection
     from dray.config.metadata import OxiaSettings as OxiaSection
@@ -30,6 +31,24 @@ class Stores:
             await self.objects.close()
         finally:
             await self.metadata.close()
+
+
+class NoCluster(Failure):
+    """No broker was ever started on these stores."""
+
+
+async def read_cluster(stores: Stores) -> ClusterInfo:
+    from dray.cluster.identity import decode_cluster
+    from dray.metadata import keys
+    from dray.metadata.contract import MetadataError
+
+    try:
+        record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error
+    if record is None:
+        raise NoCluster("there is no cluster on these stores yet: start one with drayd up")
+    return decode_cluster(record.value)
 
 
 async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
