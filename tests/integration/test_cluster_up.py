@@ -19,26 +19,11 @@ from tests.services.consumers import wait_for
 from tests.services.counting import CountingProducer
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.logbook import read_partition
-from tests.services.process import free_port
+from tests.services.process import free_ports
 from tests.services.topics import create_topic
 
 COUNT = 3
 PARTITIONS = 3
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row."""
-    while True:
-        first = free_port()
-        if first + count > 65536:
-            continue
-        try:
-            for port in range(first, first + count):
-                with socket.socket() as probe:
-                    probe.bind(("127.0.0.1", port))
-            return first
-        except OSError:
-            continue
 
 
 class UpProcess(DrayProcess):

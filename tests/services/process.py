@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import os
 import signal
 import socket
 import struct
 import subprocess
+import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Self
+from typing import IO, ClassVar, Self
 
 POLL_SECONDS = 0.02
 
@@ -21,12 +23,67 @@ class NotReady(Exception):
     """The server did not come up; the message carries the end of its log."""
 
 
-def free_port() -> int:
-    """A loopback port that nobody listens on now. It may be lost to another process: starters must notice."""
+class PortBlocks:
+    """Ports for servers that are told theirs, from blocks that belong to this process until it ends.
+
+    A port that the system calls free is anybody's a moment later: it gives the same range to whoever
+    connects. These lie below that range, and two test runs or two workers of one never draw from the same
+    block, so only a server that has nothing to do with tests can be in the way; its port is passed over."""
+
+    def __init__(self, ports: range, block: int, directory: Path) -> None:
+        self._ports = ports
+        self._block = block
+        self._directory = directory
+        self._next = self._end = 0
+        self._locks: list[IO[bytes]] = []
+
+    def take(self, count: int) -> int:
+        """The first of so many ports in a row that nobody is bound to."""
+        while True:
+            if self._next + count > self._end:
+                self._lock_another_block()
+            first = self._next
+            self._next += count
+            if all(is_unbound(port) for port in range(first, first + count)):
+                return first
+
+    def _lock_another_block(self) -> None:
+        self._directory.mkdir(parents=True, exist_ok=True)
+        for first in self._ports[:: self._block]:
+            lock = (self._directory / str(first)).open("wb")
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                lock.close()
+                continue
+            self._locks.append(lock)  # until this process ends, however it does
+            self._next, self._end = first, min(first + self._block, self._ports.stop)
+            return
+        raise RuntimeError(f"every port of {self._ports} belongs to a test run: {self._directory}")
+
+
+def is_unbound(port: int) -> bool:
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+_blocks = PortBlocks(
+    range(10_000, 32_700), 100, Path(tempfile.gettempdir()) / f"dray-test-ports-{os.getuid()}"
+)
+
+
+def free_port() -> int:
+    """A loopback port that nobody is bound to, and that no other test process hands out."""
+    return _blocks.take(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many in a row."""
+    return _blocks.take(count)
 
 
 def answers_api_versions(host: str, port: int, timeout: float = 2.0) -> bool:
