@@ -14,7 +14,8 @@ import subprocess
 import threading
 import urllib.error
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -143,11 +144,33 @@ class RestCatalogProcess(ServerProcess):
             return False
 
 
+@dataclass(frozen=True)
+class CatalogRequest:
+    """As it came over the wire."""
+
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def is_commit(self) -> bool:
+        """Of a REST catalog, or of Glue."""
+        if self.headers.get("X-Amz-Target") == "AWSGlue.UpdateTable":
+            return True
+        return self.method == "POST" and b'"add-snapshot"' in self.body
+
+
+Guard = Callable[[CatalogRequest], tuple[int, bytes] | None]
+"""What stands at the door of a catalog: None lets a request in, an answer is given in the catalog's place."""
+
+
 class Interference:
     """An HTTP proxy in front of a catalog. What it is told holds for the next commit only."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, guard: Guard = lambda _: None) -> None:
         self.target = port
+        self.guard = guard
         self.commits = 0
         self.authorizations: set[str | None] = set()
         self.held = threading.Event()
@@ -198,9 +221,13 @@ class Interference:
             def relay(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 outer.authorizations.add(self.headers.get("Authorization"))
-                is_commit = self.command == "POST" and b'"add-snapshot"' in body
-                fate, outer._next = (outer._next, "") if is_commit else ("", outer._next)
-                outer.commits += is_commit
+                request = CatalogRequest(self.command, self.path, self.headers, body)
+                turned_away = outer.guard(request)
+                if turned_away is not None:
+                    self.answer(turned_away[0], {"Content-Type": "application/json"}, turned_away[1])
+                    return
+                fate, outer._next = (outer._next, "") if request.is_commit else ("", outer._next)
+                outer.commits += request.is_commit
                 if fate == "lose request":
                     self.hang_up()
                     return
@@ -213,6 +240,9 @@ class Interference:
                     return
                 if fate == "answer garbage":
                     status, headers, answer = 200, {}, b"<html>Bad gateway</html>"
+                self.answer(status, headers, answer)
+
+            def answer(self, status: int, headers: Mapping[str, str], answer: bytes) -> None:
                 self.send_response(status)
                 for name, value in headers.items():
                     if name.lower() not in ("transfer-encoding", "content-length", "connection"):

@@ -15,11 +15,12 @@ from typing import Final
 from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.exceptions import OAuthError, RESTError
 from requests import Session
 
 from dray.compaction.tables import TablesUnavailable
-from dray.iceberg import cloud_files, local_files
+from dray.iceberg import aws, cloud_files, local_files
 from dray.iceberg.locations import Locations
 from dray.iceberg.settings import CATALOG_NAME, CatalogSettings, SettingsRefused
 
@@ -42,15 +43,15 @@ def open_catalog(settings: CatalogSettings, locations: Locations) -> Catalog:
         try:
             if settings.kind == "sql":
                 return _open_sql(properties)
-            if settings.kind == "rest":
-                return _PromptRestCatalog(settings.timeout_seconds, properties)
-            from pyiceberg.catalog.glue import GlueCatalog
-
-            return GlueCatalog(CATALOG_NAME, **properties)
+            if settings.kind == "glue":
+                return aws.open_glue(properties, settings.timeout_seconds)
+            if settings.sigv4_region is not None:
+                aws.require_credentials(properties)
+            return _PromptRestCatalog(settings.timeout_seconds, properties)
         except ImportError as error:
             raise SettingsRefused(
                 f"iceberg.catalog = {settings.kind}: it needs the Python package {error.name}; "
-                f"{_extras(settings)}"
+                f"install it with: {_package(settings)}"
             ) from error
 
 
@@ -64,14 +65,7 @@ def catalog_properties(settings: CatalogSettings, locations: Locations) -> dict[
         del properties["warehouse"]
     if settings.uri is not None:
         properties["uri"] = _with_timeout(settings.uri, settings.timeout_seconds)
-    if settings.kind == "glue":
-        properties["glue.max-retries"] = "1"
-    if settings.sigv4_region is not None:
-        properties["rest.sigv4-enabled"] = "true"
-        properties["rest.signing-region"] = settings.sigv4_region
-        properties["rest.signing-name"] = settings.sigv4_service
-        properties["rest.sigv4.max-retries"] = "0"
-    return {**properties, **settings.options, **settings.secrets}
+    return {**properties, **aws.aws_properties(settings), **settings.options, **settings.secrets}
 
 
 @contextmanager
@@ -102,16 +96,16 @@ def _open_sql(properties: dict[str, str]) -> Catalog:
 
 
 class _PromptRestCatalog(RestCatalog):
-    """The library sets no timeout: one lost packet, and a thread would wait for ever."""
+    """The library sets no timeout: one lost packet, and a thread would wait for ever. It asks for a token
+    while it still makes the session, so that is where the session learns to hurry."""
 
     def __init__(self, timeout_seconds: float, properties: dict[str, str]) -> None:
         self._timeout_seconds = timeout_seconds
         super().__init__(CATALOG_NAME, **properties)
 
-    def _create_session(self) -> Session:
-        session = super()._create_session()
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
         session.request = partial(session.request, timeout=self._timeout_seconds)  # type: ignore[method-assign]
-        return session
+        return super()._create_legacy_oauth2_auth_manager(session)
 
 
 def _with_timeout(uri: str, seconds: float) -> str:
@@ -129,7 +123,7 @@ def _driver_errors() -> tuple[type[Exception], ...]:
     except ImportError:
         pass
     try:
-        from botocore.exceptions import BotoCoreError, ClientError  # type: ignore[import-not-found,unused-ignore]
+        from botocore.exceptions import BotoCoreError, ClientError
 
         found += [BotoCoreError, ClientError]
     except ImportError:
@@ -137,9 +131,8 @@ def _driver_errors() -> tuple[type[Exception], ...]:
     return tuple(found)
 
 
-def _extras(settings: CatalogSettings) -> str:
-    extra = "sql-sqlite" if settings.kind == "sql" else "glue"
-    return f"install it with: pip install 'pyiceberg[{extra}]'"
+def _package(settings: CatalogSettings) -> str:
+    return "pip install 'pyiceberg[sql-sqlite]'" if settings.kind == "sql" else aws.INSTALL
 
 
 def _first_line(error: Exception) -> str:

@@ -44,9 +44,14 @@ class CatalogSettings:
             raise SettingsRefused(
                 f"iceberg.sigv4_region: only a REST catalog is asked with signed requests, not {self.kind}"
             )
-        if self.sigv4_region is not None and "token" in self.secrets:
+        for bearer in ("token", "credential"):
+            if self.sigv4_region is not None and bearer in self.secrets:
+                raise SettingsRefused(
+                    f"iceberg.sigv4_region and iceberg.secrets.{bearer}: requests carry one of the two"
+                )
+        if self.kind == "glue" and "." in self.namespace:
             raise SettingsRefused(
-                "iceberg.sigv4_region and iceberg.secrets.token: requests carry one of the two"
+                f"iceberg.namespace = {self.namespace}: Glue has databases, and no namespaces within them"
             )
         for name in set(self.options) & set(self.secrets):
             raise SettingsRefused(f"iceberg.options.{name}: it is in iceberg.secrets as well")

@@ -16,7 +16,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
     NamespaceAlreadyExistsError,
+    NoSuchIcebergTableError,
     NoSuchNamespaceError,
+    NoSuchPropertyException,
     NoSuchTableError,
     TableAlreadyExistsError,
 )
@@ -35,6 +37,7 @@ from dray.compaction.tables import (
     TopicTable,
 )
 from dray.iceberg import identity
+from dray.iceberg.aws import require_boto3
 from dray.iceberg.catalogs import answering, open_catalog
 from dray.iceberg.history import jobs_in
 from dray.iceberg.locations import Locations, table_path
@@ -59,6 +62,7 @@ class IcebergTables:
     def __init__(
         self, settings: CatalogSettings, locations: Locations, cluster_id: str, runtime: Runtime
     ) -> None:
+        require_boto3(settings)
         self._settings = settings
         self._locations = locations
         self._cluster_id = cluster_id
@@ -215,17 +219,25 @@ class IcebergTables:
     # --- in a thread
 
     def _find(self, catalog: Catalog, topic: TopicTable) -> Table | None:
+        return self._load_named(catalog, topic.topic)
+
+    def _load_named(self, catalog: Catalog, topic: str) -> Table | None:
         try:
-            return catalog.load_table(self._settings.identifier(topic.topic))
+            return catalog.load_table(self._settings.identifier(topic))
+        except (NoSuchIcebergTableError, NoSuchPropertyException) as error:
+            # Glue keeps tables of all kinds under the same names.
+            raise TableRefused(
+                f"table {self._name(topic)}: it is no Iceberg table; "
+                "rename or drop it, or choose another iceberg.namespace"
+            ) from error
         except (NoSuchTableError, NoSuchNamespaceError):
             return None
 
     def _find_named(self, catalog: Catalog, topic: str) -> Table | None:
-        try:
-            table = catalog.load_table(self._settings.identifier(topic))
-        except (NoSuchTableError, NoSuchNamespaceError):
+        table = self._load_named(catalog, topic)
+        if table is None or identity.topic_of(table.metadata, self._cluster_id) is None:
             return None
-        return table if identity.topic_of(table.metadata, self._cluster_id) is not None else None
+        return table
 
     def _view(self, catalog: Catalog, topic: str) -> TableView | None:
         table = self._find_named(catalog, topic)

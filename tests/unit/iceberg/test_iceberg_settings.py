@@ -13,7 +13,9 @@ from dray.iceberg.catalogs import answering, catalog_properties, open_catalog
 from dray.iceberg.local_files import LocalFiles
 from dray.iceberg.locations import Locations, locations, table_path
 from dray.iceberg.settings import CatalogSettings, SettingsRefused
+from dray.iceberg.tables import IcebergTables
 from dray.parquet.schema import FIELD_IDS, HEADER_ID, HEADER_KEY_ID, HEADER_VALUE_ID
+from dray.runtime.system import SystemRuntime
 
 LOCAL = locations("file:/srv/objects", {}, {})
 S3 = locations(
@@ -74,6 +76,12 @@ class TestSettings:
                 {"sigv4_region": "eu-west-1", "secrets": {"token": "T"}},
                 "requests carry one of the two",
             ),
+            (
+                "rest",
+                "http://c",
+                {"sigv4_region": "eu-west-1", "secrets": {"credential": "T"}},
+                "requests carry one of the two",
+            ),
             ("rest", "http://c", {"options": {"token": "T"}, "secrets": {"token": "T"}}, "as well"),
         ],
     )
@@ -82,6 +90,10 @@ class TestSettings:
             CatalogSettings(kind, uri, "lake", **options)
         assert line in str(caught.value)
         assert "'T'" not in str(caught.value)
+
+    def test_glue_has_no_namespaces_in_namespaces(self) -> None:
+        with pytest.raises(SettingsRefused, match=r"iceberg\.namespace = company\.lake: Glue has databases"):
+            CatalogSettings("glue", None, "company.lake")
 
     def test_names(self) -> None:
         settings = CatalogSettings("sql", "sqlite:///c", "company.lake")
@@ -120,25 +132,40 @@ class TestSettings:
         settings = CatalogSettings("glue", None, "lake", {"glue.region": "eu-west-1"})
         properties = catalog_properties(settings, S3)
         assert properties["glue.region"] == "eu-west-1"
-        assert properties["glue.max-retries"] == "1"
+        assert properties["glue.max-retries"] == "0"
         assert properties["warehouse"] == "s3://lake/dray"
 
+    @pytest.mark.parametrize("retries", ["many", "-1", "1.5"])
+    def test_retries_of_glue_are_a_number(self, retries: str) -> None:
+        settings = CatalogSettings("glue", None, "lake", {"glue.max-retries": retries})
+        with pytest.raises(SettingsRefused, match=rf"glue\.max-retries = '{retries}': it is a number"):
+            open_catalog(settings, LOCAL)
+
+    def test_a_missing_driver_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name in [name for name in sys.modules if name.split(".")[0] == "sqlalchemy"]:
+            monkeypatch.setitem(sys.modules, name, None)
+        monkeypatch.setitem(sys.modules, "pyiceberg.catalog.sql", None)
+        with pytest.raises(SettingsRefused, match=r"pip install 'pyiceberg\[sql-sqlite\]'"):
+            open_catalog(CatalogSettings("sql", "sqlite:///c", "lake"), LOCAL)
+
     @pytest.mark.parametrize(
-        ("settings", "extra"),
+        ("settings", "what"),
         [
-            (CatalogSettings("glue", None, "lake"), "glue"),
-            (CatalogSettings("sql", "sqlite:///c", "lake"), "sql-sqlite"),
+            (CatalogSettings("glue", None, "lake"), "iceberg.catalog = glue"),
+            (CatalogSettings("rest", "http://c", "lake", sigv4_region="r"), "iceberg.sigv4_region"),
         ],
     )
-    def test_a_missing_library_is_named(
-        self, settings: CatalogSettings, extra: str, monkeypatch: pytest.MonkeyPatch
+    def test_without_boto3_nothing_is_begun(
+        self, settings: CatalogSettings, what: str, monkeypatch: pytest.MonkeyPatch, runtime: SystemRuntime
     ) -> None:
-        for name in [name for name in sys.modules if name.split(".")[0] in ("boto3", "sqlalchemy")]:
-            monkeypatch.setitem(sys.modules, name, None)
-        for name in ("boto3", "sqlalchemy", "pyiceberg.catalog.sql", "pyiceberg.catalog.glue"):
-            monkeypatch.setitem(sys.modules, name, None)
-        with pytest.raises(SettingsRefused, match=rf"pip install 'pyiceberg\[{extra}\]'"):
-            open_catalog(settings, LOCAL)
+        """When the tables are made, and not in the middle of a job, hours later."""
+        monkeypatch.setitem(sys.modules, "boto3", None)
+        with pytest.raises(SettingsRefused) as caught:
+            IcebergTables(settings, LOCAL, "cluster-one", runtime)
+        assert str(caught.value).startswith(
+            f"{what}: it needs the Python package boto3; install it with: pip"
+        )
+        IcebergTables(CatalogSettings("rest", "http://c", "lake"), LOCAL, "cluster-one", runtime)
 
 
 def test_the_ids_of_columns_are_those_of_the_files() -> None:
