@@ -108,7 +108,6 @@ def wait_until(condition: Callable[[], bool]) -> None:
     ("server", "settings", "complaint"),
     [
         ({}, {"DRAY_METADATA__OXIA__NAMESPACE": "elsewhere"}, "has no namespace 'elsewhere'"),
-        ({"key_sorting": "hierarchical"}, {}, "key sorting `natural`"),
         ({"notifications": False}, {}, "notifications disabled"),
     ],
 )

@@ -57,7 +57,7 @@ async def vanished(store: MetadataStore, key: str) -> None:
 
 async def test_sessions_that_a_leader_forgot_end_all_the_same(tmp_path: Path, runtime: SystemRuntime) -> None:
     """Of a client that lives, and of one that died with the leader."""
-    with OxiaStandalone(tmp_path) as server:
+    with OxiaStandalone(tmp_path, key_sorting="natural") as server:
         settings = OxiaSettings([server.address])
         async with AsyncExitStack() as opened:
             living = await open_store(settings, runtime, opened)

@@ -67,7 +67,12 @@ class OxiaStandalone(OxiaProcess):
     namespace = "default"
 
     def __init__(
-        self, directory: Path, *, shards: int = 1, key_sorting: str = "natural", notifications: bool = True
+        self,
+        directory: Path,
+        *,
+        shards: int = 1,
+        key_sorting: str = "hierarchical",
+        notifications: bool = True,
     ) -> None:
         super().__init__("oxia", directory)
         self.shards = shards
@@ -152,7 +157,7 @@ class OxiaCoordinator(OxiaProcess):
                     "name": NAMESPACE,
                     "initialShardCount": shards,
                     "replicationFactor": len(nodes),
-                    "keySorting": "natural",
+                    "keySorting": "hierarchical",
                     "notificationsEnabled": True,
                 }
             ],

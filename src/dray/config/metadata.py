@@ -53,7 +53,7 @@ class _Servers(Section):
 
 
 class OxiaSettings(_Servers):
-    """An Oxia namespace. Its key sorting has to be `natural`, its notifications enabled."""
+    """An Oxia namespace. Its notifications have to be enabled."""
 
     addresses: Annotated[str, _ADDRESSES] = Field(
         default="127.0.0.1:6648",

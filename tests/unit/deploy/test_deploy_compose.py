@@ -86,7 +86,7 @@ def test_what_is_depended_on_and_mounted_is_there(compose: Any) -> None:
 def test_the_metadata_cluster_is_the_one_that_brokers_ask_for(compose: Any) -> None:
     cluster = yaml.safe_load((COMPOSE / "oxia" / "cluster.yaml").read_text())
     [namespace] = cluster["namespaces"]
-    assert (namespace["keySorting"], namespace["notificationsEnabled"]) == ("natural", True)
+    assert (namespace["keySorting"], namespace["notificationsEnabled"]) == ("hierarchical", True)
     servers = {server["public"] for server in cluster["servers"]}
     for service in dray_services(compose).values():
         oxia = settings_of(service).metadata.oxia

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 from oxia_fake import FakeShard
 
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, SessionEnded
-from dray.metadata.oxia.keys import key_prefix, partition_hash, partition_key, split_key
+from dray.metadata.oxia.keys import partition_key, stored_key
 from dray.metadata.oxia.plan import Plan
 from dray.metadata.oxia.wire import client_pb2 as wire
 
 DOMAIN = 3
-KEYS = st.sampled_from(["/a", "/b", "/b/1", "/c"])
+KEYS = st.sampled_from(["/a", "/b", "/b.1", "/b/1", "/c"])
 BEFORE = 4
 """Versions up to here are handed out before the write: each may be a key's now, or have been."""
 NEVER = 1_000_000
@@ -23,7 +23,7 @@ OPERATIONS = st.lists(
     st.one_of(
         st.builds(Put, KEYS, st.binary(max_size=2), EXPECTATIONS),
         st.builds(Delete, KEYS, VERSIONS),
-        st.builds(DeleteRange, KEYS, st.sampled_from(["/a", "/b", "/b/1", "/c", "/d"])),
+        st.builds(DeleteRange, KEYS, st.sampled_from(["/a", "/b", "/b.1", "/b/1", "/c", "/d"])),
     ),
     max_size=8,
 )
@@ -74,7 +74,7 @@ def test_the_version_that_stays_is_the_one_told_last(present: list[str], operati
     plan = Plan(0, DOMAIN, operations)
     outcomes = plan.outcomes(shard.apply(plan.request))
     told = {
-        key_prefix(DOMAIN) + operation.key: outcome.version - 1
+        stored_key(DOMAIN, operation.key): outcome.version - 1
         for operation, outcome in zip(operations, outcomes, strict=True)
         if isinstance(operation, Put) and outcome.applied
     }
@@ -85,13 +85,11 @@ def test_the_version_that_stays_is_the_one_told_last(present: list[str], operati
 def test_each_key_once_is_sent_as_it_is() -> None:
     plan = Plan(7, DOMAIN, [Put("/a", b"1", ABSENT), Delete("/b", 5), Put("/c", b"2", 9), Put("/d", b"")])
     puts = [(put.key, put.value, put.expected_version_id) for put in plan.request.puts]
-    prefix = key_prefix(DOMAIN)
-    assert puts == [(prefix + "/a", b"1", -1), (prefix + "/c", b"2", 8), (prefix + "/d", b"", 0)]
+    stored = [stored_key(DOMAIN, key) for key in ("/a", "/b", "/c", "/d")]
+    assert puts == [(stored[0], b"1", -1), (stored[2], b"2", 8), (stored[3], b"", 0)]
     assert not plan.request.puts[2].HasField("expected_version_id")
     assert {put.partition_key for put in plan.request.puts} == {partition_key(DOMAIN)}
-    assert [(delete.key, delete.expected_version_id) for delete in plan.request.deletes] == [
-        (prefix + "/b", 4)
-    ]
+    assert [(delete.key, delete.expected_version_id) for delete in plan.request.deletes] == [(stored[1], 4)]
     assert plan.request.shard == 7
 
 
@@ -115,15 +113,3 @@ def test_a_session_that_is_over_ends_the_whole_write() -> None:
     )
     with pytest.raises(SessionEnded):
         plan.outcomes(response)
-
-
-def test_domains_are_routed_as_oxias_own_client_does() -> None:
-    """Found out with it: these are part of the stored format."""
-    assert [partition_hash(domain) for domain in (0, 1, 5)] == [1951736107, 204941495, 3942942192]
-
-
-def test_keys_carry_their_domain_and_give_it_back() -> None:
-    assert key_prefix(12) + "/x" == "/0000000012/x"
-    assert split_key("/0000000012/x") == (12, "/x")
-    for foreign in ("dray-barrier", "dray-sorting/c", "/12/x", "", "/00000000x2/y"):
-        assert split_key(foreign) is None

@@ -6,6 +6,9 @@ stay, keep-alives are answered with "not found", and nothing ever removes them. 
 keep-alive and removes its own. For holders that are gone every store looks after each change of leader: what
 is there then, still there after the session's whole life, and unknown to the same leader, is removed.
 
+With hierarchical sorting leaders find the sessions, and there is nothing to do: the range in which they are
+looked for here only fits natural sorting, and is empty in the other.
+
 By then no holder can believe in it: the last keep-alive that counted was confirmed by the leader before.
 Asking after a session is a keep-alive, so it is done once per leader, and not at all where nothing happened.
 """

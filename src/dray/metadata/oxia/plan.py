@@ -23,7 +23,7 @@ from enum import Enum, auto
 from typing import Final
 
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, SessionEnded
-from dray.metadata.oxia.keys import key_prefix, partition_key
+from dray.metadata.oxia.keys import partition_key, stored_key
 from dray.metadata.oxia.wire import client_pb2 as wire
 
 NO_VERSION: Final = -1
@@ -63,7 +63,7 @@ class Plan:
         self, shard: int, domain: int, operations: Sequence[Operation], session: int | None = None
     ) -> None:
         self.request = wire.WriteRequest(shard=shard)
-        self._prefix = key_prefix(domain)
+        self._domain = domain
         self._partition_key = partition_key(domain)
         self._session = session
         self._fates: list[_Fate] | None = None
@@ -161,7 +161,7 @@ class Plan:
 
     def _put(self, key: str, value: bytes, expected: int | None) -> int:
         self.request.puts.add(
-            key=self._prefix + key,
+            key=stored_key(self._domain, key),
             value=value,
             expected_version_id=expected,
             session_id=self._session,
@@ -170,13 +170,13 @@ class Plan:
         return len(self.request.puts) - 1
 
     def _delete(self, key: str, expected: int | None) -> int:
-        self.request.deletes.add(key=self._prefix + key, expected_version_id=expected)
+        self.request.deletes.add(key=stored_key(self._domain, key), expected_version_id=expected)
         return len(self.request.deletes) - 1
 
     def _delete_range(self, start: str, end: str) -> None:
         if start < end:
             self.request.delete_ranges.add(
-                start_inclusive=self._prefix + start, end_exclusive=self._prefix + end
+                start_inclusive=stored_key(self._domain, start), end_exclusive=stored_key(self._domain, end)
             )
 
     # --- the answer

@@ -216,7 +216,7 @@ class Shards:
             if fault.reason == NAMESPACE_NOT_FOUND:
                 raise UnusableOxia(
                     f"Oxia at {server.address} has no namespace {self._settings.namespace!r}: create it, "
-                    "with key sorting `natural`, or name another one"
+                    "or name another one"
                 )
             if fault.hopeless:
                 raise UnusableOxia(f"Oxia at {server.address} refuses us: {fault}")

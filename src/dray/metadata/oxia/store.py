@@ -29,7 +29,7 @@ from dray.metadata.contract import (
 from dray.metadata.oxia.calls import Calls
 from dray.metadata.oxia.caretaker import Caretaker
 from dray.metadata.oxia.inspection import inspect
-from dray.metadata.oxia.keys import PREFIX_LENGTH, key_prefix
+from dray.metadata.oxia.keys import PREFIX_LENGTH, decode_key, stored_key
 from dray.metadata.oxia.plan import Plan
 from dray.metadata.oxia.server import Servers
 from dray.metadata.oxia.sessions import open_session
@@ -113,12 +113,13 @@ class OxiaStore:
         self._check_open()
         if start >= end or limit == 0:
             return []
-        prefix = key_prefix(domain)
 
         async def ask(leader: Leader, shard: int, timeout: float) -> list[Record]:
             """Oxia streams the pages of one snapshot; it knows no limit, so the stream is cut off there."""
             request = wire.RangeScanRequest(
-                shard=shard, start_inclusive=prefix + start, end_exclusive=prefix + end
+                shard=shard,
+                start_inclusive=stored_key(domain, start),
+                end_exclusive=stored_key(domain, end),
             )
             records: list[Record] = []
             stream = leader.server.range_scan(request, timeout)
@@ -192,7 +193,7 @@ class OxiaStore:
     async def _one(self, domain: int, key: str, how: wire.KeyComparisonType, prefix: str) -> Record | None:
         check_domain(domain)
         self._check_open()
-        stored = key_prefix(domain) + key
+        stored = stored_key(domain, key)
 
         async def ask(leader: Leader, shard: int, timeout: float) -> wire.GetResponse:
             get = wire.GetRequest(key=stored, include_value=True, comparison_type=how)
@@ -207,7 +208,7 @@ class OxiaStore:
         if found.status != wire.OK:
             return None
         name = found.key if found.HasField("key") else stored
-        return _record(name, found) if name.startswith(key_prefix(domain) + prefix) else None
+        return _record(name, found) if name.startswith(stored_key(domain, prefix)) else None
 
     def _check_open(self) -> None:
         if not self._open:
@@ -222,4 +223,4 @@ async def _close_session(session: KeptSession) -> None:
 
 
 def _record(stored: str, found: wire.GetResponse) -> Record:
-    return Record(stored[PREFIX_LENGTH:], found.value, found.version.version_id + 1)
+    return Record(decode_key(stored[PREFIX_LENGTH:]), found.value, found.version.version_id + 1)
