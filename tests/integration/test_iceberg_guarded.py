@@ -60,7 +60,6 @@ def settings(signing: Interference, tmp_path: Path) -> CatalogSettings:
         f"company.{tmp_path.name}",
         secrets={"client.access-key-id": KEY, "client.secret-access-key": SECRET},
         sigv4_region=REGION,
-        timeout_seconds=5,
     )
 
 
@@ -222,7 +221,7 @@ class TestTokens:
     @pytest.fixture
     def settings(self, signing: Interference, tmp_path: Path) -> CatalogSettings:
         secrets = {"credential": f"compactor:{SECRET}"}
-        return CatalogSettings("rest", signing.uri, tmp_path.name, secrets=secrets, timeout_seconds=5)
+        return CatalogSettings("rest", signing.uri, tmp_path.name, secrets=secrets)
 
     async def test_a_token_is_fetched_and_renewed(
         self, tables: IcebergTables, signing: Interference, guard: TokenGuard, files: TopicFiles

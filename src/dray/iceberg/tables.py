@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import Final, TypeVar
 
 import structlog
+from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
@@ -258,6 +259,12 @@ class IcebergTables:
             )
         except TableAlreadyExistsError:
             return catalog.load_table(identifier)
+        except ValidationError:
+            raise  # an answer that is none
+        except ValueError as error:
+            raise TableRefused(
+                f"table {self._name(topic.topic)}: the catalog does not make it: {error}"
+            ) from error
 
     def _set_properties(self, catalog: Catalog, table: Table, mended: dict[str, str]) -> None:
         requirements = (AssertTableUUID(uuid=table.metadata.table_uuid),)
