@@ -8,6 +8,9 @@ otherwise:
 - `freeze()`: nothing moves in either direction and nothing is lost, as when a peer is stopped or a switch
   drops every packet; new connections are accepted and stay silent. `thaw()` lets everything go on.
 - `delay(seconds)`: every piece of data arrives that much later, in order.
+
+Who wants to know what went through gives it a `tap`: one for each connection, told of every piece right
+before it is passed on.
 """
 
 from __future__ import annotations
@@ -18,18 +21,25 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from typing import Self, TypeVar
+from typing import Protocol, Self, TypeVar
 
 PIECE = 64 * 1024
 
 T = TypeVar("T")
+Tell = Callable[[bytes], None]
+
+
+class Tap(Protocol):
+    def towards_target(self, piece: bytes) -> None: ...
+    def back(self, piece: bytes) -> None: ...
 
 
 class TcpProxy:
     """Forwards its own port to another. Start it by entering it; `address` is what clients are given."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1", tap: Callable[[], Tap] | None = None) -> None:
         self.target = (host, port)
+        self.tap = tap
         self.port = 0
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name=f"proxy to {port}", daemon=True)
@@ -159,9 +169,10 @@ class _Relay:
                 self._far = await asyncio.open_connection(*self._proxy.target)
             if self._far is None:
                 return
+            tap = self._proxy.tap() if self._proxy.tap is not None else None
             tasks = [
-                asyncio.create_task(self._pump(self._near[0], self._far[1])),
-                asyncio.create_task(self._pump(self._far[0], self._near[1])),
+                asyncio.create_task(self._pump(self._near[0], self._far[1], tap and tap.towards_target)),
+                asyncio.create_task(self._pump(self._far[0], self._near[1], tap and tap.back)),
                 asyncio.create_task(self._until_ended()),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -185,10 +196,12 @@ class _Relay:
         first.cancel()
         second.cancel()
 
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, tell: Tell | None
+    ) -> None:
         """A queue stands between reading and writing: a delay shifts the data and does not thin it."""
         pieces: asyncio.Queue[tuple[float, bytes]] = asyncio.Queue(256)
-        forwarding = asyncio.create_task(self._forward(pieces, writer))
+        forwarding = asyncio.create_task(self._forward(pieces, writer, tell))
         loop = asyncio.get_running_loop()
         try:
             with contextlib.suppress(OSError):
@@ -202,7 +215,7 @@ class _Relay:
             forwarding.cancel()
 
     async def _forward(
-        self, pieces: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter
+        self, pieces: asyncio.Queue[tuple[float, bytes]], writer: asyncio.StreamWriter, tell: Tell | None
     ) -> None:
         loop = asyncio.get_running_loop()
         with contextlib.suppress(OSError):
@@ -215,6 +228,8 @@ class _Relay:
                     if writer.can_write_eof():
                         writer.write_eof()
                     return
+                if tell is not None:
+                    tell(piece)
                 writer.write(piece)
                 await writer.drain()
 
