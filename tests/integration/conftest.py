@@ -1,41 +1,51 @@
-"""One broker for all client tests: Dray, or with DRAY_TEST_TARGET=kafka Apache Kafka.
+"""One server for all client tests: a broker, or with DRAY_TEST_TARGET=kafka Apache Kafka, or with
+DRAY_TEST_TARGET=cluster three brokers on Oxia and S3.
 
-Against Kafka the tests prove themselves: what it does not do, we must not ask of Dray.
+Against Kafka the tests prove themselves: what it does not do, we must not ask of Dray. On a cluster, those
+that are about something else are left out (`left_out.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
-from tests.services.dray import DrayProcess
-from tests.services.kafka import KafkaProcess
-from tests.services.maven import require_kafka_jars
+from tests.integration.left_out import why_left_out
+from tests.services.servers import Server, new_server
+from tests.services.target import ON_CLUSTER
 from tests.services.topics import create_topic
 
-TARGET = os.environ.get("DRAY_TEST_TARGET", "dray")
+HERE = Path(__file__).parent
 
 TopicMaker = Callable[..., str]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skipped, and not deselected: the reason is in the report of the run."""
+    for item in items if ON_CLUSTER else ():
+        if item.path.parent == HERE and (reason := why_left_out(item.path.stem, item.name)):
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
 @pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DrayProcess | KafkaProcess]:
-    directory = tmp_path_factory.mktemp("broker")
-    if TARGET == "kafka":
-        require_kafka_jars()
-        server: DrayProcess | KafkaProcess = KafkaProcess(directory)
-    else:
-        server = DrayProcess(directory, arguments=["--broker-id", "1"])
-    with server:
+def server_of_all(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with new_server(tmp_path_factory.mktemp("broker")) as server:
         yield server
 
 
 @pytest.fixture(scope="session")
-def bootstrap(broker: DrayProcess | KafkaProcess) -> str:
-    return broker.bootstrap
+def bootstrap(server_of_all: Server) -> str:
+    """The addresses of all brokers, as clients are given them."""
+    return server_of_all.bootstrap
+
+
+@pytest.fixture(scope="session")
+def first_broker(bootstrap: str) -> str:
+    """For those who talk to one broker and no other."""
+    return bootstrap.partition(",")[0]
 
 
 @pytest.fixture(scope="session")

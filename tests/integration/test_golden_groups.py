@@ -19,12 +19,11 @@ from tests.services.golden.differences import DIFFERENCES
 from tests.services.golden.servers import golden_dray, golden_kafka
 from tests.services.maven import require_kafka_jars
 from tests.services.referee.comparison import differences, flat
+from tests.services.target import ON_KAFKA
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "golden"
 RECORD = os.environ.get("DRAY_RECORD") == "1"
 """Set to write Kafka's answers anew: after a case was changed, or with a newer Kafka."""
-
-ON_KAFKA = os.environ.get("DRAY_TEST_TARGET") == "kafka"
 
 Answers = Mapping[str, dict[str, Any] | Exception]
 

@@ -5,6 +5,7 @@ With DRAY_TEST_TARGET=kafka the same against Apache Kafka: what it does not do, 
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,11 +13,11 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.integration.conftest import TARGET
+from tests.services.cluster import Cluster
 from tests.services.consumers import KINDS, ConsumerProcess, Story, wait_for
 from tests.services.dray import DrayProcess
-from tests.services.kafka import KafkaProcess
-from tests.services.maven import require_kafka_jars
+from tests.services.servers import Server, new_server
+from tests.services.target import ON_KAFKA
 from tests.services.topics import create_topic
 
 PARTITIONS = 6
@@ -28,15 +29,9 @@ QUICK = {
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DrayProcess | KafkaProcess]:
-    directory = tmp_path_factory.mktemp("groups")
-    if TARGET == "kafka":
-        require_kafka_jars()
-        broker: DrayProcess | KafkaProcess = KafkaProcess(directory)
-    else:
-        broker = DrayProcess(directory, settings=QUICK)
-    with broker:
-        yield broker
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with new_server(tmp_path_factory.mktemp("groups"), QUICK) as started:
+        yield started
 
 
 def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
@@ -85,7 +80,7 @@ class Team:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_team_shares_and_goes_on(kind: str, server: DrayProcess, tmp_path: Path) -> None:
+def test_a_team_shares_and_goes_on(kind: str, server: Server, tmp_path: Path) -> None:
     topic = f"shared-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)
     produce(server.bootstrap, topic, 0, 300)
@@ -118,7 +113,7 @@ def test_a_team_shares_and_goes_on(kind: str, server: DrayProcess, tmp_path: Pat
     "kind",
     ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky", "java-cooperative", "java-consumer"],
 )
-def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: DrayProcess, tmp_path: Path) -> None:
+def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: Server, tmp_path: Path) -> None:
     topic = f"failing-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)
     produce(server.bootstrap, topic, 0, 300)
@@ -145,7 +140,7 @@ def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: DrayPro
 
 
 @pytest.mark.parametrize("kind", ["confluent-range", "confluent-consumer", "java-range", "java-consumer"])
-def test_a_static_member_comes_back_to_what_it_had(kind: str, server: DrayProcess, tmp_path: Path) -> None:
+def test_a_static_member_comes_back_to_what_it_had(kind: str, server: Server, tmp_path: Path) -> None:
     topic = f"static-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)
     produce(server.bootstrap, topic, 0, 300)
@@ -172,7 +167,7 @@ def test_a_static_member_comes_back_to_what_it_had(kind: str, server: DrayProces
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_pattern_finds_topics_that_come_later(protocol: str, server: DrayProcess) -> None:
+def test_a_pattern_finds_topics_that_come_later(protocol: str, server: Server) -> None:
     prefix = f"found-{protocol}"
     create_topic(server.bootstrap, f"{prefix}-1", 1)
     consumer = Consumer(
@@ -207,7 +202,7 @@ def test_a_pattern_finds_topics_that_come_later(protocol: str, server: DrayProce
         consumer.close()
 
 
-def test_a_consumer_without_a_group_keeps_its_offsets(server: DrayProcess) -> None:
+def test_a_consumer_without_a_group_keeps_its_offsets(server: Server) -> None:
     create_topic(server.bootstrap, "alone", 2)
     settings = {"bootstrap.servers": server.bootstrap, "group.id": "alone", "log_level": 0}
     consumer = Consumer(settings)
@@ -223,7 +218,7 @@ def test_a_consumer_without_a_group_keeps_its_offsets(server: DrayProcess) -> No
     other.close()
 
 
-def test_an_administrator_sees_and_removes_groups(server: DrayProcess) -> None:
+def test_an_administrator_sees_and_removes_groups(server: Server) -> None:
     create_topic(server.bootstrap, "seen", 2)
     admin = AdminClient({"bootstrap.servers": server.bootstrap, "log_level": 0})
     for protocol in ("classic", "consumer"):
@@ -262,16 +257,21 @@ def test_an_administrator_sees_and_removes_groups(server: DrayProcess) -> None:
         assert name not in {one.group_id for one in admin.list_consumer_groups().result(20).valid}
 
 
-@pytest.mark.skipif(TARGET == "kafka", reason="these are Dray's own numbers")
-def test_groups_are_measured(server: DrayProcess) -> None:
+@pytest.mark.skipif(ON_KAFKA, reason="these are Dray's own numbers")
+def test_groups_are_measured(server: Server) -> None:
     create_topic(server.bootstrap, "measured", 1)
     settings = {"bootstrap.servers": server.bootstrap, "group.id": "measured", "log_level": 0}
     consumer = Consumer(settings)
     consumer.commit(offsets=[TopicPartition("measured", 0, 1)], asynchronous=False)
     consumer.close()
-    metrics = server.http_text("/metrics")
-    numbers = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line.startswith("dray_group"))
-    assert float(numbers['dray_groups{state="Empty",type="classic"}']) >= 1
-    assert float(numbers["dray_group_offsets_committed_total"]) >= 1
-    assert float(numbers["dray_group_commit_seconds_count"]) >= 1
-    assert float(numbers["dray_groups_taken_total"]) >= 1
+    numbers: defaultdict[str, float] = defaultdict(float)
+    for broker in server.processes if isinstance(server, Cluster) else [server]:
+        assert isinstance(broker, DrayProcess)
+        for line in broker.http_text("/metrics").splitlines():
+            if line.startswith("dray_group"):
+                name, value = line.rsplit(" ", 1)
+                numbers[name] += float(value)
+    assert numbers['dray_groups{state="Empty",type="classic"}'] >= 1
+    assert numbers["dray_group_offsets_committed_total"] >= 1
+    assert numbers["dray_group_commit_seconds_count"] >= 1
+    assert numbers["dray_groups_taken_total"] >= 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import os
 import random
 import threading
 import time
@@ -17,9 +16,9 @@ from confluent_kafka import KafkaError, Producer
 from confluent_kafka import Message as Report
 from tests.services.batches import batch
 from tests.services.dray import DrayProcess
-from tests.services.kafka import KafkaProcess
 from tests.services.logbook import read_partition
-from tests.services.maven import require_kafka_jars
+from tests.services.servers import Server, new_server
+from tests.services.target import ON_KAFKA
 from tests.services.topics import create_topic
 
 from dray.client import ClientError, KafkaConnection
@@ -28,22 +27,14 @@ from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest,
 
 PARTITIONS = 3
 TOPIC = "killed"
-ON_KAFKA = os.environ.get("DRAY_TEST_TARGET") == "kafka"
-
-Server = DrayProcess | KafkaProcess
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
-    """A broker of the test's own, with a topic."""
-    if ON_KAFKA:
-        require_kafka_jars()
-        broker: Server = KafkaProcess(tmp_path)
-    else:
-        broker = DrayProcess(tmp_path)
-    with broker:
-        make_topic(broker.bootstrap, PARTITIONS)
-        yield broker
+    """A server of the test's own, with a topic."""
+    with new_server(tmp_path) as started:
+        make_topic(started.bootstrap, PARTITIONS)
+        yield started
 
 
 def make_topic(bootstrap: str, partitions: int) -> None:

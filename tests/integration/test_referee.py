@@ -13,12 +13,11 @@ from tests.services.maven import require_kafka_jars
 from tests.services.referee import CASES, run_case
 from tests.services.referee.comparison import differences, flat
 from tests.services.referee.differences import DIFFERENCES
+from tests.services.target import ON_KAFKA
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "referee"
 RECORD = os.environ.get("DRAY_RECORD") == "1"
 """Set to write Kafka's answers anew: after a case was changed, or with a newer Kafka."""
-
-ON_KAFKA = os.environ.get("DRAY_TEST_TARGET") == "kafka"
 
 
 @pytest.fixture(scope="module")
@@ -46,8 +45,8 @@ async def test_recordings_are_what_kafka_says(name, kafka):
 
 @pytest.mark.skipif(ON_KAFKA, reason="the target is Kafka itself")
 @pytest.mark.parametrize("name", CASES)
-async def test_dray_answers_as_kafka_does(name, bootstrap):
-    theirs, ours = recorded(name), await run_case(name, bootstrap)
+async def test_dray_answers_as_kafka_does(name, first_broker):
+    theirs, ours = recorded(name), await run_case(name, first_broker)
     meant = DIFFERENCES.get(name, {})
     found = {label: differences(theirs.get(label), answer) for label, answer in ours.items()}
     unexplained = {label: pairs for label, pairs in found.items() if pairs and label not in meant}

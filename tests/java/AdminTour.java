@@ -2,6 +2,7 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
@@ -22,6 +23,7 @@ import org.apache.kafka.common.config.ConfigResource;
 
 /** AdminTour BOOTSTRAP TOPIC: one line "step=answer" per step; the test knows what each should say. */
 public final class AdminTour {
+    private static final int ATTEMPTS = 50;
     private final Admin admin;
     private final String topic;
 
@@ -53,7 +55,7 @@ public final class AdminTour {
         say("no partitions", outcome(admin.createTopics(List.of(new NewTopic(topic + "-0", 0, (short) 1))).all()));
         NewTopic odd = new NewTopic(topic + "-odd", 1, (short) 1).configs(Map.of("retention.ms", "soon"));
         say("bad config", outcome(admin.createTopics(List.of(odd)).all()));
-        say("listed", get(admin.listTopics().names()).contains(topic));
+        say("listed", until(true, () -> get(admin.listTopics().names()).contains(topic)));
 
         TopicDescription description = describe();
         Uuid id = description.topicId();
@@ -64,14 +66,14 @@ public final class AdminTour {
         say("retention.ms", config("retention.ms"));
         say("cleanup.policy", config("cleanup.policy"));
         alter(new AlterConfigOp(new ConfigEntry("retention.ms", "123456"), AlterConfigOp.OpType.SET));
-        say("altered", config("retention.ms"));
+        say("altered", until("123456", () -> config("retention.ms")));
         alter(new AlterConfigOp(new ConfigEntry("retention.ms", ""), AlterConfigOp.OpType.DELETE));
-        say("reset", config("retention.ms"));
+        say("reset", until("604800000", () -> config("retention.ms")));
         say("refused", outcome(admin.incrementalAlterConfigs(Map.of(resource(), List.of(
                 new AlterConfigOp(new ConfigEntry("retention.ms", "soon"), AlterConfigOp.OpType.SET)))).all()));
 
         say("more partitions", outcome(admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(5))).all()));
-        say("partitions now", describe().partitions().size());
+        say("partitions now", until(5, () -> describe().partitions().size()));
         say("same id", describe().topicId().equals(id));
         say("fewer partitions", outcome(admin.createPartitions(Map.of(topic, NewPartitions.increaseTo(1))).all()));
 
@@ -86,7 +88,7 @@ public final class AdminTour {
         say("deleted", outcome(admin.deleteTopics(TopicCollection.ofTopicIds(List.of(id))).all()));
         say("deleted again", outcome(admin.deleteTopics(TopicCollection.ofTopicNames(List.of(topic))).all()));
         say("created anew", outcome(admin.createTopics(List.of(wanted)).all()));
-        say("another id", !describe().topicId().equals(id));
+        say("another id", until(true, () -> !describe().topicId().equals(id)));
         say("deleted for good", outcome(admin.deleteTopics(List.of(topic)).all()));
     }
 
@@ -107,13 +109,23 @@ public final class AdminTour {
         }
     }
 
+    /** Brokers learn of what another one has changed a moment later: ask until it shows, and say what is there. */
+    private static <T> T until(T expected, Callable<T> question) throws Exception {
+        T answer = question.call();
+        for (int attempt = 0; attempt < ATTEMPTS && !answer.equals(expected); attempt++) {
+            Thread.sleep(100);
+            answer = question.call();
+        }
+        return answer;
+    }
+
     /** A new topic shows up in the metadata a moment after it was created: ask until it does. */
     private TopicDescription describe() throws Exception {
         for (int attempt = 0; ; attempt++) {
             try {
                 return get(admin.describeTopics(List.of(topic)).allTopicNames()).get(topic);
             } catch (ExecutionException error) {
-                if (attempt == 50) {
+                if (attempt == ATTEMPTS) {
                     throw error;
                 }
                 Thread.sleep(100);

@@ -15,7 +15,7 @@ from tests.services.dray import DrayProcess
 
 
 class Brokers:
-    """Broker n has the id n, beginning with 0, and the n-th zone where zones are given."""
+    """Broker n, beginning with 0, has the id `first_id` + n, and the n-th zone where zones are given."""
 
     def __init__(
         self,
@@ -24,6 +24,7 @@ class Brokers:
         *,
         zones: Sequence[str] | None = None,
         settings: Mapping[str, str] | None = None,
+        first_id: int = 0,
     ) -> None:
         self._stack = ExitStack()
         self.processes = [
@@ -32,7 +33,7 @@ class Brokers:
                 name=f"broker-{number}",
                 data_directory=directory / "data",
                 settings=dict(settings or {}) | ({"DRAY_BROKER__ZONE": zones[number]} if zones else {}),
-                arguments=["--broker-id", str(number)],
+                arguments=["--broker-id", str(first_id + number)],
             )
             for number in range(count)
         ]

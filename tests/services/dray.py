@@ -9,7 +9,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tests.services.metadata import metadata_settings
+from tests.services.metadata import store_settings
 from tests.services.process import ServerProcess, free_port
 
 
@@ -64,7 +64,7 @@ class DrayProcess(ServerProcess):
         """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. No Spark
         is started beside a broker unless a test asks for it."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        ours = {"DRAY_COMPACTION__ENABLED": "false"} | metadata_settings(self.data_directory)
+        ours = {"DRAY_COMPACTION__ENABLED": "false"} | store_settings(self.data_directory)
         return inherited | ours | self.settings
 
     def is_ready(self) -> bool:

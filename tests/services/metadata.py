@@ -1,6 +1,7 @@
-"""Where the brokers of a test keep their metadata: embedded, or with DRAY_TEST_METADATA=oxia in Oxia.
+"""Where the brokers of a test keep what they share: embedded, or with DRAY_TEST_METADATA=oxia their metadata
+in Oxia, or with DRAY_TEST_TARGET=cluster everything on remote servers.
 
-Brokers that share a data directory would share its SQLite file; with Oxia they share a server of its own.
+Brokers that share a data directory would share its SQLite file; elsewhere they share what stands for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,16 @@ from functools import cache
 from pathlib import Path
 
 from tests.services.oxia import OxiaStandalone
+from tests.services.remote import remote_settings
+from tests.services.target import ON_CLUSTER
 
 ENGINE = os.environ.get("DRAY_TEST_METADATA", "sqlite")
 
 
-def metadata_settings(data_directory: Path) -> dict[str, str]:
+def store_settings(data_directory: Path) -> dict[str, str]:
     """What a broker's environment says about it."""
+    if ON_CLUSTER:
+        return remote_settings(data_directory)
     return oxia_settings(oxia_of(data_directory)) if ENGINE == "oxia" else {}
 
 

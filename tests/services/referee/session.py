@@ -16,6 +16,8 @@ from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopi
 from tests.services.batches import TIMESTAMP, summarise
 
 SECONDS = 20.0
+CLIENT_ID = "zone_id=zone-a"
+"""On a cluster the first broker is the only one in this zone, and to this client the only one at all."""
 CLOSED = "connection closed"
 ANSWERED = "answered"
 
@@ -98,7 +100,7 @@ class Session:
     async def send(self, request: Request[Any], version: int) -> Response:
         """Ask without writing the answer down."""
         if self._connection is None:
-            self._connection = await KafkaConnection.connect(self._host, self._port)
+            self._connection = await KafkaConnection.connect(self._host, self._port, client_id=CLIENT_ID)
         try:
             return await asyncio.wait_for(self._connection.request(request, version), SECONDS)
         except (ClientError, TimeoutError):

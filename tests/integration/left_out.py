@@ -1,0 +1,47 @@
+"""What is not run on a cluster (DRAY_TEST_TARGET=cluster), and why. Everything else is."""
+
+from __future__ import annotations
+
+from typing import Final
+
+ONE_MACHINE: Final = "about one machine: its data directory, its SQLite file, what its terminal shows"
+OWN_SERVERS: Final = "brings the servers that it is about, whatever the target"
+NO_BROKER: Final = "asks no broker"
+KAFKA_ITSELF: Final = "asks Apache Kafka, not Dray"
+
+MODULES: Final = {
+    "test_cli_readme": ONE_MACHINE,
+    "test_cli_serve": ONE_MACHINE,
+    "test_cluster_up": ONE_MACHINE,
+    "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
+    "test_etcd_broker": OWN_SERVERS,
+    "test_etcd_leaders": OWN_SERVERS,
+    "test_etcd_store": OWN_SERVERS,
+    "test_etcd_suite": OWN_SERVERS,
+    "test_oxia_brokers": OWN_SERVERS,
+    "test_oxia_leaders": OWN_SERVERS,
+    "test_s3_broker": OWN_SERVERS,
+    "test_s3_store": OWN_SERVERS,
+    "test_iceberg_rest": NO_BROKER,
+    "test_iceberg_s3": NO_BROKER,
+    "test_iceberg_spark": NO_BROKER,
+}
+
+TESTS: Final = {
+    ("test_golden_groups", "test_recordings_are_what_kafka_says"): KAFKA_ITSELF,
+    ("test_referee", "test_recordings_are_what_kafka_says"): KAFKA_ITSELF,
+    ("test_referee", "test_dray_answers_as_kafka_does[describe-cluster]"): (
+        "names all brokers of the cluster, and Kafka had one; test_clients_admin compares the names"
+    ),
+    ("test_load", "test_slow_puts_do_not_grow_memory_past_the_buffer"): (
+        "a broker with an object store of its own, slow on purpose"
+    ),
+}
+
+
+def why_left_out(module: str, test: str) -> str | None:
+    """`test` is its name, with or without the parameters."""
+    for name in (test, test.partition("[")[0]):
+        if (module, name) in TESTS:
+            return TESTS[module, name]
+    return MODULES.get(module)
