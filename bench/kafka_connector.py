@@ -7,8 +7,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from tests.services.maven import DOWNLOAD_SECONDS, JarsMissing, exclusively
-from tests.services.tools import cache_directory
+from tests.services.maven import DOWNLOAD_SECONDS, JarsMissing
+from tests.services.tools import cache_directory, exclusively
 
 VERSION = "4.1.3"
 

@@ -17,9 +17,8 @@ from typing import Any, Self
 
 from tests.services.certificates import Certificates
 from tests.services.go_build import ProgramMissing, go_program
-from tests.services.maven import exclusively
 from tests.services.process import POLL_SECONDS, ServerProcess, free_port
-from tests.services.tools import cache_directory, missing
+from tests.services.tools import cache_directory, exclusively, missing
 
 DEBIAN_PACKAGE = "etcd-server"
 GO_PACKAGE = "go.etcd.io/etcd/server/v3"

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from tests.services.maven import DOWNLOAD_SECONDS, JarsMissing, exclusively
+from tests.services.maven import DOWNLOAD_SECONDS, JarsMissing
 from tests.services.process import ServerProcess, free_port
-from tests.services.tools import cache_directory, find_tool, missing
+from tests.services.tools import cache_directory, exclusively, find_tool, missing
 
 ICEBERG_VERSION = "1.11.0"
 JETTY_VERSION = "12.1.1"

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
-from tests.services.tools import cache_directory, missing
+from tests.services.tools import cache_directory, exclusively, missing
 
 KAFKA_VERSION = "4.2.0"
 SLF4J_VERSION = "1.7.36"
@@ -41,15 +38,6 @@ DOWNLOAD_SECONDS = 300
 
 class JarsMissing(Exception):
     """Why this machine cannot have Kafka's jars, in one line."""
-
-
-@contextmanager
-def exclusively(directory: Path) -> Iterator[None]:
-    """One process at a time fills a cache directory."""
-    directory.mkdir(parents=True, exist_ok=True)
-    with (directory / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def kafka_jars() -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
 from tests.services.maven import require_kafka_jars
 from tests.services.s3 import require_s3
+from tests.services.tools import require_tool
 
 SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Apache Kafka's jars": require_kafka_jars,
@@ -26,6 +28,7 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "etcd": require_etcd,
     "an S3 server": require_s3,
     "Helm": require_helm,
+    "kcat": partial(require_tool, "kcat"),
 }
 
 

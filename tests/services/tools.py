@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import NoReturn
@@ -35,23 +38,25 @@ def require_tool(name: str) -> Path:
 @cache
 def find_tool(name: str) -> Path | None:
     found = shutil.which(name)
-    if found is None and name in DEBIAN_PACKAGES and install_debian_package(DEBIAN_PACKAGES[name]):
+    if found is None and name in DEBIAN_PACKAGES:
+        with exclusively(cache_directory() / "debian"):  # tests on another process may be installing it
+            if shutil.which(name) is None:
+                install_debian_package(DEBIAN_PACKAGES[name])
         found = shutil.which(name)
     return Path(found) if found else None
 
 
-def install_debian_package(package: str) -> bool:
+def install_debian_package(package: str) -> None:
     if os.geteuid() != 0 or shutil.which("apt-get") is None:
-        return False
+        return
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
     for command in (["apt-get", "update"], ["apt-get", "install", "-y", package]):
         try:
             done = subprocess.run(command, env=environment, capture_output=True, timeout=180, check=False)
         except subprocess.TimeoutExpired:
-            return False
+            return
         if done.returncode != 0:
-            return False
-    return True
+            return
 
 
 def cache_directory() -> Path:
@@ -60,3 +65,12 @@ def cache_directory() -> Path:
     directory = (Path(base) if base else Path.home() / ".cache") / "dray-tests"
     directory.mkdir(parents=True, exist_ok=True)
     return directory
+
+
+@contextmanager
+def exclusively(directory: Path) -> Iterator[None]:
+    """One process at a time fills a cache directory."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with (directory / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
