@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
+PROCESSES ?= 2
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
@@ -63,8 +64,10 @@ format: setup-dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: lint ## every test
-	$(BIN)/python -m pytest
+# A file stays on one process, with the servers its tests share. In the order of their names: integration tests,
+# which mostly wait, come first, and the many small files of tests/unit fill the gaps at the end.
+test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 soak: setup-dev ## the long runs that `make test` has no time for
 	$(BIN)/python -m pytest -m soak --timeout 3600
