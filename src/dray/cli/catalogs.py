@@ -66,7 +66,16 @@ def locations_of(settings: Settings) -> Locations:
 @asynccontextmanager
 async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     """For a command that reads: the stores, the cluster on them, and its tables. Whatever is wrong is one
-    line."""
+    line, and nothing but the command's answer is on standard output."""
+    from dray.telemetry import quiet_logs
+
+    with quiet_logs():
+        async with _open_tables(settings) as opened:
+            yield opened
+
+
+@asynccontextmanager
+async def _open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     from dray.cli.stores import open_stores, read_cluster
     from dray.compaction.tables import TablesError
     from dray.metadata.contract import MetadataError

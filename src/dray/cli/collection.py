@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def collect(settings: Settings, *, now: bool, dry_run: bool = False) -> dict[str, int]:
     """What the round saw and did (in a dry run: would do), by name."""
-    return asyncio.run(_collect(settings, now=now, dry_run=dry_run))
+    from dray.telemetry import quiet_logs
+
+    with quiet_logs():
+        return asyncio.run(_collect(settings, now=now, dry_run=dry_run))
 
 
 async def _collect(settings: Settings, *, now: bool, dry_run: bool) -> dict[str, int]:

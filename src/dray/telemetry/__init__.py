@@ -5,8 +5,8 @@ At the bottom of the house: every room may use it, and it knows none of them.
 
 from dray.telemetry.instrumented import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
-from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request
-from dray.telemetry.metrics import ApiMetrics, Metrics
+from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request, quiet_logs
+from dray.telemetry.metrics import ApiMetrics, Metrics, ProcessMetrics
 
 __all__ = [
     "ApiMetrics",
@@ -17,8 +17,10 @@ __all__ = [
     "InstrumentedMetadataStore",
     "InstrumentedObjectStore",
     "Metrics",
+    "ProcessMetrics",
     "RequestContext",
     "bind_request",
     "configure_logging",
     "current_request",
+    "quiet_logs",
 ]

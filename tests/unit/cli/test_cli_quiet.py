@@ -1,0 +1,52 @@
+"""A command that answers a question prints the answer: no log line ends up in somebody's JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import structlog
+
+from dray.cli import stores
+from dray.cli.catalogs import open_tables
+from dray.cli.collection import collect
+from dray.cli.failures import Failure
+from dray.config import load
+
+
+async def chatty(*_: object) -> stores.Stores:
+    log = structlog.get_logger("somewhere")
+    log.info("only just a word")
+    log.warning("something to know")
+    raise Failure("as far as this test goes")
+
+
+def check(capsys: pytest.CaptureFixture[str]) -> None:
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "only just a word" not in said.err
+    assert "something to know" in said.err
+
+
+async def test_whoever_reads_tables(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stores, "open_stores", chatty)
+    (tmp_path / "metadata.sqlite").touch()
+    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
+    before = structlog.get_config()
+    with pytest.raises(Failure, match="as far as this test goes"):
+        async with open_tables(settings):
+            pass
+    check(capsys)
+    assert structlog.get_config() == before
+
+
+def test_whoever_collects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(stores, "open_stores", chatty)
+    settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
+    with pytest.raises(Failure, match="as far as this test goes"):
+        collect(settings, now=False)
+    check(capsys)
