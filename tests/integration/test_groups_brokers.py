@@ -6,8 +6,6 @@ No record is skipped, and nothing that was committed is read again.
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -233,7 +231,7 @@ def test_a_coordinator_that_was_frozen_says_nothing_and_changes_nothing(pair: Pa
     consumer.commit(offsets=[TopicPartition(TOPIC, 0, 1)], asynchronous=False)
     zombie = pair.coordinator("frozen")
     member, generation = consumer.memberid(), 1
-    os.kill(zombie.pid, signal.SIGSTOP)
+    zombie.freeze()
     try:
 
         def committed() -> bool:
@@ -246,7 +244,7 @@ def test_a_coordinator_that_was_frozen_says_nothing_and_changes_nothing(pair: Pa
 
         wait_for("the other broker takes over", committed, 60)
     finally:
-        os.kill(zombie.pid, signal.SIGCONT)
+        zombie.wake()
     answers = asyncio.run(_ask_the_zombie(zombie, str(member), generation))
     assert answers == [ErrorCode.NOT_COORDINATOR, ErrorCode.NOT_COORDINATOR]
     assert pair.coordinator("frozen") is not zombie

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import signal
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -46,20 +42,10 @@ class Brokers:
         return ",".join(process.bootstrap for process in self.processes)
 
     def freeze(self, number: int) -> None:
-        """SIGSTOP, while nobody writes to the metadata file. A process that is stopped in the middle of a
-        write keeps the embedded store's one lock, and then nobody on the machine can write: a limit of that
-        store, and no test of the brokers."""
-        pid = self[number].pid
-        with ExitStack() as stack:
-            embedded = self[number].data_directory / "metadata.sqlite.lock"
-            if embedded.exists():
-                fcntl.flock(stack.enter_context(embedded.open("rb+")), fcntl.LOCK_EX)
-            os.kill(pid, signal.SIGSTOP)
-            while not all(_is_stopped(task) for task in Path(f"/proc/{pid}/task").iterdir()):
-                time.sleep(0.001)
+        self[number].freeze()
 
     def wake(self, number: int) -> None:
-        os.kill(self[number].pid, signal.SIGCONT)
+        self[number].wake()
 
     def requests(self, number: int, api: str) -> int:
         """How many requests of an API a broker has answered."""
@@ -93,7 +79,3 @@ class Brokers:
 
     def __exit__(self, *_: object) -> None:
         self._stack.close()
-
-
-def _is_stopped(task: Path) -> bool:
-    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"

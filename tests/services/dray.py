@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import signal
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 from tests.services.metadata import store_settings
@@ -85,3 +89,22 @@ class DrayProcess(ServerProcess):
         with OPENER.open(f"http://127.0.0.1:{self.http_port}{path}", timeout=5) as answer:
             text: str = answer.read().decode()
             return text
+
+    def freeze(self) -> None:
+        """SIGSTOP, while nobody writes to the metadata file. A process that is stopped in the middle of a
+        write keeps the embedded store's one lock, and then nobody on the machine can write: a limit of that
+        store, and no test of the brokers."""
+        with ExitStack() as stack:
+            embedded = self.data_directory / "metadata.sqlite.lock"
+            if embedded.exists():
+                fcntl.flock(stack.enter_context(embedded.open("rb+")), fcntl.LOCK_EX)
+            os.kill(self.pid, signal.SIGSTOP)
+            while not all(_is_stopped(task) for task in Path(f"/proc/{self.pid}/task").iterdir()):
+                time.sleep(0.001)
+
+    def wake(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
+
+def _is_stopped(task: Path) -> bool:
+    return (task / "stat").read_text().rpartition(")")[2].split()[0] == "T"
