@@ -1,6 +1,6 @@
 """Two brokers on one store: what they lose when they write the same partition, and gain when they share many.
 
-python -m bench.cluster_contention [--records 400000] [--size 1024] [--rounds 3]
+python -m bench.cluster_contention [--remote] [--records 400000] [--size 1024] [--rounds 3]
 
 A broker serves the clients of its own zone, so a producer's zone decides which broker it writes through,
 whoever else writes to the same partition. All runs of a round stand side by side; the medians are compared.
@@ -18,6 +18,7 @@ from tests.services.brokers import Brokers
 from tests.services.topics import create_topic
 
 from bench.driver import compile_driver, produce
+from bench.remote_stores import broker_settings
 
 ZONES = ("zone-a", "zone-b")
 PARTITIONS = 16
@@ -58,11 +59,13 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=400_000)
     parser.add_argument("--size", type=int, default=1024)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--remote", action="store_true", help="metadata in Oxia, objects in S3")
     arguments = parser.parse_args()
     compile_driver()
     with (
         tempfile.TemporaryDirectory(prefix="dray-bench-") as directory,
-        Brokers(Path(directory), 2, zones=ZONES) as brokers,
+        broker_settings(Path(directory), arguments.remote) as settings,
+        Brokers(Path(directory), 2, zones=ZONES, settings=settings) as brokers,
     ):
         bench = Bench(brokers, arguments.records, arguments.size)
         runs: dict[str, Callable[[], float]] = {

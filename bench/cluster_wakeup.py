@@ -1,6 +1,6 @@
 """How soon a consumer on one broker sees what is committed through another.
 
-python -m bench.cluster_wakeup [--records 300]
+python -m bench.cluster_wakeup [--remote] [--records 300]
 
 One record at a time: produced through the first broker, while a fetch waits at the second. Both answers come
 to this process, so one clock measures them. The acknowledgement comes after the commit, so the time from the
@@ -19,6 +19,7 @@ from pathlib import Path
 from tests.services.brokers import Brokers
 from tests.services.topics import create_topic
 
+from bench.remote_stores import broker_settings
 from dray.cli.bench_run import make_batch
 from dray.client import KafkaConnection
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -85,10 +86,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--records", type=int, default=300)
+    parser.add_argument("--remote", action="store_true", help="metadata in Oxia, objects in S3")
     arguments = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="dray-bench-") as directory,
-        Brokers(Path(directory), 2) as brokers,
+        broker_settings(Path(directory), arguments.remote) as settings,
+        Brokers(Path(directory), 2, settings=settings) as brokers,
     ):
         for name, reader in (("another broker", 1), ("the same broker", 0)):
             topic = f"woken-{reader}"

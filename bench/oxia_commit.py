@@ -1,4 +1,4 @@
-"""What metadata in Oxia costs: the commit of a WAL object, and a broker's processor time per gigabyte.
+"""What Oxia and S3 cost: the commit of a WAL object, and a broker's processor time per gigabyte.
 
     python -m bench.oxia_commit [--seconds 3] [--streams 100] [--records 400000] [--size 1024] [--rounds 3]
 
@@ -16,12 +16,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from tests.services.dray import DrayProcess
-from tests.services.metadata import oxia_settings
 from tests.services.oxia import OxiaStandalone
 
 from bench.driver import compile_driver, produce
 from bench.harness import Target, settle, watched
 from bench.metadata_engines import append_flat_out, percentiles
+from bench.remote_stores import broker_settings
 from dray.metadata.contract import MetadataStore
 from dray.metadata.oxia import OxiaSettings, OxiaStore
 from dray.metadata.sqlite import SqliteStore
@@ -64,13 +64,12 @@ def measure_commits(directory: Path, oxia: OxiaStandalone, seconds: float, strea
     print(f"  median with Oxia {median:.1f} ms; the goal is less than {COMMIT_GOAL_MS:.0f} ms")
 
 
-def measure_processor(directory: Path, oxia: OxiaStandalone, records: int, size: int, rounds: int) -> None:
+def measure_processor(
+    directory: Path, remote: Mapping[str, str], records: int, size: int, rounds: int
+) -> None:
     """Both brokers are up, and take turns."""
     compile_driver()
-    engines: dict[str, Mapping[str, str]] = {
-        "sqlite": {"DRAY_METADATA__ENGINE": "sqlite"},
-        "oxia": oxia_settings(oxia),
-    }
+    engines: dict[str, Mapping[str, str]] = {"embedded": {}, "remote": remote}
     brokers = {
         name: DrayProcess(directory / name, name=name, settings=settings)
         for name, settings in engines.items()
@@ -90,15 +89,17 @@ def measure_processor(directory: Path, oxia: OxiaStandalone, records: int, size:
                 if round_number:  # the first one warms up
                     seen[name].append(usage.cpu_seconds / load.bytes * 1e9)
                     print(
-                        f"{name:6} {load.megabytes_per_second:6.0f} MB/s, "
+                        f"{name:8} {load.megabytes_per_second:6.0f} MB/s, "
                         f"{seen[name][-1]:5.2f} processor seconds per GB"
                     )
     finally:
         for broker in brokers.values():
             broker.kill()
     medians = {name: statistics.median(values) for name, values in seen.items()}
-    ratio = medians["oxia"] / medians["sqlite"]
-    print(f"processor time per GB, Oxia to embedded: {ratio:.2f}; the goal is at most {PROCESSOR_GOAL}")
+    ratio = medians["remote"] / medians["embedded"]
+    print(
+        f"processor time per GB, Oxia and S3 to embedded: {ratio:.2f}; the goal is at most {PROCESSOR_GOAL}"
+    )
 
 
 def main() -> None:
@@ -115,8 +116,8 @@ def main() -> None:
         directory = Path(name)
         with OxiaStandalone(directory / "oxia-commits") as oxia:
             measure_commits(directory, oxia, arguments.seconds, arguments.streams)
-        with OxiaStandalone(directory / "oxia-broker") as oxia:
-            measure_processor(directory, oxia, arguments.records, arguments.size, arguments.rounds)
+        with broker_settings(directory / "remote", remote=True) as remote:
+            measure_processor(directory, remote, arguments.records, arguments.size, arguments.rounds)
 
 
 if __name__ == "__main__":
