@@ -6,10 +6,10 @@ PROCESSES ?= 2
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup setup-pipeline setup-dev lint format test soak bench lock clean
+.PHONY: help run demo setup setup-pipeline setup-dev lint format test test-cluster soak bench lock clean
 
 help: ## this list
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: setup ## set up everything, then a broker on 127.0.0.1:9092 with its data in ./dray-data
 	$(BIN)/drayd up
@@ -68,6 +68,11 @@ format: setup-dev ## let ruff mend what it can
 # which mostly wait, come first, and the many small files of tests/unit fill the gaps at the end.
 test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+
+test-cluster: setup-dev ## the integration tests on three brokers, three Oxia servers and S3, then their faults
+	DRAY_TEST_TARGET=cluster DRAY_REQUIRE=all $(BIN)/python -m pytest --timeout 600 tests/integration
+	DRAY_TEST_TARGET=cluster DRAY_REQUIRE=all $(BIN)/python -m pytest -m soak --timeout 900 \
+		tests/integration/test_cluster_lonely.py tests/integration/test_cluster_remote.py
 
 soak: setup-dev ## the long runs that `make test` has no time for
 	$(BIN)/python -m pytest -m soak --timeout 3600
