@@ -55,9 +55,31 @@ async def vanished(store: MetadataStore, key: str) -> None:
                 return
 
 
+async def test_a_session_outlives_its_leader(tmp_path: Path, runtime: SystemRuntime) -> None:
+    """That of a client that lives does; that of one that died with the leader ends in its time."""
+    with OxiaStandalone(tmp_path) as server:
+        settings = OxiaSettings([server.address])
+        async with AsyncExitStack() as opened:
+            living = await open_store(settings, runtime, opened)
+            dying = await open_store(settings, runtime, opened)
+            kept, lost = await living.session(DOMAIN, TTL), await dying.session(DOMAIN, TTL)
+            await living.write(DOMAIN, [Put("/kept", b"", ABSENT, kept)])
+            await dying.write(DOMAIN, [Put("/lost", b"", ABSENT, lost)])
+            await dying.abandon()
+            server.kill()
+            await asyncio.to_thread(server.start)
+            await vanished(living, "/lost")
+            assert runtime.monotonic() >= lost.confirmed_until()
+            assert not kept.ended
+            assert await living.get(DOMAIN, "/kept") is not None
+
+
 async def test_sessions_that_a_leader_forgot_end_all_the_same(tmp_path: Path, runtime: SystemRuntime) -> None:
     """Of a client that lives, and of one that died with the leader."""
-    with OxiaStandalone(tmp_path, key_sorting="natural") as server:
+    server = OxiaStandalone(tmp_path, key_sorting="natural")
+    if not server.chooses_sorting:
+        pytest.skip("this version of Oxia knows no natural sorting, with which others forget sessions")
+    with server:
         settings = OxiaSettings([server.address])
         async with AsyncExitStack() as opened:
             living = await open_store(settings, runtime, opened)

@@ -8,8 +8,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.services.maven import exclusively
-from tests.services.tools import cache_directory
+from tests.services.tools import cache_directory, exclusively
 
 BUILD_SECONDS = 900
 
@@ -45,7 +44,8 @@ def go_program(package: str, version: str, name: str | None = None) -> Path:
     return program
 
 
-def run(command: Sequence[str], directory: Path, name: str) -> None:
+def run(command: Sequence[str], directory: Path, name: str) -> str:
+    """What the command prints, or `ProgramMissing` with its last line."""
     environment = os.environ | {"GOWORK": "off"}
     try:
         done = subprocess.run(
@@ -62,3 +62,4 @@ def run(command: Sequence[str], directory: Path, name: str) -> None:
     if done.returncode != 0:
         lines = done.stderr.strip().splitlines() or ["no output"]
         raise ProgramMissing(f"go could not build {name}: {lines[-1]}")
+    return done.stdout

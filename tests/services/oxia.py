@@ -15,31 +15,32 @@ from typing import Self
 import grpc
 import yaml
 
+from dray.metadata.oxia.server import SERVICES
 from dray.metadata.oxia.wire import client_pb2 as wire
 from tests.services.certificates import Certificates
-from tests.services.oxia_build import require_oxia
+from tests.services.oxia_build import flags, require_oxia
 from tests.services.process import POLL_SECONDS, NotReady, ServerProcess, free_port
 
 NAMESPACE = "dray-tests"
-ASSIGNMENTS = "/io.oxia.proto.v1.OxiaClient/GetShardAssignments"
 
 
 def leaders(address: str, namespace: str, timeout: float = 1.0) -> dict[int, str]:
     """Shard and leader, as a server tells it; empty while it tells nothing."""
     with grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)]) as channel:
-        ask = channel.unary_stream(
-            ASSIGNMENTS,
-            request_serializer=wire.ShardAssignmentsRequest.SerializeToString,
-            response_deserializer=wire.ShardAssignments.FromString,
-        )
-        try:
-            for answer in ask(wire.ShardAssignmentsRequest(namespace=namespace), timeout=timeout):
-                return {
-                    assignment.shard: assignment.leader
-                    for assignment in answer.namespaces[namespace].assignments
-                }
-        except grpc.RpcError:
-            return {}
+        for service in SERVICES:
+            ask = channel.unary_stream(
+                f"/{service}/GetShardAssignments",
+                request_serializer=wire.ShardAssignmentsRequest.SerializeToString,
+                response_deserializer=wire.ShardAssignments.FromString,
+            )
+            try:
+                answer = next(ask(wire.ShardAssignmentsRequest(namespace=namespace), timeout=timeout))
+            except grpc.RpcError as error:
+                if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                    continue  # by the other name, then
+                return {}
+            assignments = answer.namespaces[namespace].assignments
+            return {assignment.shard: assignment.leader for assignment in assignments}
     return {}
 
 
@@ -64,6 +65,8 @@ class OxiaProcess(ServerProcess):
 
 
 class OxiaStandalone(OxiaProcess):
+    """Versions without a choice of key sorting know `hierarchical` alone."""
+
     namespace = "default"
 
     def __init__(
@@ -79,6 +82,10 @@ class OxiaStandalone(OxiaProcess):
         self.key_sorting = key_sorting
         self.notifications = notifications
 
+    @property
+    def chooses_sorting(self) -> bool:
+        return "key-sorting" in flags(self.program, "standalone")
+
     def command(self) -> Sequence[str]:
         return [
             str(self.program),
@@ -86,7 +93,7 @@ class OxiaStandalone(OxiaProcess):
             f"--public-addr={self.address}",
             f"--metrics-addr=127.0.0.1:{self.metrics_port}",
             f"--shards={self.shards}",
-            f"--key-sorting={self.key_sorting}",
+            *([f"--key-sorting={self.key_sorting}"] if self.chooses_sorting else ()),
             f"--notifications-enabled={'true' if self.notifications else 'false'}",
             f"--data-dir={self.directory / 'db'}",
             f"--wal-dir={self.directory / 'wal'}",
@@ -145,6 +152,7 @@ class OxiaCoordinator(OxiaProcess):
         super().__init__("coordinator", directory)
         self.internal_port = free_port()
         self.configuration = directory / "cluster.yaml"
+        self.status = directory / "cluster-status.json"
         self.options = directory / "coordinator.yaml"
         self.configuration.write_text(yaml.safe_dump(self._cluster(nodes, shards)))
         self.options.write_text(yaml.safe_dump(self._coordinator()))
@@ -181,7 +189,17 @@ class OxiaCoordinator(OxiaProcess):
         }
 
     def command(self) -> Sequence[str]:
-        return [str(self.program), "coordinator", f"--sconfig={self.options}"]
+        command = [str(self.program), "coordinator"]
+        if "sconfig" in flags(self.program, "coordinator"):
+            return [*command, f"--sconfig={self.options}"]
+        return [
+            *command,
+            f"--conf={self.configuration}",
+            f"--file-clusters-status-path={self.status}",
+            f"--internal-addr=127.0.0.1:{self.internal_port}",
+            f"--metrics-addr=127.0.0.1:{self.metrics_port}",
+            "--log-level=warn",
+        ]
 
     def is_ready(self) -> bool:
         return True  # what counts is whether the nodes were told their shards
@@ -243,9 +261,9 @@ class OxiaCluster:
 
     def _led(self) -> bool:
         if self.nodes[0].certificates is not None:
-            status = self.coordinator.directory / "cluster-status.json"
             with contextlib.suppress(OSError):
-                steady = re.findall(r'"status": ?"[a-zA-Z]*?steady', status.read_text(), re.IGNORECASE)
+                status = self.coordinator.status.read_text()
+                steady = re.findall(r'"status": ?"[a-zA-Z]*?steady', status, re.IGNORECASE)
                 return len(steady) == self.shards
             return False
         told = {node.address: leaders(node.address, self.namespace) for node in self.nodes}

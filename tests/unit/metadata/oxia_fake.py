@@ -10,7 +10,7 @@ import grpc
 from grpc import aio
 
 from dray.metadata.oxia.keys import BARRIER_KEY
-from dray.metadata.oxia.server import SERVICE
+from dray.metadata.oxia.server import SERVICES
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.oxia.wire import errors_pb2 as errors
 
@@ -72,8 +72,10 @@ class FakeShard:
 class FakeServer:
     """Leads the only shard, in its own eyes, while `leads`; `believes` is whom it names as the leader."""
 
-    def __init__(self, shard: FakeShard) -> None:
+    def __init__(self, shard: FakeShard, service: str = SERVICES[0]) -> None:
         self.shard = shard
+        self.service = service
+        self.assignments = 0
         self.leads = True
         self.believes = ""
         self.address = ""
@@ -89,7 +91,7 @@ class FakeServer:
         self._assigned = asyncio.Event()
         self._server = aio.server()
 
-    async def start(self, credentials: grpc.ServerCredentials | None = None) -> None:
+    async def start(self, credentials: grpc.ServerCredentials | None = None, port: int = 0) -> None:
         unary, stream = grpc.unary_unary_rpc_method_handler, grpc.unary_stream_rpc_method_handler
         handlers = {
             "Write": unary(self._write, wire.WriteRequest.FromString, wire.WriteResponse.SerializeToString),
@@ -123,12 +125,11 @@ class FakeServer:
                 wire.CloseSessionResponse.SerializeToString,
             ),
         }
-        service = SERVICE.strip("/")
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.service, handlers),))
         if credentials is None:
-            port = self._server.add_insecure_port("127.0.0.1:0")
+            port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         else:
-            port = self._server.add_secure_port("127.0.0.1:0", credentials)
+            port = self._server.add_secure_port(f"127.0.0.1:{port}", credentials)
         self.address = f"127.0.0.1:{port}"
         self.believes = self.believes or self.address
         await self._server.start()
@@ -194,6 +195,7 @@ class FakeServer:
     async def _assignments(
         self, request: wire.ShardAssignmentsRequest, context: aio.ServicerContext
     ) -> AsyncIterator[wire.ShardAssignments]:
+        self.assignments += 1
         while True:
             assigned = self._assigned
             bounds = wire.Int32HashRange(min_hash_inclusive=0, max_hash_inclusive=0xFFFFFFFF)

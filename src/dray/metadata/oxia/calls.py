@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 from grpc import aio
 
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
-from dray.metadata.oxia.errors import Fault, understand
+from dray.metadata.oxia.errors import Fault, UnusableOxia, understand
 from dray.metadata.oxia.keys import BARRIER_KEY
 from dray.metadata.oxia.server import Call
 from dray.metadata.oxia.settings import OxiaSettings
@@ -121,12 +121,17 @@ class Calls:
             if leader is None:
                 await _wait(changed, remaining)
                 continue
-            if await leader.server.ready(min(remaining, 1.0)):
+            try:
+                ready = await leader.server.ready(min(remaining, 1.0))
+            except UnusableOxia as error:
+                raise Unavailable(str(error)) from error
+            if ready:
                 if shard.leader is leader:
                     return leader
                 continue
             attempt.note(f"Oxia at {leader.server.address} cannot be reached")
             self._shards.refresh()
+            await _wait(changed, attempt.pause())
 
     async def _run_rounds(self, shard: Shard) -> None:
         while True:
@@ -186,6 +191,9 @@ class Calls:
     def suspect(self, shard: Shard, leader: Leader, fault: Fault) -> None:
         """Something is wrong with a leader: look for another one, and look after the sessions of this one."""
         leader.inspected = False
+        if fault.unknown_service:
+            leader.server.forget()
+            leader.proven = False
         if shard.leader is not leader:
             return
         if fault.leader and fault.leader != leader.server.address:

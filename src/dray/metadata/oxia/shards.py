@@ -171,10 +171,16 @@ class Shards:
                     raise  # otherwise it was the stream, by `refresh`
             except TimeoutError:
                 _log.debug("an Oxia server is silent", server=server.address)
+            except UnusableOxia as error:
+                if not self._known.is_set():
+                    raise
+                _log.warning("an Oxia server is of no use", server=server.address, error=str(error))
             await self._runtime.sleep(PAUSE)
 
     async def _follow(self, server: Server) -> None:
-        self._stream = server.assignments(self._settings.namespace)
+        async with asyncio.timeout(self._settings.first_answer):
+            await server.introduce()
+        self._stream = server.assignments()
         self._opened = self._runtime.monotonic()
         try:
             assignments = aiter(self._stream)
