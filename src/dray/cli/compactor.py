@@ -28,6 +28,15 @@ def compactor(
             show_default=False,
         ),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Where /healthz, /readyz and /metrics are served, such as 127.0.0.1:9643. \\[off]",
+            show_default=False,
+        ),
+    ] = None,
     data_dir: DataDirOption = None,
     config: ConfigOption = None,
 ) -> None:
@@ -44,7 +53,7 @@ def compactor(
 
     drayd compactor --once --data-dir ./dray-data
     """
-    settings = load_config(config, data_dir, spark_master=spark_master).settings
+    settings = load_config(config, data_dir, spark_master=spark_master, compactor_http=http).settings
     from dray.cli.compacting import compact
 
     compact(settings, once=once)

@@ -69,6 +69,7 @@ def load_config(
     broker_id: str | None = None,
     spark_master: str | None = None,
     compactor: bool | None = None,
+    compactor_http: str | None = None,
 ) -> Loaded:
     """The effective config of a command, or its one-line failure."""
     from dray.config import ConfigError, FlagValue, load
@@ -77,6 +78,7 @@ def load_config(
         ("--data-dir", "data_dir", data_dir),
         ("--listen", "broker.listen", listen),
         ("--http", "broker.http", http),
+        ("--http", "compaction.http", compactor_http),
         ("--broker-id", "broker.id", broker_id),
         ("--spark-master", "spark.master", spark_master),
         ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),

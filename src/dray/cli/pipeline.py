@@ -71,6 +71,7 @@ def compaction_settings(settings: Settings) -> CompactionSettings:
         parquet_max_files=compaction.parquet_max_files,
         target_file_bytes=compaction.target_file_bytes,
         takeover_seconds=compaction.takeover,
+        reread_seconds=compaction.reread_interval,
         collect_seconds=compaction.collect_interval,
         grace_seconds=compaction.collect_grace,
         snapshot_keep_ms=round(iceberg.keep_snapshots * 1000),

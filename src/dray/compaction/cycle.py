@@ -1,19 +1,23 @@
 """The compactor: plan, write, commit, swap, retain, collect; then again.
 
-All units of a round go to the writer in one call, all jobs of a topic into one commit of its table. A round
-knows nothing of the one before it: everything is read from the stores, so a compactor may die at any point,
-and any number of them may run.
+All units of a round go to the writer in one call, all jobs of a topic into one commit of its table. What a
+round knows from the ones before it (`known.py`) only tells it where to look: everything that counts is in the
+stores, so a compactor may die at any point, and any number of them may run.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 import structlog
 
+from dray.compaction.hints import Hints
 from dray.compaction.job_board import JobBoard
+from dray.compaction.known import KnownStreams
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
 from dray.compaction.planning import Planning
 from dray.compaction.retention import TopicRetention
@@ -69,8 +73,10 @@ class Compactor:
         self._writer = writer
         self._topics = topics
         self._board = JobBoard(self._store, runtime)
+        self._hints = Hints(self._store, runtime)
+        self._known = KnownStreams(self._settings)
         self._saga = Saga(self._store, runtime, runtime.uuid().hex)
-        self._commits = TableCommits(tables, self._saga)
+        self._commits = TableCommits(tables, self._saga, runtime, self._observer)
         retention = Retention(self._store, runtime, LogSettings())
         self._planning = Planning(
             self._store,
@@ -79,6 +85,7 @@ class Compactor:
             self._saga,
             retention,
             self._settings,
+            self._known,
             has_tables=tables is not None,
         )
         self._kept = TopicRetention(retention, self._settings.streams_at_once)
@@ -87,16 +94,26 @@ class Compactor:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Cycle after cycle until `stop` is set. What the writer raises ends it."""
-        while not stop.is_set():
-            more = False
-            try:
-                more = (await self.run_cycle(everything=False)).more
-            except (MetadataError, ObjectError, LogError) as error:
-                _log.warning("compaction cycle interrupted", error=str(error))
-            try:
-                await asyncio.wait_for(stop.wait(), 0.0 if more else self._settings.interval_seconds)
-            except TimeoutError:
-                continue
+        self.follow()
+        try:
+            while not stop.is_set():
+                await self._run_once(stop)
+        finally:
+            await self._hints.stop()
+
+    def follow(self) -> None:
+        """Listen for changes from now on: cycles need not ask after streams of which nothing is heard."""
+        self._hints.start()
+
+    async def _run_once(self, stop: asyncio.Event) -> None:
+        more = False
+        try:
+            more = (await self.run_cycle(everything=False)).more
+        except (MetadataError, ObjectError, LogError) as error:
+            self._observer.interrupted()
+            _log.warning("compaction cycle interrupted", error=str(error))
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), 0.0 if more else self._settings.interval_seconds)
 
     async def run_cycle(self, *, everything: bool) -> CycleSummary:
         """`everything`: seal and compact all there is, whatever its age and whoever began it, and collect."""
@@ -107,10 +124,12 @@ class Compactor:
             progressed = await self._round(summary, everything)
             if not (everything and progressed):
                 break
-        await self._retain(summary)
+        with self._timed(Phase.RETAIN):
+            await self._retain(summary, everything)
         if everything or self._runtime.monotonic() >= self._next_collection:
             self._observer.progress(Phase.COLLECT, 0, 1)
-            await self.upkeep.run(summary)
+            with self._timed(Phase.COLLECT):
+                await self.upkeep.run(summary)
             self._next_collection = self._runtime.monotonic() + self._settings.collect_seconds
             self._observer.progress(Phase.COLLECT, 1, 1)
         summary.seconds = self._runtime.monotonic() - started
@@ -119,12 +138,19 @@ class Compactor:
 
     async def _round(self, summary: CycleSummary, everything: bool) -> bool:
         now = Round(await self._topics.live(), summary, everything, self._settings.streams_at_once)
-        await self._board.read()  # before any index is looked at: stale plans must not start
-        await now.each(list(self._board.jobs.items()), self._planning.sort, self._telling(Phase.PLAN))
-        await self._write(now)
-        await self._commit(now)
+        self._known.keep_only(now.places)
+        self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
+        with self._timed(Phase.PLAN):
+            await self._board.read()  # before any index is looked at: stale plans must not start
+            await now.each(list(self._board.jobs.items()), self._planning.sort, self._telling(Phase.PLAN))
+        summary.backlog = summary.backlog or self._known.backlog(now.places)
+        with self._timed(Phase.WRITE):
+            await self._write(now)
+        with self._timed(Phase.COMMIT):
+            await self._commit(now)
         committed = [(job.stream, job) for job in now.committed]
-        await now.each(committed, self._swap, self._telling(Phase.SWAP))
+        with self._timed(Phase.SWAP):
+            await now.each(committed, self._swap, self._telling(Phase.SWAP))
         if self._commits.raced:
             self._commits.raced, now.progressed = False, True
         if self._commits.refused:
@@ -232,17 +258,29 @@ class Compactor:
 
     # --- retain
 
-    async def _retain(self, summary: CycleSummary) -> None:
+    async def _retain(self, summary: CycleSummary, everything: bool) -> None:
         topics = await self._topics.live()
+        now_ms = self._runtime.wall_ms()
 
         def failed(topic: Topic, partition: int, error: Exception) -> None:
             interrupted(summary, topic.name, partition, error)
 
-        raised = await self._kept.keep(topics, failed, self._telling(Phase.RETAIN))
+        def may_expire(topic: Topic, partition: int) -> bool:
+            return everything or self._known.may_expire(topic.streams[partition], topic.settings, now_ms)
+
+        raised = await self._kept.keep(topics, failed, self._telling(Phase.RETAIN), may_expire)
         summary.raised += len(raised)
         follow = {topic.topic_id for topic in raised.values()} | self._commits.fresh
         self._commits.fresh = set()
         await self.upkeep.follow([topic for topic in topics if topic.topic_id in follow], summary)
+
+    @contextmanager
+    def _timed(self, phase: Phase) -> Iterator[None]:
+        started = self._runtime.monotonic()
+        try:
+            yield
+        finally:
+            self._observer.took(phase, self._runtime.monotonic() - started)
 
     def _telling(self, phase: Phase) -> Progress:
         return lambda done, total: self._observer.progress(phase, done, total)

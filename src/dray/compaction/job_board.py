@@ -34,7 +34,8 @@ class JobBoard:
         for domain in range(self._store.domains):
             await self._store.store.barrier(domain)
             start, end = keys.JOBS, keys.prefix_end(keys.JOBS)
-            while page := await self._store.store.scan(domain, start, end, _PAGE):
+            while True:
+                page = await self._store.store.scan(domain, start, end, _PAGE)
                 for record in page:
                     try:
                         job = Job.decode(record.value)
@@ -42,6 +43,8 @@ class JobBoard:
                         _log.error("a stream is not compacted", key=record.key, error=str(error))
                         continue
                     jobs[keys.stream_of_job(record.key)] = Versioned(job, record.version)
+                if len(page) < _PAGE:
+                    break
                 start = page[-1].key + "\0"
         self.jobs = jobs
         now = self._runtime.monotonic()

@@ -30,6 +30,11 @@ class StreamPlan:
     more: bool = False  # there is more to do as soon as that is done
     refused: str | None = None  # why the stream cannot be compacted
 
+    @property
+    def is_empty(self) -> bool:
+        """Nothing is to be done as long as the stream stays as it is, and nothing in it comes of age."""
+        return not (self.dead or self.seal or self.inputs or self.refused)
+
 
 def plan_stream(
     view: StreamView,
@@ -39,8 +44,10 @@ def plan_stream(
     everything: bool = False,
     by_day: bool = False,
     most_inputs: int | None = None,
+    settled_files: int = 0,
 ) -> StreamPlan:
-    """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them."""
+    """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them.
+    `settled_files`: how many lie below the view, where only the end of the index was read (`settled`)."""
     live, dead = view.split()
     head = view.high_watermark.value.head
     seal = head is not None and (everything or now_ms - head.created_ms >= settings.wal_max_age_ms)
@@ -52,8 +59,8 @@ def plan_stream(
         )
         return StreamPlan(dead, refused=reason)
     runs = _runs(live, by_day)
-    merge = _merge(runs, settings, most)
-    if merge and _small_files(live, settings) > 2 * settings.parquet_max_files:
+    merge = _merge(runs, settings, most, settled_files)
+    if merge and sum(map(len, _small_groups(runs, settings))) > 2 * settings.parquet_max_files:
         return StreamPlan(dead, seal, merge, more=True)
     for run in runs:
         if not run[0].value.is_parquet and (everything or _due(run, now_ms, settings, most)):
@@ -62,6 +69,31 @@ def plan_stream(
             more = everything or bool(rest and _due(rest, now_ms, settings, most))
             return StreamPlan(dead, seal, inputs, more)
     return StreamPlan(dead, seal, merge, more=bool(merge))
+
+
+def settled(live: Entries, settings: CompactionSettings, *, by_day: bool) -> Entries:
+    """The oldest entries that no plan will ever touch again: files that are large, or have no small one
+    beside them. A small one at the end is not among them: another may come to stand beside it."""
+    taken: Entries = []
+    for run in _runs(live, by_day):
+        groups = [list(group) for _, group in groupby(run, lambda entry: _is_small(entry, settings))]
+        for files in groups:
+            if not files[0].value.is_parquet or (_is_small(files[0], settings) and len(files) > 1):
+                return _without_small_end(taken, settings)
+            taken += files
+    return _without_small_end(taken, settings)
+
+
+def _without_small_end(files: Entries, settings: CompactionSettings) -> Entries:
+    return files[:-1] if files and _is_small(files[-1], settings) else files
+
+
+def due_ms(view: StreamView, settings: CompactionSettings) -> int | None:
+    """When the age of something in the stream asks for a look, though nothing changes; None: never."""
+    created = [entry.value.created_ms for entry in view.split()[0] if not entry.value.is_parquet]
+    if view.high_watermark.value.head is not None:
+        created.append(view.high_watermark.value.head.created_ms)
+    return min(created) + settings.wal_max_age_ms if created else None
 
 
 def size_of(entry: IndexEntry) -> int:
@@ -123,24 +155,30 @@ def _is_small(entry: Versioned[IndexEntry], settings: CompactionSettings) -> boo
     return entry.value.is_parquet and entry.value.file_size < settings.target_file_bytes // 2
 
 
-def _small_files(live: Entries, settings: CompactionSettings) -> int:
-    return sum(_is_small(entry, settings) for entry in live)
+def _small_groups(runs: list[Entries], settings: CompactionSettings) -> list[Entries]:
+    """Small files that adjoin each other, and could be one."""
+    groups = [
+        list(group)
+        for run in runs
+        for small, group in groupby(run, lambda entry: _is_small(entry, settings))
+        if small
+    ]
+    return [group for group in groups if len(group) > 1]
 
 
-def _merge(runs: list[Entries], settings: CompactionSettings, most: int) -> Entries:
+def _merge(runs: list[Entries], settings: CompactionSettings, most: int, settled_files: int) -> Entries:
     """The adjoining small files whose merging leaves the fewest, if there are too many at all."""
-    files = [run for run in runs if run[0].value.is_parquet]
-    if sum(map(len, files)) <= settings.parquet_max_files:
+    files = sum(len(run) for run in runs if run[0].value.is_parquet)
+    if settled_files + files <= settings.parquet_max_files:
         return []
     best: Entries = []
-    for run in files:
-        for small, group in groupby(run, lambda entry: _is_small(entry, settings)):
-            left = list(group) if small else []
-            while len(left) > 1:
-                taken = _cut(left, settings.target_file_bytes, most)
-                if len(taken) > max(1, len(best)):
-                    best = taken
-                left = left[len(taken) :]
+    for group in _small_groups(runs, settings):
+        left = group
+        while len(left) > 1:
+            taken = _cut(left, settings.target_file_bytes, most)
+            if len(taken) > max(1, len(best)):
+                best = taken
+            left = left[len(taken) :]
     return best
 
 

@@ -7,13 +7,14 @@ sealed as it needs, and perhaps a new job is begun.
 from __future__ import annotations
 
 from dray.compaction.job_board import JobBoard
+from dray.compaction.known import KnownStream, KnownStreams
 from dray.compaction.planner import StreamPlan, plan_stream, size_of
 from dray.compaction.round import Round
 from dray.compaction.saga import Saga, Underway
 from dray.compaction.settings import CompactionSettings
 from dray.log.jobs import Job, JobState
 from dray.log.retention import Retention, sweep
-from dray.log.stream_store import StreamStore, Versioned
+from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.runtime import Runtime
 from dray.topics.model import Topic
 
@@ -27,6 +28,7 @@ class Planning:
         saga: Saga,
         retention: Retention,
         settings: CompactionSettings,
+        known: KnownStreams,
         *,
         has_tables: bool,
     ) -> None:
@@ -36,6 +38,7 @@ class Planning:
         self._saga = saga
         self._retention = retention
         self._settings = settings
+        self._known = known
         self._has_tables = has_tables
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
 
@@ -73,9 +76,9 @@ class Planning:
         topic, partition = place
         if self._is_stopped(stream):
             return
-        plan = await self._look(now, topic, stream)
+        plan = await self._look(now, topic, stream, job)
         if plan is not None and plan.seal:
-            plan = await self._look(now, topic, stream)  # what was the head can be compacted now
+            plan = await self._look(now, topic, stream, job)  # what was the head can be compacted now
         if plan is None:
             return
         now.progressed = now.progressed or plan.seal  # there is another head already
@@ -95,11 +98,19 @@ class Planning:
             now.summary.more = now.summary.more or plan.more
             now.summary.input_bytes += size
 
-    async def _look(self, now: Round, topic: Topic, stream: int) -> StreamPlan | None:
-        """One look at a stream; what late writes brought back is swept, and an old head is sealed."""
-        view = await self._store.view(stream)
+    async def _look(self, now: Round, topic: Topic, stream: int, job: Versioned[Job]) -> StreamPlan | None:
+        """One look at a stream, unless it is known to rest; what late writes brought back is swept, and an
+        old head is sealed."""
+        recalled = self._known.recall(stream, topic.settings, self._runtime.monotonic())
+        known = None if now.everything else recalled
+        if known is not None and await self._rests(stream, known, job):
+            return None
+        view = None if known is None else await self._end_of_index(stream, known)
+        if view is None or view.split()[1]:
+            known, view = None, await self._store.view(stream)  # what is dead is judged in one snapshot
         if view is None or view.high_watermark.value.closed:
             return None
+        now.summary.looked += 1
         plan = plan_stream(
             view,
             self._runtime.wall_ms(),
@@ -107,7 +118,11 @@ class Planning:
             everything=now.everything,
             by_day=topic.settings.partition_by_day,
             most_inputs=self._store.store.limits.operations - 2,
+            settled_files=0 if known is None else known.settled_files,
         )
+        seen = self._known.remember(stream, view, topic.settings, known, self._runtime.monotonic())
+        if plan.is_empty:
+            self._known.rests(seen, view, job.version)
         if plan.dead:
             await sweep(self._store, stream, plan.dead)
             now.summary.swept += len(plan.dead)
@@ -116,6 +131,33 @@ class Planning:
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             now.summary.sealed += 1
         return plan
+
+    async def _rests(self, stream: int, known: KnownStream, job: Versioned[Job]) -> bool:
+        """Is the stream as it was when there was nothing to do in it, and nothing has come of age?"""
+        if known.mark is None or known.job != job.version:
+            return False
+        if known.due_ms is not None and self._runtime.wall_ms() >= known.due_ms:
+            return False
+        if known.doubted:
+            mark = await self._store.high_watermark(stream)
+            if mark is None or mark.version != known.mark:
+                return False
+            known.doubted = False
+        return True
+
+    async def _end_of_index(self, stream: int, known: KnownStream) -> StreamView | None:
+        """The stream without the files that need no plan any more. None: all of it has to be read.
+
+        These are several reads, so the high watermark comes first: what was filed after it is left out, and
+        its version will be another the next time."""
+        mark = await self._store.high_watermark(stream)
+        start = (await self._store.start(stream)).value
+        if mark is None or start != known.start:
+            return None
+        head = mark.value.head
+        reached = mark.value.end if head is None else head.start
+        entries = await self._store.entries_above(stream, known.settled_end)
+        return StreamView(mark, start, [entry for entry in entries if entry.value.end <= reached])
 
     async def _take_over(self, now: Round, underway: Underway) -> None:
         closed = await self._saga.is_closed(underway.stream)

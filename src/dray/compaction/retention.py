@@ -22,6 +22,7 @@ from dray.topics.model import Topic
 _log = structlog.get_logger(__name__)
 
 Failed = Callable[[Topic, int, Exception], None]
+MayExpire = Callable[[Topic, int], bool]
 
 
 class TopicRetention:
@@ -34,14 +35,16 @@ class TopicRetention:
         topics: list[Topic],
         on_failed: Failed,
         progress: Callable[[int, int], None] | None = None,
+        may_expire: MayExpire | None = None,
     ) -> dict[int, Topic]:
         """Let go of what the topics no longer keep: by stream, where something went. A stream that cannot
-        be asked now has its turn the next time."""
+        be asked now has its turn the next time. `may_expire` says for a partition whether to ask at all."""
         kept = [
             (topic, partition)
             for topic in topics
             if topic.settings.deletes
             for partition in range(len(topic.streams))
+            if may_expire is None or may_expire(topic, partition)
         ]
         raised: dict[int, Topic] = {}
         limit = asyncio.Semaphore(self._at_once)

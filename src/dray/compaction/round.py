@@ -11,7 +11,7 @@ import structlog
 
 from dray.compaction.model import Unit
 from dray.compaction.saga import Underway
-from dray.compaction.summary import CycleSummary, Trouble
+from dray.compaction.summary import Cause, CycleSummary, Trouble
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.topics.model import Topic
@@ -49,7 +49,7 @@ class Round:
     def note(self, stream: int, reason: str) -> None:
         """A stream stands still, and somebody should know why."""
         name, partition = self.name_of(stream)
-        self.summary.troubles.append(Trouble(name, partition, reason))
+        self.summary.troubles.append(Trouble(name, partition, reason, Cause.UNIT))
         _log.error("stream not compacted", topic=name, partition=partition, stream=stream, reason=reason)
 
     async def each(
@@ -77,5 +77,5 @@ class Round:
 
 
 def interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
-    summary.troubles.append(Trouble(topic, partition, str(error)))
+    summary.troubles.append(Trouble(topic, partition, str(error), Cause.STORE))
     _log.warning("compaction interrupted", topic=topic, partition=partition, error=str(error))

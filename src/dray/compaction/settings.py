@@ -17,6 +17,8 @@ class CompactionSettings:
     # When files become one: there are more of them in a partition, and small ones adjoin.
     parquet_max_files: int = 16
     target_file_bytes: int = 256 * MIB
+    # What was once read of a stream is read again after so long, whether or not anything was heard of it.
+    reread_seconds: float = 600.0
     # Inputs of one job at most, whatever the engine allows: they are listed in the job's value.
     max_inputs: int = 2000
     # Of a backlog, so much at a time: what is written is committed before more is begun.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
+from dray.compaction.backlog import Backlog
+
 
 class Phase(Enum):
     PLAN = "plan"
@@ -15,6 +17,14 @@ class Phase(Enum):
     COLLECT = "collect"
 
 
+class Cause(Enum):
+    """What kind of trouble it is, for those who count."""
+
+    UNIT = "unit"  # its file could not be written
+    STORE = "store"  # the metadata store, or a rule of the log, was in the way
+    TABLE = "table"  # the catalog, or the table itself
+
+
 @dataclass(frozen=True, slots=True)
 class Trouble:
     """A stream, or a table (partition -1), that stands still, and why."""
@@ -22,11 +32,13 @@ class Trouble:
     topic: str
     partition: int
     reason: str
+    cause: Cause
 
 
 @dataclass(slots=True)
 class CycleSummary:
-    streams: int = 0  # looked at
+    streams: int = 0  # of all topics
+    looked: int = 0  # how often the index of one was read
     units: int = 0  # given to the writer
     files: int = 0  # that came back
     records: int = 0
@@ -49,6 +61,7 @@ class CycleSummary:
     tables_dropped: int = 0
     seconds: float = 0.0
     more: bool = False  # there is more to do already
+    backlog: dict[str, Backlog] = field(default_factory=dict)  # by topic, as it was before this cycle's work
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -58,5 +71,41 @@ class CompactionObserver:
     def progress(self, phase: Phase, done: int, total: int) -> None:
         """For a progress bar: of one phase of the cycle at a time."""
 
+    def took(self, phase: Phase, seconds: float) -> None:
+        """A phase of a round, or of a cycle, is over."""
+
+    def committed(self, seconds: float, outcome: str) -> None:
+        """A commit of a table was tried: `done`, `raced` (another came first), or `refused`."""
+
+    def interrupted(self) -> None:
+        """A cycle did not come to its end."""
+
     def finished(self, summary: CycleSummary) -> None:
         """A cycle came to its end."""
+
+
+class Observers(CompactionObserver):
+    """Several who hear the same."""
+
+    def __init__(self, *observers: CompactionObserver) -> None:
+        self._observers = observers
+
+    def progress(self, phase: Phase, done: int, total: int) -> None:
+        for observer in self._observers:
+            observer.progress(phase, done, total)
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        for observer in self._observers:
+            observer.took(phase, seconds)
+
+    def committed(self, seconds: float, outcome: str) -> None:
+        for observer in self._observers:
+            observer.committed(seconds, outcome)
+
+    def interrupted(self) -> None:
+        for observer in self._observers:
+            observer.interrupted()
+
+    def finished(self, summary: CycleSummary) -> None:
+        for observer in self._observers:
+            observer.finished(summary)

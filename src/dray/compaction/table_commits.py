@@ -13,7 +13,7 @@ from uuid import UUID
 import structlog
 
 from dray.compaction.saga import Saga, Underway
-from dray.compaction.summary import CycleSummary, Trouble
+from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Trouble
 from dray.compaction.tables import (
     CommitOutcome,
     TableChange,
@@ -24,14 +24,19 @@ from dray.compaction.tables import (
     TablesUnavailable,
     TopicTable,
 )
+from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 
 class TableCommits:
-    def __init__(self, tables: Tables | None, saga: Saga) -> None:
+    def __init__(
+        self, tables: Tables | None, saga: Saga, runtime: Runtime, observer: CompactionObserver
+    ) -> None:
         self._tables = tables
         self._saga = saga
+        self._runtime = runtime
+        self._observer = observer
         self.fresh: set[UUID] = set()  # topics whose table was just made: older files may be missing in it
         self.raced = False  # another commit came first: the next round may come through
         self.refused = False  # something was in the way of a table, perhaps that of a deleted topic
@@ -78,6 +83,7 @@ class TableCommits:
         async def still_ours(change: TableChange) -> bool:
             return await self._saga.still_ours(jobs[change.job])
 
+        started = self._runtime.monotonic()
         try:
             if any(change.added for change in changes):
                 if (await tables.ensure(table)).created:
@@ -89,9 +95,11 @@ class TableCommits:
         except (TableMissing, TablesUnavailable, TableRefused) as error:
             self.refused = self.refused or isinstance(error, TableRefused)
             self._waits(table, len(changes), error, summary)
+            self._observer.committed(self._runtime.monotonic() - started, "refused")
             return {}
         summary.commits += 1
         waiting = [job for job, outcome in outcomes.items() if outcome is CommitOutcome.LOST_RACE]
+        self._observer.committed(self._runtime.monotonic() - started, "raced" if waiting else "done")
         summary.waiting += len(waiting)
         summary.more = summary.more or bool(waiting)
         self.raced = self.raced or bool(waiting)
@@ -100,7 +108,7 @@ class TableCommits:
     @staticmethod
     def _waits(table: TopicTable, jobs: int, error: Exception, summary: CycleSummary) -> None:
         summary.waiting += jobs
-        summary.troubles.append(Trouble(table.topic, -1, str(error)))
+        summary.troubles.append(Trouble(table.topic, -1, str(error), Cause.TABLE))
         _log.warning("compaction waits for a table", topic=table.topic, jobs=jobs, error=str(error))
 
 

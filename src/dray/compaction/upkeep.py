@@ -14,7 +14,7 @@ from dray.compaction.collector import FileCollector
 from dray.compaction.job_board import JobBoard
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.settings import CompactionSettings
-from dray.compaction.summary import CycleSummary, Trouble
+from dray.compaction.summary import Cause, CycleSummary, Trouble
 from dray.compaction.table_keeper import TableKeeper, table_of
 from dray.compaction.tables import Tables, TablesError
 from dray.compaction.topic_source import TopicSource
@@ -119,5 +119,5 @@ class Upkeep:
         try:
             await work
         except (TablesError, MetadataError, LogError) as error:
-            summary.troubles.append(Trouble(what, -1, str(error)))
+            summary.troubles.append(Trouble(what, -1, str(error), Cause.TABLE))
             _log.warning("upkeep of tables interrupted", what=what, error=str(error))

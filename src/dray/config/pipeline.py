@@ -13,9 +13,11 @@ from dray.config.kinds import (
     KIB,
     MIB,
     MINUTE,
+    Address,
     Choice,
     Duration,
     Either,
+    HostPort,
     SecretMap,
     Size,
     Switch,
@@ -37,6 +39,15 @@ class CompactionSettings(Section):
         default=True,
         description="Whether `drayd up` runs a compactor. It needs the pipeline's packages and Java 17 or "
         "newer; where those are missing, `up` says so and goes on without.",
+    )
+    http: Annotated[Address | None, Either("off", HostPort(free_port=True))] = Field(
+        default=None,
+        description="Where a compactor serves `/healthz`, `/readyz` and `/metrics`, such as "
+        "`127.0.0.1:9643`. Compactors on one machine need addresses of their own.",
+    )
+    metrics_topics: Annotated[int, Whole(0, 10_000)] = Field(
+        default=50,
+        description="How many topics, those furthest behind, have a backlog of their own in the metrics.",
     )
     interval: Annotated[float, Duration(1.0, DAY)] = Field(
         default=MINUTE,
@@ -69,6 +80,11 @@ class CompactionSettings(Section):
     takeover: Annotated[float, Duration(1.0, DAY)] = Field(
         default=2 * MINUTE,
         description="A job that another compactor left standing for so long is carried on.",
+    )
+    reread_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
+        default=10 * MINUTE,
+        description="A cycle looks at partitions of which it heard something. So often it looks at all of "
+        "them, since hints may be lost.",
     )
     collect_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
         default=10 * MINUTE,

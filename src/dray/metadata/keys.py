@@ -65,9 +65,11 @@ def deleted_topic(topic_id: UUID) -> str:
 
 # --- streams
 
+STREAMS: Final = f"{ROOT}streams/"
+
 
 def stream(stream_id: int) -> str:
-    return f"{ROOT}streams/{number(stream_id)}/"
+    return f"{STREAMS}{number(stream_id)}/"
 
 
 def high_watermark(stream_id: int) -> str:

@@ -12,7 +12,7 @@ from dray.server.http_requests import HttpRequest
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
-    from dray.telemetry import Metrics
+    from dray.telemetry import ProcessMetrics
 
 Check: TypeAlias = Callable[[], Awaitable[None]]
 """Returns when all is well, raises when it is not."""
@@ -22,7 +22,11 @@ class Health:
     """Alive as long as it answers; ready while it is not draining and every check passes."""
 
     def __init__(
-        self, checks: Mapping[str, Check], metrics: Metrics, runtime: Runtime, check_seconds: float = 2.0
+        self,
+        checks: Mapping[str, Check],
+        metrics: ProcessMetrics,
+        runtime: Runtime,
+        check_seconds: float = 2.0,
     ) -> None:
         self.draining = False
         """Set when the process begins to stop, so that load balancers look elsewhere first."""

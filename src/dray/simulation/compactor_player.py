@@ -72,6 +72,7 @@ class CompactionConditions:
                 takeover_seconds=random.choice((0.0, 0.5)),
                 failed_pause_seconds=0.1,
                 collect_seconds=random.choice((0.0, 0.5)),
+                reread_seconds=random.choice((0.2, 600.0)),
                 grace_seconds=random.choice((0.0, 0.3)),
                 snapshot_keep_ms=random.choice((0, 1000)),
             ),
@@ -100,6 +101,8 @@ class CompactorProcess:
         self._world = world
 
     def start(self) -> None:
+        if self._world.random.random() < 0.5:
+            self.compactor.follow()
         self.runtime.spawn(self._play(), "compactor")
 
     async def _play(self) -> None:

@@ -6,7 +6,7 @@ At the bottom of the house: every room may use it, and it knows none of them.
 from dray.telemetry.instrumented import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
 from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request, quiet_logs
-from dray.telemetry.metrics import ApiMetrics, Metrics
+from dray.telemetry.metrics import ApiMetrics, Metrics, ProcessMetrics
 
 __all__ = [
     "ApiMetrics",
@@ -17,6 +17,7 @@ __all__ = [
     "InstrumentedMetadataStore",
     "InstrumentedObjectStore",
     "Metrics",
+    "ProcessMetrics",
     "RequestContext",
     "bind_request",
     "configure_logging",

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
     from dray.runtime import Runtime
     from dray.telemetry.instruments import Counter, Family, Histogram
-    from dray.telemetry.metrics import Metrics
+    from dray.telemetry.metrics import ProcessMetrics
 
 T = TypeVar("T")
 
@@ -48,7 +48,7 @@ class _Stopwatch:
 class InstrumentedMetadataStore:
     """A `MetadataStore` around another. A watch is passed through: it waits, it does not work."""
 
-    def __init__(self, inner: MetadataStore, metrics: Metrics, runtime: Runtime) -> None:
+    def __init__(self, inner: MetadataStore, metrics: ProcessMetrics, runtime: Runtime) -> None:
         def watch(operation: str) -> _Stopwatch:
             return _Stopwatch(operation, metrics.metadata_seconds, metrics.metadata_failures, runtime)
 
@@ -96,7 +96,7 @@ class InstrumentedMetadataStore:
 class InstrumentedObjectStore:
     """An `ObjectStore` around another, which also counts the bytes that pass."""
 
-    def __init__(self, inner: ObjectStore, metrics: Metrics, runtime: Runtime) -> None:
+    def __init__(self, inner: ObjectStore, metrics: ProcessMetrics, runtime: Runtime) -> None:
         def watch(operation: str) -> _Stopwatch:
             return _Stopwatch(operation, metrics.object_seconds, metrics.object_failures, runtime)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry
@@ -115,6 +115,11 @@ class Family(Generic[T]):
                 raise ValueError(f"{self.name} wants the labels {self.label_names}, not {values}")
             child = self._children[values] = self._make()
         return child
+
+    def keep_only(self, values: Iterable[tuple[str, ...]]) -> None:
+        """Forget the other children: a family whose labels come from outside must not grow for ever."""
+        kept = set(values)
+        self._children = {labels: child for labels, child in self._children.items() if labels in kept}
 
     def export(self) -> MetricFamily:
         family = self._family_type(self.name, self.help, labels=self.label_names)

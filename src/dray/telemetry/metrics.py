@@ -1,4 +1,4 @@
-"""The numbers of a broker, all in one registry of its own (never the global one: tests and the
+"""The numbers of a process, all in one registry of its own (never the global one: tests and the
 simulation run several brokers in a process)."""
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ApiMetrics:
         self.seconds.observe(seconds)
 
 
-class Metrics:
-    """§17.3 of the spec, as far as the parts exist. `instruments` makes more for a room of its own."""
+class ProcessMetrics:
+    """What every process of Dray counts: itself, and the stores it uses. `instruments` makes more."""
 
     content_type = CONTENT_TYPE_LATEST
 
@@ -53,6 +53,33 @@ class Metrics:
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
 
+        self.metadata_seconds = make.histograms(
+            "dray_metadata_seconds", "Metadata store latency, by operation", "operation", bounds=SECONDS
+        )
+        self.metadata_failures = make.counters(
+            "dray_metadata_failures", "Metadata store failures", "operation", "error"
+        )
+        self.object_seconds = make.histograms(
+            "dray_object_store_seconds", "Object store latency, by operation", "operation", bounds=SECONDS
+        )
+        self.object_failures = make.counters(
+            "dray_object_store_failures", "Object store failures", "operation", "error"
+        )
+        self.object_bytes = make.counters(
+            "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
+        )
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self.registry)
+
+
+class Metrics(ProcessMetrics):
+    """Of a broker: §17.3 of the spec, as far as the parts exist."""
+
+    def __init__(self, *, process: bool = True) -> None:
+        super().__init__(process=process)
+        make = self.instruments
         self.connections_active = make.gauge("dray_connections_active", "Open client connections")
         self.connections_accepted = make.counter("dray_connections_accepted", "Connections accepted")
         self.connections_refused = make.counter(
@@ -118,29 +145,9 @@ class Metrics:
             "dray_groups_lost", "Groups that this broker had to give up, since its lease may have ended"
         )
 
-        self.metadata_seconds = make.histograms(
-            "dray_metadata_seconds", "Metadata store latency, by operation", "operation", bounds=SECONDS
-        )
-        self.metadata_failures = make.counters(
-            "dray_metadata_failures", "Metadata store failures", "operation", "error"
-        )
-        self.object_seconds = make.histograms(
-            "dray_object_store_seconds", "Object store latency, by operation", "operation", bounds=SECONDS
-        )
-        self.object_failures = make.counters(
-            "dray_object_store_failures", "Object store failures", "operation", "error"
-        )
-        self.object_bytes = make.counters(
-            "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
-        )
-
     def api(self, name: str) -> ApiMetrics:
         return ApiMetrics(
             self.requests.labels(name, "ok"),
             self.requests.labels(name, "failed"),
             self.request_seconds.labels(name),
         )
-
-    def exposition(self) -> bytes:
-        """All of it in Prometheus' text format."""
-        return generate_latest(self.registry)

@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.compaction.planner import DAY_MS, plan_stream
+from dray.compaction.planner import DAY_MS, plan_stream, settled
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, RowGroup, pack_batches
 from dray.log.stream_store import StreamView, Versioned
@@ -186,3 +186,22 @@ def test_a_unit_is_always_adjoining_of_one_kind_and_below_the_head(
     if everything:
         wal_entries = [entry for entry in stream.entries if not entry.value.is_parquet]
         assert bool(inputs) or not wal_entries
+
+
+@given(streams(), st.booleans())
+def test_a_plan_for_the_end_of_the_index_is_the_plan_for_all_of_it(stream: StreamView, by_day: bool) -> None:
+    live = stream.split()[0]
+    below = settled(live, SETTINGS, by_day=by_day)
+    assert live[: len(below)] == below
+    end = replace(stream, entries=stream.entries[len(below) :])
+    plan = plan_stream(end, NOW, SETTINGS, by_day=by_day, settled_files=len(below))
+    assert plan == plan_stream(stream, NOW, SETTINGS, by_day=by_day)
+
+
+def test_files_settle_when_none_beside_them_is_small() -> None:
+    large, small = SETTINGS.target_file_bytes, SETTINGS.target_file_bytes // 4
+    sizes = [large, small, large, small, small, large]
+    stream = view(*[parquet(place, place + 1, size) for place, size in enumerate(sizes)])
+    assert len(settled(stream.split()[0], SETTINGS, by_day=False)) == 3, "two small ones could be one"
+    stream = view(*[parquet(place, place + 1, size) for place, size in enumerate(sizes[:4])])
+    assert len(settled(stream.split()[0], SETTINGS, by_day=False)) == 3, "another small one may follow"

@@ -1,0 +1,147 @@
+"""The numbers of a compactor, from what its cycles tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from dray.compaction.backlog import Backlog
+from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Phase
+from dray.telemetry import ProcessMetrics
+from dray.telemetry.instruments import Family, Gauge
+
+SECONDS: Final = (
+    0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
+)  # fmt: skip
+"""From an idle cycle to hours on a backlog."""
+
+
+class CompactorMetrics(CompactionObserver):
+    """`topics`: how many topics, those furthest behind, have numbers of their own."""
+
+    def __init__(self, metrics: ProcessMetrics, wall_ms: Callable[[], int], topics: int) -> None:
+        self._wall_ms = wall_ms
+        self._topics = topics
+        make = metrics.instruments
+        self._cycles = make.counters("dray_compaction_cycles", "Cycles, by how they ended", "outcome")
+        self._cycle_seconds = make.histogram("dray_compaction_cycle_seconds", "Length of a cycle", SECONDS)
+        self._phase_seconds = make.histograms(
+            "dray_compaction_phase_seconds", "Length of a phase of a round or cycle", "phase", bounds=SECONDS
+        )
+        self._last_cycle = make.gauge(
+            "dray_compaction_last_cycle_timestamp_seconds", "When the last whole cycle ended, as Unix time"
+        )
+        self._last_clean_cycle = make.gauge(
+            "dray_compaction_last_clean_cycle_timestamp_seconds",
+            "When the last cycle ended in which nothing stood still, as Unix time",
+        )
+        self._streams = make.gauge("dray_compaction_streams", "Partitions of all topics")
+        self._looked = make.counter("dray_compaction_streams_read", "Looks at the index of a partition")
+        self._units = make.counter("dray_compaction_units", "Units of work given to Spark")
+        self._in_flight = make.gauge("dray_compaction_units_in_flight", "Units that Spark has not answered")
+        self._files = make.counter("dray_compaction_files", "Parquet files written")
+        self._records = make.counter("dray_compaction_records", "Records written to files")
+        self._input = make.counter("dray_compaction_input_bytes", "Bytes of WAL objects and files compacted")
+        self._output = make.counter("dray_compaction_output_bytes", "Bytes of files written")
+        self._jobs = make.counters("dray_compaction_jobs", "Jobs, by what became of them", "outcome")
+        self._troubles = make.counters(
+            "dray_compaction_troubles", "Partitions and tables that stood still in a cycle", "cause"
+        )
+        self._commits = make.counters("dray_compaction_table_commits", "Commits of tables", "outcome")
+        self._commit_seconds = make.histogram(
+            "dray_compaction_table_commit_seconds", "Length of a commit of a table", SECONDS
+        )
+        self._raised = make.counter("dray_compaction_starts_raised", "Partitions from which records expired")
+        self._removed = make.counters("dray_compaction_removed", "What collectors removed", "kind")
+        self._pending = make.gauge(
+            "dray_compaction_files_pending", "Files that nobody needs, in their grace time"
+        )
+        self._backlog = _BacklogGauges(metrics, "dray_compaction_backlog", "Over all topics")
+        self._topic_backlog = _BacklogGauges(
+            metrics, "dray_compaction_topic_backlog", "Of the topics furthest behind", "topic"
+        )
+        for phase in Phase:
+            self._phase_seconds.labels(phase.value)
+        for cause in Cause:
+            self._troubles.labels(cause.value)  # so that a first one is seen as an increase
+
+    def progress(self, phase: Phase, done: int, total: int) -> None:
+        if phase is Phase.WRITE:
+            self._in_flight.value = total - done
+
+    def took(self, phase: Phase, seconds: float) -> None:
+        self._phase_seconds.labels(phase.value).observe(seconds)
+
+    def committed(self, seconds: float, outcome: str) -> None:
+        self._commits.labels(outcome).value += 1
+        self._commit_seconds.observe(seconds)
+
+    def interrupted(self) -> None:
+        self._cycles.labels("interrupted").value += 1
+        self._in_flight.value = 0
+
+    def finished(self, summary: CycleSummary) -> None:
+        now = self._wall_ms()
+        self._cycles.labels("troubled" if summary.troubles else "done").value += 1
+        self._cycle_seconds.observe(summary.seconds)
+        self._last_cycle.value = now / 1000
+        if not summary.troubles:
+            self._last_clean_cycle.value = now / 1000
+        self._streams.value = summary.streams
+        self._looked.value += summary.looked
+        self._units.value += summary.units
+        self._in_flight.value = 0
+        self._files.value += summary.files
+        self._records.value += summary.records
+        self._input.value += summary.input_bytes
+        self._output.value += summary.output_bytes
+        self._raised.value += summary.raised
+        self._pending.value = summary.files_pending
+        for trouble in summary.troubles:
+            self._troubles.labels(trouble.cause.value).value += 1
+        for outcome, jobs in (
+            ("finished", summary.finished),
+            ("abandoned", summary.abandoned),
+            ("waiting", summary.waiting),
+            ("left_to_others", summary.left_to_others),
+        ):
+            self._jobs.labels(outcome).value += jobs
+        for kind, removed in (
+            ("files", summary.files_deleted),
+            ("table_metadata", summary.metadata_deleted),
+            ("table_files", summary.table_files_removed),
+            ("snapshots", summary.snapshots_expired),
+            ("tables", summary.tables_dropped),
+            ("index_entries", summary.swept),
+        ):
+            self._removed.labels(kind).value += removed
+        self._show_backlog(summary.backlog, now)
+
+    def _show_backlog(self, by_topic: dict[str, Backlog], now_ms: int) -> None:
+        self._backlog.show(sum(by_topic.values(), Backlog()), now_ms)
+        worst = sorted(by_topic, key=lambda topic: (-by_topic[topic].size, topic))[: self._topics]
+        self._topic_backlog.keep_only(worst)
+        for topic in worst:
+            self._topic_backlog.show(by_topic[topic], now_ms, topic)
+
+
+class _BacklogGauges:
+    def __init__(self, metrics: ProcessMetrics, name: str, whose: str, *labels: str) -> None:
+        def gauges(part: str, what: str) -> Family[Gauge]:
+            return metrics.instruments.gauges(f"{name}_{part}", f"{whose}: {what}", *labels)
+
+        self._records = gauges("records", "records that are in no file yet")
+        self._bytes = gauges("bytes", "bytes of WAL objects that are in no file yet")
+        self._entries = gauges("entries", "index entries of WAL objects")
+        self._seconds = gauges("seconds", "age of the oldest record that is in no file yet")
+
+    def show(self, backlog: Backlog, now_ms: int, *labels: str) -> None:
+        age = 0 if backlog.oldest_ms is None else max(0, now_ms - backlog.oldest_ms)
+        self._records.labels(*labels).value = backlog.records
+        self._bytes.labels(*labels).value = backlog.size
+        self._entries.labels(*labels).value = backlog.entries
+        self._seconds.labels(*labels).value = age / 1000
+
+    def keep_only(self, topics: list[str]) -> None:
+        for family in (self._records, self._bytes, self._entries, self._seconds):
+            family.keep_only((topic,) for topic in topics)

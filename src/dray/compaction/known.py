@@ -1,0 +1,145 @@
+"""What a compactor remembers of the streams it looked at, so that a cycle reads only what can have changed.
+
+A stream in which nothing was to be done stays as it is until its high watermark moves, its job key moves
+(every change of the index is a job's), its topic is configured otherwise, or something in it comes of age.
+Hints say when to look; where they are in doubt, the version of the high watermark does: one key instead of
+the whole index. And of a stream that did change, only the part of the index above the files that no plan will
+touch again is read.
+
+All of it is a hint about where to look: jobs assert what they found. So a stream that is wrongly taken for
+quiet waits for a while, and nothing else: everything is read again now and then, since watches may be silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from dray.compaction.backlog import Backlog
+from dray.compaction.planner import due_ms, settled
+from dray.compaction.settings import CompactionSettings
+from dray.log.entries import NO_TIMESTAMP, IndexEntry
+from dray.log.stream_store import StreamView
+from dray.metadata.keys import domain_of_stream
+from dray.topics.model import Topic
+from dray.topics.settings import TopicSettings
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """Of the oldest entry, what retention goes by."""
+
+    newest_ms: int
+    cumulative_size: int
+
+    @classmethod
+    def of(cls, entry: IndexEntry) -> Oldest:
+        newest = entry.max_timestamp if entry.max_timestamp != NO_TIMESTAMP else entry.created_ms
+        return cls(newest, entry.cumulative_size)
+
+
+@dataclass(slots=True)
+class KnownStream:
+    settings: TopicSettings
+    start: int
+    settled_end: int  # the files below this offset are never planned for again
+    settled_files: int
+    oldest: Oldest | None
+    size: int  # cumulative, of the whole stream
+    read_at: float  # when all of its index was read
+    # Of the last look, if there was nothing to do: None otherwise.
+    mark: int | None = None  # version of the high watermark
+    job: int = 0  # version of the job key
+    due_ms: int | None = None
+    doubted: bool = False
+
+    def may_expire(self, settings: TopicSettings, now_ms: int) -> bool:
+        """Could retention let go of anything? Only its own look decides."""
+        if self.mark is None or self.doubted:
+            return True
+        if self.oldest is None:
+            return False
+        too_old = settings.retention_ms >= 0 and self.oldest.newest_ms < now_ms - settings.retention_ms
+        return too_old or 0 <= settings.retention_bytes <= self.size - self.oldest.cumulative_size
+
+
+class KnownStreams:
+    def __init__(self, settings: CompactionSettings) -> None:
+        self._settings = settings
+        self._streams: dict[int, KnownStream] = {}
+        self.backlogs: dict[int, Backlog] = {}
+
+    def hear(self, changed: Mapping[int, int], doubtful: set[int], domains: int) -> None:
+        """Hints: by stream, the offset from which on its index may have changed, and domains in doubt."""
+        for stream, end in changed.items():
+            known = self._streams.get(stream)
+            if known is not None and end <= known.settled_end:
+                del self._streams[stream]  # something came back where nobody looks any more
+            elif known is not None:
+                known.mark = None
+        for stream, known in self._streams.items():
+            known.doubted = known.doubted or domain_of_stream(stream, domains) in doubtful
+
+    def keep_only(self, streams: Mapping[int, object]) -> None:
+        for gone in self._streams.keys() - streams.keys():
+            del self._streams[gone]
+        for gone in self.backlogs.keys() - streams.keys():
+            del self.backlogs[gone]
+
+    def backlog(self, places: Mapping[int, tuple[Topic, int]]) -> dict[str, Backlog]:
+        """By topic, what is not compacted of the streams that were looked at."""
+        found: dict[str, Backlog] = {}
+        for stream, backlog in self.backlogs.items():
+            topic = places[stream][0].name
+            found[topic] = found.get(topic, Backlog()) + backlog
+        return found
+
+    def recall(self, stream: int, settings: TopicSettings, now: float) -> KnownStream | None:
+        """What holds of a stream, if its whole index was read not too long ago."""
+        known = self._streams.get(stream)
+        if (
+            known is None
+            or known.settings != settings
+            or now - known.read_at >= self._settings.reread_seconds
+        ):
+            return None
+        return known
+
+    def may_expire(self, stream: int, settings: TopicSettings, now_ms: int) -> bool:
+        known = self._streams.get(stream)
+        return known is None or known.may_expire(settings, now_ms)
+
+    def remember(
+        self,
+        stream: int,
+        view: StreamView,
+        settings: TopicSettings,
+        before: KnownStream | None,
+        now: float,
+    ) -> KnownStream:
+        """A look at a stream; `before` is what was known where only the end of the index was read."""
+        live = view.split()[0]
+        files = settled(live, self._settings, by_day=settings.partition_by_day)
+        if before is not None and before.settled_files:
+            oldest = before.oldest
+        else:
+            first = live[0].value if live else view.high_watermark.value.head
+            oldest = None if first is None else Oldest.of(first)
+        end = files[-1].value.end if files else 0 if before is None else before.settled_end
+        known = KnownStream(
+            settings=settings,
+            start=view.start,
+            settled_end=end,
+            settled_files=len(files) + (0 if before is None else before.settled_files),
+            oldest=oldest,
+            size=view.high_watermark.value.cumulative_size,
+            read_at=now if before is None else before.read_at,
+        )
+        self._streams[stream] = known
+        self.backlogs[stream] = Backlog.of(view)
+        return known
+
+    def rests(self, known: KnownStream, view: StreamView, job: int) -> None:
+        """Nothing is to be done in the stream, as it was seen with that version of its job."""
+        known.mark, known.job = view.high_watermark.version, job
+        known.due_ms = due_ms(view, self._settings)
