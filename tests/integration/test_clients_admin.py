@@ -47,13 +47,16 @@ def topic_config(admin, topic, until=None):
             return config
 
 
-def describe(admin, topic):
-    """A new topic may take a moment to show up in Kafka's metadata."""
+def describe(admin, topic, unlike=None):
+    """A new topic may take a moment to show up in the metadata of the broker that is asked; `unlike` is the
+    id of an old one, which may still be there."""
     deadline = time.monotonic() + 10
     while True:
         (future,) = admin.describe_topics(TopicCollection([topic])).values()
         try:
-            return future.result(15)
+            found = future.result(15)
+            if str(found.topic_id) != unlike or time.monotonic() > deadline:
+                return found
         except KafkaException:
             if time.monotonic() > deadline:
                 raise
@@ -174,7 +177,7 @@ def test_delete_and_create_again_at_once(admin, bootstrap, make_topic):
     for _ in range(3):
         assert settle(admin.delete_topics([topic])) is None
         assert settle(admin.create_topics([NewTopic(topic, 1, 1)])) is None
-        new_id = str(describe(admin, topic).topic_id)
+        new_id = str(describe(admin, topic, unlike=old_id).topic_id)
         assert new_id != old_id
         old_id = new_id
     send(b"new")
