@@ -152,7 +152,12 @@ class Node:
         if self._entrance is not None:
             await self._entrance.acquire()
         await self._listen()
-        cluster = await open_cluster(self._metadata, self._runtime, self._settings.cluster.domains)
+        cluster = await open_cluster(
+            self._metadata,
+            self._runtime,
+            self._settings.domains,
+            self._settings.cluster.domains is not None,
+        )
         self._log = Log(
             self._metadata,
             self._objects,

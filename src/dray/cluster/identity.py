@@ -53,8 +53,11 @@ def decode_cluster(value: bytes) -> ClusterInfo:
         raise ValueCorrupt("the cluster record", repr(error)) from error
 
 
-async def open_cluster(store: MetadataStore, runtime: Runtime, domains: int) -> ClusterInfo:
-    """The cluster's record, made now if this is its first broker. Raises the store's errors."""
+async def open_cluster(
+    store: MetadataStore, runtime: Runtime, domains: int, configured: bool = True
+) -> ClusterInfo:
+    """The cluster's record, made now if this is its first broker. Raises the store's errors. Whoever
+    `configured` the number of domains is told where it is another one; a default gives way silently."""
     if domains < 1:
         raise ValueError(f"a cluster has at least one domain, not {domains}")
     fresh = ClusterInfo(uuid_text(_presentable_uuid(runtime)), domains, runtime.wall_ms())
@@ -64,7 +67,10 @@ async def open_cluster(store: MetadataStore, runtime: Runtime, domains: int) -> 
         try:
             record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
             if record is not None:
-                return _agreed(decode_cluster(record.value), domains)
+                cluster = decode_cluster(record.value)
+                if configured:
+                    _warn_of_difference(cluster, domains)
+                return cluster
             # Whatever the reply: the next turn reads what then stands there.
             await store.write(keys.CLUSTER_DOMAIN, [put])
             await store.barrier(keys.CLUSTER_DOMAIN)
@@ -83,11 +89,10 @@ def _presentable_uuid(runtime: Runtime) -> UUID:
             return value
 
 
-def _agreed(cluster: ClusterInfo, domains: int) -> ClusterInfo:
+def _warn_of_difference(cluster: ClusterInfo, domains: int) -> None:
     if cluster.domains != domains:
         _log.warning(
             "the number of domains is fixed when a cluster is created; the configured one is not used",
             configured=domains,
             stored=cluster.domains,
         )
-    return cluster

@@ -45,10 +45,10 @@ _OBJECTS_URL = Text(
 class ClusterSettings(Section):
     """What the whole cluster shares: stored when it is created, and fixed then."""
 
-    domains: Annotated[int, Whole(1, 1024)] = Field(
-        default=4,
+    domains: Annotated[int | None, Either("auto", Whole(1, 1024))] = Field(
+        default=None,
         description="Metadata domains: streams are spread over them, and each costs a broker its own "
-        "stream of object puts.",
+        "stream of object puts. `auto`: 16 on `oxia` and `etcd`, else 4.",
     )
 
 
@@ -371,6 +371,13 @@ class Settings(Section):
     iceberg: IcebergSettings = IcebergSettings()
     spark: SparkSettings = SparkSettings()
     logging: LoggingSettings = LoggingSettings()
+
+    @property
+    def domains(self) -> int:
+        """Of a new cluster; an old one keeps those that it has."""
+        if self.cluster.domains is not None:
+            return self.cluster.domains
+        return 16 if self.metadata.engine in ("oxia", "etcd") else 4
 
     @property
     def metadata_path(self) -> Path:

@@ -4,6 +4,7 @@ import asyncio
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.topics.topic_fakes import FaultyStore, ImpatientRuntime
 
 from dray.cluster import open_cluster, uuid_text
@@ -34,7 +35,18 @@ async def test_the_first_broker_makes_the_cluster_and_the_others_find_it(
 
 async def test_the_stored_number_of_domains_wins(store: FaultyStore, runtime: ImpatientRuntime) -> None:
     first = await open_cluster(store, runtime, 4)
-    assert await open_cluster(store, runtime, 16) == first
+    with capture_logs() as logs:
+        assert await open_cluster(store, runtime, 16) == first
+    assert [(line["configured"], line["stored"]) for line in logs] == [(16, 4)]
+
+
+async def test_a_default_that_differs_gives_way_silently(
+    store: FaultyStore, runtime: ImpatientRuntime
+) -> None:
+    first = await open_cluster(store, runtime, 4)
+    with capture_logs() as logs:
+        assert await open_cluster(store, runtime, 16, False) == first
+    assert logs == []
 
 
 @pytest.mark.parametrize("plan", [["applied"], ["lost"], ["unavailable", "lost"]])

@@ -89,6 +89,14 @@ def test_paths_follow_the_data_directory() -> None:
     assert settings.objects_url == "s3://b/p"
 
 
+def test_the_number_of_domains_follows_the_engine() -> None:
+    expected = {"sqlite": 4, "memory": 4, "oxia": 16, "etcd": 16}
+    for engine, domains in expected.items():
+        assert load(None, {"DRAY_METADATA__ENGINE": engine}).settings.domains == domains
+    both = {"DRAY_METADATA__ENGINE": "oxia", "DRAY_CLUSTER__DOMAINS": "3"}
+    assert load(None, both).settings.domains == 3
+
+
 def test_the_linger_follows_the_store() -> None:
     assert load().settings.flush_linger == 0.0
     assert load(None, {"DRAY_OBJECTS__URL": "s3://bucket"}).settings.flush_linger == pytest.approx(0.1)
