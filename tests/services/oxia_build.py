@@ -1,12 +1,12 @@
 """Oxia's program: built from the module proxy, or the one that `DRAY_TEST_OXIA_BINARY` names.
 
-Of the versions after this one the proxy gives out no server: they are several modules, and two are missing. The
-engine is made for both kinds, so the same tests run on whatever program is named.
+Of the versions after this one the proxy gives out no server: they are several modules, and two are missing.
+The engine is made for both kinds, so the same tests run on whatever program is named.
 
-This version has a fault that no client can live with: a leader gives a write its place in the log under a lock,
-and appends it after letting go, so of two writes at once the second may come first, and from then on the shard
-refuses every write (https://github.com/oxia-db/oxia/issues/772). Later versions append under the lock. So does the
-program that is built here: one word is put into its source.
+This version has a fault that no client can live with: a leader gives a write its place in the log under a
+lock, and appends it after letting go, so of two writes at once the second may come first, and then the shard
+refuses every write (https://github.com/oxia-db/oxia/issues/772). Later versions append under the lock. So
+does the program that is built here: one word is put into its source.
 """
 
 from __future__ import annotations
