@@ -146,6 +146,10 @@ def test_nothing_acknowledged_is_lost_whoever_fails(cluster: Cluster) -> None:
         cluster.s3.kill()
         cluster.s3.start()
         go_on()
+        cluster.s3.freeze()
+        wait_for("a broker notices", lambda: brokers[0].http_status("/readyz") != 200, 30)
+        cluster.s3.thaw()
+        go_on()
 
         everywhere.finish()
         zoned.finish()
