@@ -18,6 +18,7 @@ from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
 from tests.services.maven import require_kafka_jars
+from tests.services.oxia_build import require_oxia
 from tests.services.s3 import require_s3
 from tests.services.tools import require_tool
 
@@ -26,6 +27,7 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Iceberg's REST catalog": require_rest_jars,
     "Iceberg for Spark SQL": require_spark_jars,
     "etcd": require_etcd,
+    "Oxia": require_oxia,
     "an S3 server": require_s3,
     "Helm": require_helm,
     "kcat": partial(require_tool, "kcat"),

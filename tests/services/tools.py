@@ -18,11 +18,9 @@ DEBIAN_PACKAGES = {"kcat": "kcat"}
 """Tools that we may install ourselves where we are root on a Debian machine: CI machines start bare."""
 
 
-def missing(reason: str, name: str = "") -> NoReturn:
-    """End the test: a skip for a developer, a failure where everything is required (DRAY_REQUIRE=all) but
-    what DRAY_TEST_MAY_LACK names."""
-    excused = name in os.environ.get("DRAY_TEST_MAY_LACK", "").split(",") if name else False
-    if os.environ.get("DRAY_REQUIRE") == "all" and not excused:
+def missing(reason: str) -> NoReturn:
+    """End the test: a skip for a developer, a failure where everything is required (DRAY_REQUIRE=all)."""
+    if os.environ.get("DRAY_REQUIRE") == "all":
         pytest.fail(f"{reason} (DRAY_REQUIRE=all)", pytrace=False)
     pytest.skip(reason)
 
