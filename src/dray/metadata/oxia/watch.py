@@ -3,8 +3,8 @@
 A stream begins with a batch that only names the offset from which it tells. That offset may be committed and
 not yet applied, so a barrier follows before watchers are told to read: what they read then, or are told
 later, leaves no gap. When a stream breaks, or another server takes the lead, a new one begins the same way.
-Oxia could resume behind a given offset, but only while it keeps it; since watchers read again after every
-interruption, nothing is gained by it.
+Oxia can resume behind a given offset, but where it keeps that no longer it begins with the next one that it
+has, and does not say so. See docs/design/0030-oxia.md for why watchers rather read again.
 """
 
 from __future__ import annotations
