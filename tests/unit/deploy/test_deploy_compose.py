@@ -112,3 +112,11 @@ def test_the_bucket_exists_before_anybody_asks_for_it(compose: Any) -> None:
         secrets = {key: secret.get_secret_value() for key, secret in settings.objects.secrets.items()}
         assert secrets["access_key_id"] == s3["environment"]["ROOT_ACCESS_KEY_ID"]
         assert secrets["secret_access_key"] == s3["environment"]["ROOT_SECRET_ACCESS_KEY"]
+
+
+def test_whoever_writes_tables_sends_what_the_s3_server_understands(compose: Any) -> None:
+    """See tests/integration/test_iceberg_s3.py: without it the first commit to a table fails."""
+    assert "versitygw" in compose["services"]["s3"]["image"]
+    for name in ("compactor", "catalog"):
+        environment = compose["services"][name]["environment"]
+        assert environment["AWS_REQUEST_CHECKSUM_CALCULATION"] == "when_required"
