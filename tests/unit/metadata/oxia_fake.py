@@ -75,7 +75,7 @@ class FakeServer:
     def __init__(self, shard: FakeShard, service: str = SERVICES[0]) -> None:
         self.shard = shard
         self.service = service
-        self.assignments = 0
+        self.assignments = asyncio.Queue[str]()
         self.leads = True
         self.believes = ""
         self.address = ""
@@ -195,7 +195,7 @@ class FakeServer:
     async def _assignments(
         self, request: wire.ShardAssignmentsRequest, context: aio.ServicerContext
     ) -> AsyncIterator[wire.ShardAssignments]:
-        self.assignments += 1
+        self.assignments.put_nowait(request.namespace)
         while True:
             assigned = self._assigned
             bounds = wire.Int32HashRange(min_hash_inclusive=0, max_hash_inclusive=0xFFFFFFFF)

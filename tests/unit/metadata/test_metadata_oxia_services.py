@@ -38,13 +38,13 @@ async def opened(server: FakeServer, runtime: SystemRuntime) -> OxiaStore:
 async def test_either_name_is_found_and_asked_for_once(service: str, runtime: SystemRuntime) -> None:
     server = FakeServer(FakeShard(), service)
     store = await opened(server, runtime)
-    asked = server.assignments
+    asked = server.assignments.qsize()
     assert asked == 2, "once for the name, once for the shards"
     for number in range(5):
         [outcome] = await store.write(0, [Put(f"/{number}", b"")])
         assert outcome.applied
         assert await store.get(0, f"/{number}") is not None
-    assert server.assignments == asked
+    assert server.assignments.qsize() == asked
     await store.close()
     await server.stop()
 
@@ -77,14 +77,24 @@ async def test_a_server_that_goes_by_another_name_is_asked_again(before: int, ru
     await new.stop()
 
 
-async def test_a_server_that_is_none_any_more_is_unavailable(runtime: SystemRuntime) -> None:
+async def test_a_server_that_is_none_any_more_is_unavailable_until_it_is_one_again(
+    runtime: SystemRuntime,
+) -> None:
     shard = FakeShard()
-    server, other = FakeServer(shard), FakeServer(shard, "somebody.Else")
+    server, other, again = FakeServer(shard), FakeServer(shard, "somebody.Else"), FakeServer(shard)
     store = await opened(server, runtime)
+    port = int(server.address.rpartition(":")[2])
     await server.stop()
-    await other.start(port=int(server.address.rpartition(":")[2]))
+    await other.start(port=port)
     async with asyncio.timeout(PATIENCE):
         with pytest.raises(Unavailable, match="no Oxia server that Dray knows"):
             await store.write(0, [Put("/a", b"")])
-    await store.abandon()
     await other.stop()
+    await again.start(port=port)
+    async with asyncio.timeout(PATIENCE):
+        for _ in ("for its name", "for the shards, which are followed as before"):
+            await again.assignments.get()
+        [outcome] = await store.write(0, [Put("/a", b"")])
+    assert outcome.applied
+    await store.close()
+    await again.stop()
