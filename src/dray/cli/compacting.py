@@ -8,15 +8,16 @@ import os
 import sys
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import TextIO, cast
 
 import structlog
 
 from dray.cli.catalogs import make_tables
 from dray.cli.compactor_http import CompactorHttp
 from dray.cli.compactor_metrics import CompactorMetrics
-from dray.cli.compactor_shown import Shown, report
+from dray.cli.compactor_shown import Shown, StandardError, report
 from dray.cli.failures import Failure
-from dray.cli.notify import tell_manager
+from dray.cli.notify import VARIABLE, tell_manager
 from dray.cli.pipeline import (
     Pipeline,
     compaction_settings,
@@ -54,7 +55,10 @@ def compact(settings: Settings, *, once: bool) -> None:
 
 async def _run(settings: Settings, *, once: bool) -> None:
     runtime = SystemRuntime()
-    configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "compactor"})
+    fields = {"process": "compactor"}
+    configure_logging(
+        log_format(settings), settings.logging.level, runtime, cast(TextIO, StandardError()), fields
+    )
     for chatty in ("pyiceberg", "py4j"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     signals = StopSignals(asyncio.get_running_loop())
@@ -69,6 +73,11 @@ async def _run(settings: Settings, *, once: bool) -> None:
     finally:
         stopping.cancel()
         runtime.close()
+
+
+def _has_terminal() -> bool:
+    """To itself: the child of `drayd up` shares its terminal with brokers that write to it too."""
+    return sys.stderr.isatty() and VARIABLE not in os.environ
 
 
 async def _let_go(working: asyncio.Future[None]) -> None:
@@ -95,7 +104,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
         with ExitStack() as stack:
             writer = await _open_writer(settings, runtime, stack)
             http.works = True
-            shown = stack.enter_context(Shown(logs=not once and not sys.stderr.isatty()))
+            shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
             compactor = Compactor(
                 CompactedStores(pipeline.streams, http.stores.objects),
