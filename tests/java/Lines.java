@@ -7,7 +7,7 @@ import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.common.header.Header;
 import org.apache.kafka.common.header.internals.RecordHeader;
 
-/** Records as lines of text: offset, timestamp, key, value, then every header's key and value, tabs between. */
+/** Records as lines: offset, timestamp, its type, key, value, then every header's key and value, tabs between. */
 final class Lines {
     private Lines() {}
 
@@ -23,6 +23,7 @@ final class Lines {
         List<String> fields = new ArrayList<>();
         fields.add(Long.toString(record.offset()));
         fields.add(Long.toString(record.timestamp()));
+        fields.add(record.timestampType().name);
         fields.add(field(record.key()));
         fields.add(field(record.value()));
         for (Header header : record.headers()) {
@@ -35,12 +36,12 @@ final class Lines {
     static ProducerRecord<byte[], byte[]> record(String topic, int partition, String line) {
         String[] fields = line.split("\t", -1);
         List<Header> headers = new ArrayList<>();
-        for (int position = 4; position < fields.length; position += 2) {
+        for (int position = 5; position < fields.length; position += 2) {
             String key = new String(value(fields[position]), StandardCharsets.UTF_8);
             headers.add(new RecordHeader(key, value(fields[position + 1])));
         }
         long timestamp = Long.parseLong(fields[1]);
         return new ProducerRecord<>(
-                topic, partition, timestamp < 0 ? null : timestamp, value(fields[2]), value(fields[3]), headers);
+                topic, partition, timestamp < 0 ? null : timestamp, value(fields[3]), value(fields[4]), headers);
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -80,12 +81,13 @@ def compile_java(sources: Path) -> Path:
     jars = require_kafka_jars()
     if shutil.which("javac") is None:
         missing("needs javac, which this machine lacks")
-    classes = cache_directory() / f"kafka-{KAFKA_VERSION}" / "test-classes"
     files = sorted(sources.glob("*.java"))
+    # Several checkouts share the cache: each finds the classes of its own sources.
+    digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
+    classes = cache_directory() / f"kafka-{KAFKA_VERSION}" / f"test-classes-{digest}"
     with exclusively(classes):
         stamp = classes / ".compiled"
-        newest = max(file.stat().st_mtime for file in files)
-        if not stamp.exists() or stamp.stat().st_mtime < newest:
+        if not stamp.exists():
             command = ["javac", "-Xlint:all", "-Werror", "-cp", f"{jars}/*", "-d", str(classes)]
             command += [str(file) for file in files]
             subprocess.run(command, check=True, timeout=120)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from tests.services.clients.aiokafka_client import AioKafka
-from tests.services.clients.confluent_client import Confluent
+from collections.abc import Callable
+
+from tests.services.clients.aiokafka_client import AioKafka, AioKafkaReader
+from tests.services.clients.confluent_client import Confluent, ConfluentReader
 from tests.services.clients.contract import CODECS, Client, Message
-from tests.services.clients.java_client import Java
-from tests.services.clients.kafka_python_client import KafkaPython
-from tests.services.clients.kcat_client import Kcat
+from tests.services.clients.java_client import Java, JavaReader
+from tests.services.clients.kafka_python_client import KafkaPython, KafkaPythonReader
+from tests.services.clients.kcat_client import Kcat, KcatReader
+from tests.services.clients.reader import Place, Reader, Reading
 
 CLIENTS: dict[str, type[Client]] = {
     "confluent": Confluent,
@@ -17,4 +20,15 @@ CLIENTS: dict[str, type[Client]] = {
     "java": Java,
 }
 
-__all__ = ["CLIENTS", "CODECS", "Client", "Message"]
+READERS: dict[str, tuple[Callable[[Reading], Reader], str]] = {
+    "confluent-classic": (ConfluentReader, "classic"),
+    "confluent-consumer": (ConfluentReader, "consumer"),
+    "aiokafka": (AioKafkaReader, "classic"),
+    "kafka-python": (KafkaPythonReader, "classic"),
+    "kcat": (KcatReader, "classic"),
+    "java-classic": (JavaReader, "classic"),
+    "java-consumer": (JavaReader, "consumer"),
+}
+"""Consumers that stay, with the protocol of their group."""
+
+__all__ = ["CLIENTS", "CODECS", "READERS", "Client", "Message", "Place", "Reader", "Reading"]

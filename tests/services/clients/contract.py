@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 SECONDS = 30.0
 """No single produce or fetch of a test takes longer: a hang is a failure, soon."""
+
+
+CREATE_TIME, LOG_APPEND_TIME = "CreateTime", "LogAppendTime"
+TIMESTAMP_TYPES = (CREATE_TIME, LOG_APPEND_TIME)
+"""By the number that stands for them in a batch's attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,9 +27,10 @@ class Message:
     headers: tuple[tuple[str, bytes | None], ...] = ()
     timestamp: int = -1
     offset: int = -1
+    timestamp_type: str = CREATE_TIME
 
     def at(self, offset: int) -> Message:
-        return Message(self.key, self.value, self.headers, self.timestamp, offset)
+        return replace(self, offset=offset)
 
 
 class Client(ABC):

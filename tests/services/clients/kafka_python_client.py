@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from tests.services.clients.contract import SECONDS, Client, Message
+from tests.services.clients.contract import SECONDS, TIMESTAMP_TYPES, Client, Message
+from tests.services.clients.reader import Found, Place, PollingReader, Reading
 
 
 class KafkaPython(Client):
@@ -65,16 +67,58 @@ class KafkaPython(Client):
                 if time.monotonic() > deadline:
                     raise TimeoutError(f"kafka-python: {len(messages)} of {count} messages came")
                 polled = consumer.poll(timeout_ms=500, max_records=count - len(messages))
-                messages += [
-                    Message(
-                        key=received.key,
-                        value=received.value,
-                        headers=tuple(received.headers),
-                        timestamp=received.timestamp,
-                        offset=received.offset,
-                    )
-                    for received in polled.get(assigned, [])
-                ]
+                messages += [message_from(received) for received in polled.get(assigned, [])]
             return messages
         finally:
             consumer.close(autocommit=False)
+
+
+class KafkaPythonReader(PollingReader):
+    def __init__(self, reading: Reading) -> None:
+        super().__init__(reading)
+        self._consumer = KafkaConsumer(
+            *reading.topics,
+            bootstrap_servers=reading.bootstrap,
+            group_id=reading.group,
+            isolation_level=reading.isolation,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            max_partition_fetch_bytes=reading.fetch_bytes,
+        )
+
+    def poll(self) -> tuple[Place, Message] | None:
+        for place, [received] in self._consumer.poll(timeout_ms=100, max_records=1).items():
+            return (place.topic, place.partition), message_from(received)
+        return None
+
+    def pause(self, place: Place) -> None:
+        self._consumer.pause(TopicPartition(*place))
+
+    def resume(self, places: Iterable[Place]) -> None:
+        self._consumer.resume(*(TopicPartition(*place) for place in places))
+
+    def move(self, place: Place, offset: int) -> None:
+        self._consumer.seek(TopicPartition(*place), offset)
+
+    def first_at(self, times: Mapping[Place, int]) -> dict[Place, Found]:
+        answers = self._consumer.offsets_for_times(
+            {TopicPartition(*place): at for place, at in times.items()}
+        )
+        return {
+            (place.topic, place.partition): found and (found.offset, found.timestamp)
+            for place, found in answers.items()
+        }
+
+    def close(self) -> None:
+        self._consumer.close(autocommit=False)
+
+
+def message_from(received: Any) -> Message:
+    return Message(
+        key=received.key,
+        value=received.value,
+        headers=tuple(received.headers),
+        timestamp=received.timestamp,
+        offset=received.offset,
+        timestamp_type=TIMESTAMP_TYPES[received.timestamp_type],
+    )
