@@ -15,9 +15,10 @@ import resource
 import shutil
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 from uuid import UUID
 
 import uvloop
@@ -38,6 +39,8 @@ from dray.objects.local import LocalStore
 from dray.records import uninitialised, validate
 from dray.runtime import SystemRuntime
 
+T = TypeVar("T")
+
 DOMAINS = 4
 TOPIC_ID = UUID(int=1)
 
@@ -47,9 +50,11 @@ class Counted(LocalStore):
 
     requests = 0
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
         self.requests += 1
-        return await super().get_ranges(path, ranges)
+        return await super().with_ranges(path, ranges, work)
 
 
 @dataclass

@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import uvloop
 from tests.services.process import ServerProcess, answers_api_versions, free_port
@@ -24,6 +25,8 @@ from dray.objects import ObjectStore
 from dray.objects.contract import Buffer, ObjectInfo, OwnBuffer
 from dray.runtime import SystemRuntime
 from dray.telemetry import configure_logging
+
+T = TypeVar("T")
 
 
 class SlowStore:
@@ -50,6 +53,11 @@ class SlowStore:
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
         return await self._store.get_ranges(path, ranges)
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        return await self._store.with_ranges(path, ranges, work)
 
     async def head(self, path: str) -> ObjectInfo:
         return await self._store.head(path)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from itertools import accumulate
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -145,6 +146,14 @@ class IndexEntry:
             reference = BatchReference._make(row)
             yield offset, reference
             offset += reference.record_count
+
+    def places(self) -> tuple[list[int], list[int], list[int]]:
+        """Base offset, position and length of every batch."""
+        self._must_be(EntryKind.WAL)
+        columns = list(zip(*_BATCH.iter_unpack(self.table), strict=True))
+        if not columns:
+            return [], [], []
+        return list(accumulate(columns[2][:-1], initial=self.start)), list(columns[0]), list(columns[1])
 
     # --- of a Parquet file
 

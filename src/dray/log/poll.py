@@ -62,7 +62,7 @@ class Poller:
                 continue
             slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
-        results = list(await asyncio.gather(*[self._read(plan, unheard) for plan in plans]))
+        results = await self._read(plans, unheard)
         _keep_to(max_bytes, results)
         self._observer.fetched(self._runtime.monotonic() - began - slept)
         return results
@@ -194,23 +194,50 @@ class Poller:
 
     # --- reading
 
-    async def _read(self, plan: Plan | ReadResult, unheard: dict[int, LogError]) -> ReadResult:
+    async def _read(
+        self, plans: Sequence[Plan | ReadResult], unheard: dict[int, LogError]
+    ) -> list[ReadResult]:
+        """Everything that is not in memory is asked for first, then what may be wanted next; only then is
+        anything waited for."""
+        results = [self._ready(plan, unheard) for plan in plans]
+        for plan in plans:
+            if isinstance(plan, Plan):
+                self._reader.read_ahead(plan)
+        waiting = [
+            (place, plan)
+            for place, (plan, result) in enumerate(zip(plans, results, strict=True))
+            if result is None and isinstance(plan, Plan)
+        ]
+        found = await asyncio.gather(*[self._wait_for(plan) for _, plan in waiting]) if waiting else ()
+        for (place, _), result in zip(waiting, found, strict=True):
+            results[place] = result
+        return [result for result in results if result is not None]
+
+    def _ready(self, plan: Plan | ReadResult, unheard: dict[int, LogError]) -> ReadResult | None:
         if isinstance(plan, ReadResult):
             return plan
-        if plan.size == 0 and (error := unheard.get(plan.request.stream)) is not None:
-            return self._failed(plan.request, error)
+        if plan.size == 0:
+            error = unheard.get(plan.request.stream)
+            return _answer(plan, []) if error is None else self._failed(plan.request, error)
+        buffers = self._reader.ready(plan)
+        return None if buffers is None else _answer(plan, buffers)
+
+    async def _wait_for(self, plan: Plan) -> ReadResult:
         try:
-            buffers = await self._reader.read(plan) if plan.size else []
+            return _answer(plan, await self._reader.read(plan))
         except LogError as error:
             return self._failed(plan.request, error)
-        size = plan.size if plan.tail is not None else sum([len(buffer) for buffer in buffers])
-        return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
 
     def _failed(self, request: ReadRequest, error: LogError) -> ReadResult:
         bounds = self._reader.known_bounds(request.stream)
         if bounds is None:
             return ReadResult(error=error)
         return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)
+
+
+def _answer(plan: Plan, buffers: list[memoryview]) -> ReadResult:
+    size = plan.size if plan.tail is not None else sum([len(buffer) for buffer in buffers])
+    return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
 
 
 def _keep_to(max_bytes: int, results: Sequence[ReadResult]) -> None:

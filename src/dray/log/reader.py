@@ -14,7 +14,7 @@ from uuid import UUID
 from dray.log.entries import IndexEntry
 from dray.log.index_cache import IndexCache
 from dray.log.parquet_reader import ParquetReader
-from dray.log.segments import SegmentReader
+from dray.log.segments import EntryLayout, SegmentReader
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.tail_cache import TailBatch, TailCache
 from dray.log.types import (
@@ -36,6 +36,7 @@ class Slice:
     """Some adjoining batches of one entry."""
 
     entry: IndexEntry
+    layout: EntryLayout
     first: int
     end: int
 
@@ -133,9 +134,11 @@ class Reader:
         plan.slices = []
         offset = request.offset
         while offset < bounds.end and (plan.size < limit or not plan.slices):
-            if plan.slices and self._index.find(request.stream, offset) is None:
-                break  # enough for one answer: the next one goes on from here
-            entry = await self.find(request.stream, offset)
+            entry = self._index.find(request.stream, offset)
+            if entry is None:
+                if plan.slices:
+                    break  # enough for one answer: the next one goes on from here
+                entry = await self.find(request.stream, offset)
             if entry.is_parquet:
                 if not plan.slices:
                     await self._plan_compacted(plan, entry)
@@ -147,7 +150,7 @@ class Reader:
                 break
             plan.slices.append(took[0])
             plan.size += took[1]
-            if took[0].end < entry.batch_count:
+            if took[0].end < len(took[0].layout.starts):
                 break
             offset = entry.end
         return plan
@@ -178,13 +181,12 @@ class Reader:
         layout = self._segments.layout(entry, stream)
         first = end = layout.place_of(offset)
         size = 0
-        while end < len(layout.references):
-            length = layout.references[end].length
+        for length in layout.lengths[first:]:
             if size + length > limit and not (at_least_one and size == 0):
                 break
             size += length
             end += 1
-        return (Slice(entry, first, end), size) if end > first else None
+        return (Slice(entry, layout, first, end), size) if end > first else None
 
     async def find(self, stream: int, offset: int, without: frozenset[UUID] = frozenset()) -> IndexEntry:
         """The entry that holds `offset`, from the cache or the store."""
@@ -212,22 +214,31 @@ class Reader:
 
     # --- reading
 
-    async def read(self, plan: Plan) -> list[memoryview]:
+    def ready(self, plan: Plan) -> list[memoryview] | None:
+        """What was planned, if it is in memory. WAL objects that have to be read are asked for from here on,
+        before anybody waits for one of them."""
         if plan.tail is not None:
             return [batch.view for batch in plan.tail]
+        if plan.slices is None:
+            return None
+        views: list[memoryview] | None = []
+        for part in plan.slices:
+            found = self._segments.ready(part.layout, part.first, part.end)
+            views = None if found is None or views is None else views + found
+        return views
+
+    async def read(self, plan: Plan) -> list[memoryview]:
+        """What was planned, and was not ready."""
         if plan.compacted is not None:
             return await self._read_compacted(plan, plan.compacted)
         views: list[memoryview] = []
-        stream = plan.request.stream
         for part in plan.slices or ():
             try:
-                views += await self._segments.batches(part.entry, stream, part.first, part.end)
+                views += await self._segments.batches(part.layout, part.first, part.end)
             except ObjectMissing:
                 if views:
                     break  # what was read adjoins; the next fetch starts at what is missing
                 return await self._read_elsewhere(plan.request, part.entry)
-        if plan.slices:
-            self._read_ahead(stream, plan.slices[-1], plan.size)
         return views
 
     async def _read_compacted(self, plan: Plan, entries: list[IndexEntry]) -> list[memoryview]:
@@ -260,19 +271,27 @@ class Reader:
             if entry.is_parquet:
                 self.parquet.read_ahead(entry)
                 return
-            size -= self._segments.read_ahead(entry, stream)
+            size -= self._segments.read_ahead(self._segments.layout(entry, stream))
             offset = entry.end
 
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
         """One batch, for a look inside."""
-        [view] = await self._segments.batches(entry, stream, place, place + 1, read_ahead=False)
+        [view] = await self._segments.batches(self._segments.layout(entry, stream), place, place + 1)
         return view
 
-    def _read_ahead(self, stream: int, last: Slice, size: int) -> None:
-        """Who took `size` bytes will take about as many again. The rest of the last entry comes first, and
-        is read ahead already."""
-        if last.end == last.entry.batch_count:
-            self._read_ahead_from(stream, last.entry.end, size)
+    def read_ahead(self, plan: Plan) -> None:
+        """Who took that many bytes will take about as many again."""
+        if not plan.slices:
+            return
+        last = plan.slices[-1]
+        if last.end == len(last.layout.starts):
+            self._read_ahead_from(plan.request.stream, last.entry.end, plan.size)
+            return
+        number = last.layout.segment_of(last.end)
+        if last.layout.segments[number].first < last.end:
+            number += 1  # some of it was taken: it is in memory
+        if number < len(last.layout.segments):
+            self._segments.read_ahead(last.layout, number)
 
     async def _read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
         """The object of a (perhaps cached) entry is gone: the records were compacted into another,
@@ -287,7 +306,7 @@ class Reader:
                     return taken.views
                 took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
                 assert took is not None
-                return await self._segments.batches(entry, request.stream, took[0].first, took[0].end)
+                return await self._segments.batches(took[0].layout, took[0].first, took[0].end)
             except ObjectMissing:
                 without = without | {gone.wal_id, entry.wal_id}
         raise ObjectCorrupt(

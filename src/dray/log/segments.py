@@ -4,64 +4,70 @@ An entry's batches are cut into segments in a fixed way, so that every consumer 
 same ones: a segment is read once, checked, patched, and then shared.
 
 An object holds the batches of many streams side by side, and who reads one of them often reads its neighbours
-as well: what is asked of one object in the same turn of the event loop is read in one call.
+as well: what is asked of one object in the same turn of the event loop is read in one call, and checked by
+the thread that read it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from array import array
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
-from struct import Struct
-from typing import Final, NamedTuple
-from uuid import UUID
+from typing import Final
 
-from dray.log.entries import BatchReference, IndexEntry
+from dray.log.entries import IndexEntry
 from dray.log.types import LogUnavailable, ObjectCorrupt
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore, OwnBuffer, RangeOutside
-from dray.records import crc32c, patch_all
+from dray.records import restore
 from dray.runtime import Runtime
 
 SEGMENT_BYTES: Final = 1 << 20
 LEADER_EPOCH: Final = 0
 
 _LAYOUTS: Final = 512
-_LENGTH_MAGIC_CRC = Struct(">i4xbI")  # from byte 8: length, then leader epoch, magic and the CRC
-_MAGIC: Final = 2  # not covered by the CRC, as are the base offset and the epoch, which are patched anyway
-_CRC_FROM: Final = 21
-_PREFIX: Final = 12
-_WORTH_A_THREAD: Final = 128 << 10
 
 
-class Segment(NamedTuple):
-    first: int  # batches first up to, not including, end
-    end: int
-    position: int
-    length: int
+class Segment:
+    """Adjoining batches of an entry, and their bytes while they are in memory."""
+
+    __slots__ = ("data", "end", "first", "length", "loading", "places", "position")
+
+    def __init__(self, first: int, end: int, position: int, length: int, places: array[int]) -> None:
+        self.first = first  # batches first up to, not including, end
+        self.end = end
+        self.position = position
+        self.length = length
+        self.places = places  # of each batch: position in the segment, length, base offset
+        self.data: memoryview | None = None
+        self.loading: asyncio.Future[memoryview] | None = None
 
 
 class EntryLayout:
     """An entry's batches, decoded once while somebody reads them."""
 
-    __slots__ = ("references", "segment_ends", "segments", "starts")
+    __slots__ = ("lengths", "path", "positions", "segment_ends", "segments", "starts")
 
     def __init__(self, entry: IndexEntry) -> None:
-        self.starts: list[int] = []
-        self.references: list[BatchReference] = []
-        for offset, reference in entry.batches():
-            self.starts.append(offset)
-            self.references.append(reference)
+        self.path = entry.path
+        self.starts, self.positions, self.lengths = entry.places()
         self.segments: list[Segment] = []
-        first = 0
-        for place, reference in enumerate(self.references):
-            position = self.references[first].position
-            length = reference.position + reference.length - position
-            if length >= SEGMENT_BYTES or place == len(self.references) - 1:
-                self.segments.append(Segment(first, place + 1, position, length))
+        first, last = 0, len(self.starts) - 1
+        for place, (position, length) in enumerate(zip(self.positions, self.lengths, strict=True)):
+            size = position + length - self.positions[first]
+            if size >= SEGMENT_BYTES or place == last:
+                self.segments.append(self._segment(first, place + 1, size))
                 first = place + 1
         self.segment_ends = [segment.end for segment in self.segments]
+
+    def _segment(self, first: int, end: int, size: int) -> Segment:
+        begin = self.positions[first]
+        places = array("q")
+        for place in range(first, end):
+            places.extend((self.positions[place] - begin, self.lengths[place], self.starts[place]))
+        return Segment(first, end, begin, size, places)
 
     def place_of(self, offset: int) -> int:
         """Which batch holds `offset`."""
@@ -70,8 +76,13 @@ class EntryLayout:
     def segment_of(self, place: int) -> int:
         return bisect_right(self.segment_ends, place)
 
-
-_Key = tuple[UUID, int, int]  # object, start offset of the entry, number of the segment
+    def views(self, segment: Segment, data: memoryview, first: int, end: int) -> list[memoryview]:
+        """Those of the batches `first` up to, not including, `end` that lie in the segment."""
+        begin = segment.position
+        return [
+            data[self.positions[place] - begin : self.positions[place] - begin + self.lengths[place]]
+            for place in range(max(first, segment.first), min(end, segment.end))
+        ]
 
 
 class SegmentReader:
@@ -79,14 +90,13 @@ class SegmentReader:
         self._objects = objects
         self._runtime = runtime
         self._cache_bytes = cache_bytes
-        self._layouts: OrderedDict[tuple[UUID, int], EntryLayout] = OrderedDict()
-        self._cached: OrderedDict[_Key, memoryview] = OrderedDict()
-        self._loading: dict[_Key, asyncio.Future[memoryview]] = {}
-        self._wanted: dict[str, list[_Load]] = {}  # by the object's path, in this turn of the loop
+        self._layouts: OrderedDict[tuple[str, int], EntryLayout] = OrderedDict()
+        self._kept: OrderedDict[Segment, None] = OrderedDict()  # those with data, the longest unused first
+        self._wanted: dict[str, list[Segment]] = {}  # by the object's path, in this turn of the loop
         self._size = 0
 
     def layout(self, entry: IndexEntry, stream: int) -> EntryLayout:
-        key = (entry.wal_id, stream)
+        key = (entry.path, stream)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layouts[key] = EntryLayout(entry)
@@ -94,142 +104,121 @@ class SegmentReader:
                 self._layouts.popitem(last=False)
         return layout
 
-    async def batches(
-        self, entry: IndexEntry, stream: int, first: int, end: int, read_ahead: bool = True
-    ) -> list[memoryview]:
-        """The batches `first` up to, not including, `end` of an entry, ready to be served.
-
-        Raises `ObjectMissing` when the object is gone: the caller looks further in the index.
-        """
-        layout = self.layout(entry, stream)
+    def ready(self, layout: EntryLayout, first: int, end: int) -> list[memoryview] | None:
+        """The batches `first` up to, not including, `end` of an entry, ready to be served, if all of them
+        are in memory. Those that are not are on their way from here on."""
         views: list[memoryview] = []
+        complete = True
         number = layout.segment_of(first)
-        while first < end:
+        at = first
+        while at < end:
             segment = layout.segments[number]
-            data = await self._segment(entry, stream, layout, number)
-            for reference in layout.references[first : min(end, segment.end)]:
-                at = reference.position - segment.position
-                views.append(data[at : at + reference.length])
-            first = segment.end
+            if segment.data is None:
+                complete = False
+                if segment.loading is None:
+                    self._load(layout, segment)
+            elif complete:
+                self._kept.move_to_end(segment)
+                views += layout.views(segment, segment.data, first, end)
+            at = segment.end
             number += 1
-        if read_ahead and number < len(layout.segments):
-            self.read_ahead(entry, stream, number)
+        return views if complete else None
+
+    async def batches(self, layout: EntryLayout, first: int, end: int) -> list[memoryview]:
+        """The same, waited for. Raises `ObjectMissing` when the object is gone: the caller looks further in
+        the index."""
+        views = self.ready(layout, first, end)
+        if views is not None:
+            return views
+        views = []
+        for segment in layout.segments[layout.segment_of(first) : layout.segment_of(end - 1) + 1]:
+            views += layout.views(segment, await self._data(layout, segment), first, end)
         return views
 
-    def read_ahead(self, entry: IndexEntry, stream: int, number: int = 0) -> int:
+    def read_ahead(self, layout: EntryLayout, number: int = 0) -> int:
         """Have a segment ready for who asks next; its length."""
-        layout = self.layout(entry, stream)
-        key = (entry.wal_id, stream, number)
-        if key not in self._cached and key not in self._loading:
-            self._load(entry, stream, layout, number)
-        return layout.segments[number].length
+        segment = layout.segments[number]
+        if segment.data is None and segment.loading is None:
+            self._load(layout, segment)
+        return segment.length
 
-    async def _segment(self, entry: IndexEntry, stream: int, layout: EntryLayout, number: int) -> memoryview:
-        key = (entry.wal_id, stream, number)
-        data = self._cached.get(key)
-        if data is not None:
-            self._cached.move_to_end(key)
-            return data
-        loading = self._loading.get(key)
+    async def _data(self, layout: EntryLayout, segment: Segment) -> memoryview:
+        if segment.data is not None:
+            return segment.data
+        loading = segment.loading
         if loading is None:
-            loading = self._load(entry, stream, layout, number)
-        return await asyncio.shield(loading)
+            loading = self._load(layout, segment)
+        return await asyncio.shield(loading)  # it is others' as well
 
-    def _load(
-        self, entry: IndexEntry, stream: int, layout: EntryLayout, number: int
-    ) -> asyncio.Future[memoryview]:
-        key = (entry.wal_id, stream, number)
+    def _load(self, layout: EntryLayout, segment: Segment) -> asyncio.Future[memoryview]:
         loop = asyncio.get_running_loop()
         loading: asyncio.Future[memoryview] = loop.create_future()
-        self._loading[key] = loading
-        loading.add_done_callback(partial(self._loaded, key))
+        segment.loading = loading
         if not self._wanted:
             loop.call_soon(self._read_wanted)
-        self._wanted.setdefault(entry.path, []).append(_Load(layout, layout.segments[number], loading))
+        self._wanted.setdefault(layout.path, []).append(segment)
         return loading
-
-    def _loaded(self, key: _Key, loading: asyncio.Future[memoryview]) -> None:
-        del self._loading[key]
-        if loading.exception() is not None:
-            return  # whoever waits for it gets the error; a read ahead is for nobody yet
-        data = loading.result()
-        self._cached[key] = data
-        self._size += len(data)
-        while self._size > self._cache_bytes and self._cached:
-            self._size -= len(self._cached.popitem(last=False)[1])
 
     def _read_wanted(self) -> None:
         wanted, self._wanted = self._wanted, {}
-        for path, loads in wanted.items():
-            self._runtime.spawn(self._read(path, loads), "read-segments")
+        for path, segments in wanted.items():
+            self._runtime.spawn(self._read(path, segments), "read-segments")
 
-    async def _read(self, path: str, loads: list[_Load]) -> None:
+    async def _read(self, path: str, segments: list[Segment]) -> None:
         """Read them in one call, or one by one where that failed: each gets an answer of its own."""
+        ranges = [(segment.position, segment.length) for segment in segments]
         try:
-            buffers = await self._objects.get_ranges(path, [load.range for load in loads])
+            answers = await self._objects.with_ranges(path, ranges, partial(_restored, path, segments))
         except ObjectError as error:
-            if len(loads) > 1:
-                for load in loads:
-                    await self._read(path, [load])
+            if len(segments) > 1:
+                for segment in segments:
+                    await self._read(path, [segment])
             else:
-                loads[0].loading.set_exception(_told(path, error))
+                _fail(segments[0], _told(path, error))
             return
         except BaseException as error:  # cancelled, or a fault of ours: nobody may wait for ever
-            for load in loads:
-                load.loading.set_exception(LogUnavailable(f"{path} was not read: {error!r}"))
+            for segment in segments:
+                _fail(segment, LogUnavailable(f"{path} was not read: {error!r}"))
             raise
-        for load, view, problem in await self._check_all(path, loads, buffers):
-            if problem is None:
-                load.loading.set_result(view)
+        for segment, answer in zip(segments, answers, strict=True):
+            if isinstance(answer, ObjectCorrupt):
+                _fail(segment, answer)
             else:
-                load.loading.set_exception(problem)
+                self._keep(segment, answer)
 
-    async def _check_all(self, path: str, loads: list[_Load], buffers: Sequence[OwnBuffer]) -> list[_Checked]:
-        """A thread's work, if it is much: the bytes come from the disk, and have to be looked at all."""
-        if sum(map(len, buffers)) < _WORTH_A_THREAD:
-            return _checked(path, loads, buffers)
-        return await self._runtime.in_thread(_checked, path, loads, buffers)
-
-
-class _Load(NamedTuple):
-    """A segment that is being read."""
-
-    layout: EntryLayout
-    segment: Segment
-    loading: asyncio.Future[memoryview]
-
-    @property
-    def range(self) -> tuple[int, int]:
-        return self.segment.position, self.segment.length
+    def _keep(self, segment: Segment, data: memoryview) -> None:
+        loading, segment.loading, segment.data = segment.loading, None, data
+        if loading is not None and not loading.done():
+            loading.set_result(data)
+        self._kept[segment] = None
+        self._size += segment.length
+        while self._size > self._cache_bytes and self._kept:
+            oldest, _ = self._kept.popitem(last=False)
+            oldest.data = None
+            self._size -= oldest.length
 
 
-_Checked = tuple[_Load, memoryview, ObjectCorrupt | None]
+def _fail(segment: Segment, problem: Exception) -> None:
+    """Whoever waits for it gets the error; a read ahead is for nobody yet. Who asks next reads it anew."""
+    loading, segment.loading = segment.loading, None
+    if loading is not None and not loading.done():
+        loading.set_exception(problem)
+        loading.exception()  # or asyncio would report one that nobody waits for
 
 
-def _checked(path: str, loads: list[_Load], buffers: Sequence[OwnBuffer]) -> list[_Checked]:
+def _restored(
+    path: str, segments: Sequence[Segment], buffers: Sequence[OwnBuffer]
+) -> list[memoryview | ObjectCorrupt]:
     """Every segment as it is served, or what is wrong with it."""
-    checked: list[_Checked] = []
-    for load, data in zip(loads, buffers, strict=True):
-        view, problem = memoryview(data), None
-        places: list[tuple[int, int]] = []
-        for place in range(load.segment.first, load.segment.end):
-            reference = load.layout.references[place]
-            at = reference.position - load.segment.position
-            if not _is_sound(view[at : at + reference.length], reference):
-                problem = ObjectCorrupt(
-                    f"{path}: the batch at byte {reference.position} is not what was stored"
-                )
-                break
-            places.append((at, load.layout.starts[place]))
+    answers: list[memoryview | ObjectCorrupt] = []
+    for segment, buffer in zip(segments, buffers, strict=True):
+        unsound = restore(buffer, segment.places, LEADER_EPOCH)
+        if unsound < 0:
+            answers.append(memoryview(buffer))
         else:
-            patch_all(view, places, LEADER_EPOCH)
-        checked.append((load, view, problem))
-    return checked
-
-
-def _is_sound(batch: memoryview, reference: BatchReference) -> bool:
-    length, magic, crc = _LENGTH_MAGIC_CRC.unpack_from(batch, 8)
-    return bool(length == reference.length - _PREFIX and magic == _MAGIC) and crc32c(batch[_CRC_FROM:]) == crc
+            position = segment.position + segment.places[3 * unsound]
+            answers.append(ObjectCorrupt(f"{path}: the batch at byte {position} is not what was stored"))
+    return answers
 
 
 def _told(path: str, error: ObjectError) -> Exception:

@@ -7,9 +7,11 @@ object is durable. Paths are relative to the store's root or prefix, with `/` be
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 OwnBuffer: TypeAlias = bytearray | memoryview
@@ -57,6 +59,12 @@ class ObjectStore(Protocol):
         """One buffer per (start, length), each the caller's own to change; near ranges may be
         read together. All of them or an error, never a short one; what reaches past the object's end
         is `RangeOutside` before anything of that length is allocated. An empty range is never outside."""
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        """What `work` makes of the buffers that `get_ranges` returns, or what it raises. It may be run in a
+        thread, where a store reads in one: then it costs the event loop nothing."""
 
     async def head(self, path: str) -> ObjectInfo: ...
 

@@ -129,6 +129,11 @@ class LocalStore:
         return await self._runtime.in_thread(self._read, check_path(path), read, self._files)
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
+        return await self.with_ranges(path, ranges, _as_they_are)
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
         wanted = check_ranges(path, ranges)
 
         def read(file: Descriptor, size: int) -> Sequence[OwnBuffer]:
@@ -143,10 +148,12 @@ class LocalStore:
         check_path(path)
         if self._worth_it(sum([length for _, length in wanted])) and are_dense(wanted):
             try:
-                return await self._runtime.in_thread(self._read, path, read_directly, self._direct_files)
+                return await self._runtime.in_thread(
+                    self._read_and, path, read_directly, self._direct_files, work
+                )
             except _NoDirectAccess:
                 self._direct_from = None
-        return await self._runtime.in_thread(self._read, path, read, self._files)
+        return await self._runtime.in_thread(self._read_and, path, read, self._files, work)
 
     async def head(self, path: str) -> ObjectInfo:
         return await self._runtime.in_thread(self._head, check_path(path))
@@ -254,6 +261,15 @@ class LocalStore:
             files.forget(path)
             with files.borrow(path) as file:
                 return read(file, self._disk.status(file).size)
+
+    def _read_and(
+        self,
+        path: str,
+        read: Callable[[Descriptor, int], Sequence[OwnBuffer]],
+        files: OpenFiles,
+        work: Callable[[Sequence[OwnBuffer]], T],
+    ) -> T:
+        return work(self._read(path, read, files))
 
     def _open_object(self, path: str) -> Descriptor:
         return self._checked(self._disk.open(posixpath.join(self._root, path)))
@@ -374,6 +390,10 @@ class _Gate:
         with self._condition:
             self._shut = True
             self._condition.wait_for(lambda: self._inside == 0)
+
+
+def _as_they_are(buffers: Sequence[OwnBuffer]) -> Sequence[OwnBuffer]:
+    return buffers
 
 
 @contextmanager

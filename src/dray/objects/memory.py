@@ -6,12 +6,15 @@ Faults and delays are for the simulation to wrap around it.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
-from dray.objects.contract import Buffer, ObjectExists, ObjectInfo, ObjectMissing
+from dray.objects.contract import Buffer, ObjectExists, ObjectInfo, ObjectMissing, OwnBuffer
 from dray.objects.names import check_inside, check_path, check_prefix, check_ranges
 from dray.runtime import Runtime
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,11 @@ class MemoryObjects:
         data = memoryview(self._find(path).data)
         check_inside(path, len(data), wanted)
         return [bytearray(data[start : start + length]) for start, length in wanted]
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        return work(await self.get_ranges(path, ranges))
 
     async def head(self, path: str) -> ObjectInfo:
         stored = self._find(path)

@@ -7,11 +7,11 @@ are the caller's own, and errors are few, named, and free of credentials.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing
+from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing, OwnBuffer
 from dray.objects.failures import told
 from dray.objects.names import check_inside, check_path, check_prefix, check_ranges, outside
 from dray.runtime import Runtime
@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 
     ObstoreStore = S3Store | GCSStore | AzureStore | MemoryStore | LocalStore
 
+T = TypeVar("T")
+
 _LISTED_AT_ONCE = 1000
 _JOINED_INLINE = 1024 * 1024
+_WORTH_A_THREAD = 128 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +121,14 @@ class RemoteStore:
                 start, length = wanted[index]
                 buffers[index] += data[start - run.start : start - run.start + length]
         return buffers
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        buffers = await self.get_ranges(path, ranges)
+        if sum(map(len, buffers)) < _WORTH_A_THREAD:
+            return work(buffers)
+        return await self._runtime.in_thread(work, buffers)
 
     async def _read(self, path: str, run: _Run, limit: asyncio.Semaphore) -> memoryview:
         """obstore joins ranges itself in `get_ranges`, but panics when one of them lies outside."""

@@ -67,6 +67,7 @@ cdef extern from "batch.h" nogil:
     int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
                             dray_found *found, dray_problem *problem)
     int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
+    bint dray_is_sound(const uint8_t *data, int64_t size)
     void dray_seal(uint8_t *data, int64_t size)
 
 

@@ -20,6 +20,7 @@ cdef enum:
     WORTH_RELEASING = 256 * 1024
     WORTH_A_THREAD = 32 * 1024
     MEBIBYTE = 1024 * 1024
+    RESTORED = 3 * sizeof(int64_t)
 
 HEADER_SIZE = DRAY_HEADER_SIZE
 LOG_APPEND_TIME = DRAY_LOG_APPEND_TIME
@@ -243,6 +244,37 @@ def patch_all(buffer, positions_and_offsets, int32_t leader_epoch):
         header = _header_at(view, position)
         dray_put64(header + DRAY_AT_BASE_OFFSET, base_offset)
         dray_put32(header + DRAY_AT_LEADER_EPOCH, leader_epoch)
+
+
+def restore(buffer, places, int32_t leader_epoch):
+    """Make stored batches what is served: check that each is what was stored, and give it its offset and the
+    epoch. `places` holds position, length and base offset of each, as native 64-bit numbers. The place of
+    the first that is not sound, or -1. The GIL is let go: this is where a consumer that catches up spends
+    its processor time."""
+    cdef _View view = _View(buffer, True)
+    cdef _View listed = _View(places)
+    cdef int64_t count = listed.size // RESTORED
+    cdef int64_t place[3]
+    cdef int64_t number
+    cdef int64_t unsound = -1
+    cdef uint8_t *header
+
+    if listed.size % RESTORED:
+        raise ValueError(f"{listed.size} bytes are no list of places")
+    for number in range(count):
+        memcpy(place, listed.data + number * RESTORED, RESTORED)
+        if place[1] < DRAY_HEADER_SIZE or place[0] < 0 or place[0] > view.size - place[1]:
+            raise ValueError(f"no batch of {place[1]} bytes at byte {place[0]} of {view.size}")
+    with nogil:
+        for number in range(count):
+            memcpy(place, listed.data + number * RESTORED, RESTORED)
+            header = view.data + place[0]
+            if not dray_is_sound(header, place[1]):
+                unsound = number
+                break
+            dray_put64(header + DRAY_AT_BASE_OFFSET, place[2])
+            dray_put32(header + DRAY_AT_LEADER_EPOCH, leader_epoch)
+    return unsound
 
 
 def stamp_append_time(buffer, Batch batch not None, int64_t now_ms):

@@ -193,6 +193,13 @@ int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
     return compressed;
 }
 
+int dray_is_sound(const uint8_t *data, int64_t size)
+{
+    return dray_get32(data + DRAY_AT_LENGTH) == size - DRAY_PREFIX_SIZE && data[DRAY_AT_MAGIC] == MAGIC &&
+           (uint32_t)dray_get32(data + DRAY_AT_CRC) ==
+               dray_crc32c(0, data + DRAY_AT_ATTRIBUTES, (size_t)(size - DRAY_AT_ATTRIBUTES));
+}
+
 void dray_seal(uint8_t *data, int64_t size)
 {
     uint32_t crc = dray_crc32c(0, data + DRAY_AT_ATTRIBUTES, (size_t)(size - DRAY_AT_ATTRIBUTES));

@@ -107,6 +107,19 @@ def find_timestamp(batch: Buffer, timestamp: int) -> tuple[int, int] | None:
     return None
 
 
+def restore(buffer: bytearray | memoryview, places: list[tuple[int, int, int]], leader_epoch: int) -> int:
+    """`places`: position, length and base offset of each batch."""
+    view = memoryview(buffer)
+    for place, (position, length, base_offset) in enumerate(places):
+        batch = view[position : position + length]
+        _, size, _, magic, crc = _OPENING.unpack_from(batch)
+        if size != length - _PREFIX_SIZE or magic != 2 or crc32c(batch[_OPENING.size :]) != crc:
+            return place
+        batch[:8] = struct.pack(">q", base_offset)
+        batch[12:16] = struct.pack(">i", leader_epoch)
+    return -1
+
+
 def encode(
     records: Iterable[Record],
     *,

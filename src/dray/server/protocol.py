@@ -18,6 +18,7 @@ import structlog
 from dray.server.connection import Buffer, CloseConnection, Connection, at_once
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
 from dray.server.patience import Patience, Standing
+from dray.server.sending import WORTHWHILE, send_at_once
 
 if TYPE_CHECKING:
     from dray.server.memory import Claim
@@ -71,6 +72,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_running",
         "_settings",
         "_shared",
+        "_socket",
         "_tls",
         "_transport",
         "_writable",
@@ -106,6 +108,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._closing = False
         self._lingering: asyncio.TimerHandle | None = None
         self._lost = False
+        self._socket = -1
 
     # What the event loop calls.
 
@@ -119,6 +122,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._lost = self._deaf = self._closing = True
             self._transport.abort()
             return
+        self._socket = -1 if self._tls else _descriptor(transport)
         self._transport.set_write_buffer_limits(high=self._settings.max_unsent_bytes)
         metrics = self._shared.metrics
         metrics.connections_accepted.value += 1
@@ -151,6 +155,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if self._lost:
             return
         self._lost = self._closing = True
+        self._socket = -1  # its number may soon be another's
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening()
         for exchange in self._queue:
@@ -314,7 +319,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if buffers:
             self._ready_bytes -= size
             self._shared.metrics.sent_bytes.value += size
-            self._transport.writelines(buffers)
+            if size >= WORTHWHILE and self._socket >= 0 and not self._transport.get_write_buffer_size():
+                buffers = send_at_once(self._socket, buffers)
+            if buffers:
+                self._transport.writelines(buffers)
 
     def _stop_listening(self) -> None:
         """Take no more frames; give back what the unfinished one had reserved."""
@@ -405,6 +413,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._transport.abort()
         elif not self._closing:
             self.refuse(reason, reason)
+
+
+def _descriptor(transport: asyncio.BaseTransport) -> int:
+    """-1 where there is none: in a simulation, or once the connection is lost."""
+    socket = transport.get_extra_info("socket")
+    return -1 if socket is None else int(socket.fileno())
 
 
 def _let_go(exchange: _Exchange) -> None:

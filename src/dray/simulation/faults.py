@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
+from typing import TypeVar
 
 from dray.metadata.contract import (
     Ambiguous,
@@ -24,6 +25,8 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.weather import Weather
+
+T = TypeVar("T")
 
 
 class _AtOnce(MemoryStore):
@@ -239,6 +242,11 @@ class FaultyObjects:
         found = await self._inner.get_ranges(path, ranges)
         await self._runtime.awake()
         return found
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        return work(await self.get_ranges(path, ranges))
 
     async def head(self, path: str) -> ObjectInfo:
         await self._travel()

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import TypeVar
 
 from dray.metadata.contract import (
     Ambiguous,
@@ -27,6 +28,8 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, OwnBuffer
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import Runtime
+
+T = TypeVar("T")
 
 _PATIENCE = 3600.0
 
@@ -242,6 +245,11 @@ class ScriptedObjects(_Traps):
         found = await self._inner.get_ranges(path, ranges)
         await _meet_object(trap.after())
         return found
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        return work(await self.get_ranges(path, ranges))
 
     async def head(self, path: str) -> ObjectInfo:
         return await self._inner.head(path)

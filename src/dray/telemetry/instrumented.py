@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -138,6 +138,13 @@ class InstrumentedObjectStore:
         contents = await self._get_ranges.time(self.inner.get_ranges(path, ranges))
         self._read.value += sum(map(len, contents))
         return contents
+
+    async def with_ranges(
+        self, path: str, ranges: Sequence[tuple[int, int]], work: Callable[[Sequence[OwnBuffer]], T]
+    ) -> T:
+        result = await self._get_ranges.time(self.inner.with_ranges(path, ranges, work))
+        self._read.value += sum([length for _, length in ranges])
+        return result
 
     async def head(self, path: str) -> ObjectInfo:
         return await self._head.time(self.inner.head(path))

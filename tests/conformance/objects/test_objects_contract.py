@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
 from dray.objects import ObjectExists, ObjectMissing, ObjectStore, RangeOutside
+from dray.objects.contract import OwnBuffer
 from dray.runtime import SystemRuntime
 
 
@@ -113,6 +114,38 @@ async def test_ranges_are_the_callers_own(store: ObjectStore) -> None:
     assert (second, third) == (b"2345", b"0123")
     assert await store.get_ranges("data", [(0, 4)]) == [b"0123"]
     assert bytes(await store.get("data")) == b"0123456789"
+
+
+async def test_work_is_done_on_ranges_as_they_are_read(store: ObjectStore) -> None:
+    data = os.urandom(600_000)
+    await store.put("data", [data])
+    for ranges in ([(0, 600_000)], [(5, 10), (100_000, 300_000)], [(3, 4)], []):
+
+        def joined(buffers: Sequence[OwnBuffer]) -> bytes:
+            for buffer in buffers:
+                buffer[:1] = b"!"  # they are the work's own
+            return b"".join(buffers)
+
+        found = await store.with_ranges("data", ranges, joined)
+        assert found == b"".join([b"!" + data[start + 1 : start + length] for start, length in ranges])
+    assert bytes(await store.get("data")) == data
+
+
+async def test_what_work_raises_is_raised_and_no_work_is_done_in_vain(store: ObjectStore) -> None:
+    await store.put("data", [bytes(300_000)])
+    done = []
+
+    def fail(buffers: Sequence[OwnBuffer]) -> None:
+        done.append(len(buffers))
+        raise LookupError("no good")
+
+    with pytest.raises(LookupError, match="no good"):
+        await store.with_ranges("data", [(0, 300_000)], fail)
+    with pytest.raises(ObjectMissing):
+        await store.with_ranges("nothing", [(0, 1)], fail)
+    with pytest.raises(RangeOutside):
+        await store.with_ranges("data", [(299_999, 2)], fail)
+    assert done == [1]
 
 
 async def test_no_ranges_are_nothing(store: ObjectStore) -> None:

@@ -39,9 +39,9 @@ def test_segments_cut_an_entry_in_one_fixed_way(plan: list[tuple[int, int, int]]
     place = 0
     for number, segment in enumerate(layout.segments):
         assert segment.first == place < segment.end, "every batch is in one segment, in order"
-        assert segment.position == layout.references[segment.first].position
-        last = layout.references[segment.end - 1]
-        assert segment.position + segment.length == last.position + last.length
+        assert segment.position == layout.positions[segment.first]
+        last = segment.end - 1
+        assert segment.position + segment.length == layout.positions[last] + layout.lengths[last]
         assert segment.length >= segments.SEGMENT_BYTES or number == len(layout.segments) - 1
         for inside in range(segment.first, segment.end):
             assert layout.segment_of(inside) == number
@@ -159,7 +159,7 @@ async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segmen
             values_in(await read(reader, stream, offset, max_bytes=1))
             await asyncio.sleep(1)
     cache = reader._reader._segments
-    assert cache._size == sum(len(data) for data in cache._cached.values()) <= 300
+    assert cache._size == sum(len(segment.data or b"") for segment in cache._kept) <= 300
     assert len(world.objects.ranges_read) > 6, "what was dropped is read again"
 
 

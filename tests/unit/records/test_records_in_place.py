@@ -2,6 +2,7 @@
 
 import os
 import struct
+from array import array
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from dray.records import (
     find_timestamp,
     patch,
     patch_all,
+    restore,
     stamp_append_time,
     twin,
     uninitialised,
@@ -57,6 +59,51 @@ def test_patch_outside_the_buffer_is_refused(position):
 def test_patch_needs_a_buffer_it_may_write():
     with pytest.raises(BufferError):
         patch(bytes(61), 0, 1, 1)
+
+
+def packed(places):
+    return array("q", [number for place in places for number in place])
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_restore_tells_damage_and_gives_offsets_as_its_twin_does(data):
+    batches = [twin.encode(RECORDS[:count]) for count in data.draw(st.lists(st.integers(1, 4), max_size=4))]
+    gaps = [b"." * data.draw(st.integers(0, 3)) for _ in batches]
+    stored, places = bytearray(), []
+    for gap, batch in zip(gaps, batches, strict=True):
+        stored += gap
+        places.append((len(stored), len(batch), data.draw(st.integers(0, 2**40))))
+        stored += batch
+    if stored and data.draw(st.booleans()):
+        stored[data.draw(st.integers(0, len(stored) - 1))] ^= data.draw(st.integers(1, 255))
+    plain = bytearray(stored)
+    unsound = restore(stored, packed(places), 7)
+    assert unsound == twin.restore(plain, places, 7)
+    assert stored == plain
+    if unsound == -1:
+        for position, length, offset in places:
+            assert twin.decode(stored[position : position + length])[0][0].base_offset == offset
+
+
+@pytest.mark.parametrize("place", [(-1, 61), (1, 61), (0, 62), (0, 60), (0, -1), (2**62, 61), (0, 2**62)])
+def test_restore_outside_the_buffer_is_refused(place):
+    sound = twin.encode(RECORDS)
+    buffer = bytearray(61)
+    with pytest.raises(ValueError, match="no batch of"):
+        restore(buffer, packed([(*place, 1)]), 1)
+    assert buffer == bytes(61)
+    before = bytes(sound)
+    with pytest.raises(ValueError, match="no batch of"):
+        restore(sound, packed([(0, len(sound), 5), (len(sound) - 60, 61, 5)]), 1)
+    assert sound == before, "nothing is changed before all places are known to be inside"
+
+
+def test_restore_needs_whole_places_and_a_buffer_it_may_write():
+    with pytest.raises(ValueError, match="no list of places"):
+        restore(bytearray(61), b"\0" * 23, 1)
+    with pytest.raises(BufferError):
+        restore(bytes(twin.encode(RECORDS)), packed([]), 1)
 
 
 @pytest.mark.parametrize("codec", list(Codec))

@@ -42,6 +42,9 @@ class SlowStore:
         self.clock.now += 2
         return [bytearray(length) for _, length in ranges]
 
+    async def with_ranges(self, path, ranges, work):
+        return work(await self.get_ranges(path, ranges))
+
     def watch(self, domain):
         return ("watching", domain)
 

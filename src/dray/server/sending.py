@@ -1,0 +1,36 @@
+"""Sending large answers without holding up the interpreter.
+
+A transport copies what it is given into the socket with the interpreter held: two milliseconds for an answer
+of many mebibytes, in which no thread reads ahead for the next one. The system call alone lets go of it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from dray.server.connection import Buffer
+
+WORTHWHILE: Final = 256 << 10
+
+_MOST_VECTORS: Final = os.sysconf("SC_IOV_MAX")
+
+
+def send_at_once(socket: int, buffers: list[Buffer]) -> list[Buffer]:
+    """Give the socket as much as it takes without waiting; what is left. Whatever goes wrong, the transport
+    will meet as well when it sends the rest: it knows what to do about it."""
+    while buffers:
+        sending = buffers[:_MOST_VECTORS]
+        try:
+            sent = os.writev(socket, sending)
+        except OSError:
+            break
+        whole = 0
+        while whole < len(sending) and sent >= len(sending[whole]):
+            sent -= len(sending[whole])
+            whole += 1
+        buffers = buffers[whole:]
+        if whole < len(sending):
+            return [memoryview(buffers[0])[sent:], *buffers[1:]]
+    return buffers
