@@ -80,6 +80,7 @@ class Preparation:
     known: KnownPaths
     ids: Ids
     written: list[str] = field(default_factory=list)
+    present: set[str] = field(default_factory=set)
 
     def prepare(self, changes: Sequence[TableChange]) -> Prepared:
         """Raises what the file system raises; the caller then owns `written`."""
@@ -87,6 +88,7 @@ class Preparation:
         base = metadata.current_snapshot()
         parent = base
         manifests = read_list(self.table.io, base.manifest_list) if base else []
+        self.present = self._present(changes, manifests)
         sequence = metadata.next_sequence_number() - 1
         updates: list[TableUpdate] = []
         for snapshot_id, group in zip(self.ids.snapshots, grouped(changes), strict=False):
@@ -101,6 +103,15 @@ class Preparation:
         )
         requirements = same_table(metadata)
         return Prepared(requirements, tuple(updates), self.written, parent.snapshot_id)
+
+    def _present(self, changes: Sequence[TableChange], manifests: Sequence[ManifestFile]) -> set[str]:
+        """Which files to be added are there already. None are, as long as a job's snapshot can be found; but
+        somebody else may have expired it, and a job that has to be looked for by its file is not doubled."""
+        wanted = {self.locations.location_of(file.path) for change in changes for file in change.added}
+        found: set[str] = set()
+        for manifest in manifests if wanted else ():
+            found |= wanted & self.known.of(manifest, self.table.io)
+        return found
 
     def _snapshot(
         self,
@@ -119,6 +130,7 @@ class Preparation:
             data_file(file, self.locations.location_of(file.path), self.spec, self.day_partitioned)
             for change in changes
             for file in change.added
+            if self.locations.location_of(file.path) not in self.present
         ]
         if added:
             left = [made.added(added, self.spec), *left]

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform
-from pyiceberg.types import LongType, StringType
+from pyiceberg.types import BinaryType, LongType, StringType
 from tests.services.iceberg_files import TopicFiles, other_topic
 from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of
 
-from dray.compaction.tables import CommitOutcome, TableMissing, TableRefused
+from dray.compaction.tables import CommitOutcome, TableMissing, TableRefused, TablesUnavailable
 from dray.iceberg.locations import Locations
 from dray.iceberg.settings import CatalogSettings
 from dray.iceberg.tables import IcebergTables
@@ -31,6 +32,10 @@ async def table(tables: IcebergTables, files: TopicFiles) -> Table:
     await tables.ensure(files.topic)
     await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
     return await loaded(tables, files)
+
+
+def move(path: Path, to: Path) -> Path:
+    return path.rename(to)
 
 
 async def add_more(tables: IcebergTables, files: TopicFiles) -> None:
@@ -86,6 +91,35 @@ class TestKept:
         await add_more(tables, files)
         assert len(rows_of(await loaded(tables, files))) == 6
 
+    async def test_a_default_partitioning_without_ours(
+        self, tables: IcebergTables, files: TopicFiles, table: Table
+    ) -> None:
+        with table.update_spec() as update:
+            update.remove_field("partition")
+        assert table.spec().is_unpartitioned()
+        await add_more(tables, files)
+        table = await loaded(tables, files)
+        assert rows_of(table) == files.records_of(set(files.rows))
+        found = [task.file.spec_id for task in table.scan(row_filter="partition = 0").plan_files()]
+        assert found == [0, 0], "files of the log are where they always were"
+
+    async def test_snapshots_expired_by_others(
+        self, tables: IcebergTables, files: TopicFiles, table: Table
+    ) -> None:
+        """The one that names a job is gone; its file is not, and is not added once more."""
+        first, [path] = table.metadata.current_snapshot_id, files.rows
+        await add_more(tables, files)
+        table.refresh()
+        assert first is not None
+        table.maintenance.expire_snapshots().by_id(first).commit()
+        assert await tables.committed(files.topic, ["100-1"]) == set()
+        again = replace(files.write(0, 0), path=path)
+        files.rows = {kept: rows for kept, rows in files.rows.items() if kept == path or rows[0]["offset"]}
+        outcome = await tables.commit(files.topic, [files.change("100-1", again)], ours)
+        assert outcome == {"100-1": CommitOutcome.COMMITTED}
+        assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
+        assert await tables.committed(files.topic, ["100-1"]) == {"100-1"}
+
     async def test_properties_of_the_owner_stay(
         self, tables: IcebergTables, files: TopicFiles, table: Table
     ) -> None:
@@ -125,11 +159,39 @@ class TestSetBack:
         assert again.table_uuid != table.metadata.table_uuid
 
 
+class TestDamaged:
+    async def test_a_metadata_file_that_somebody_deleted(
+        self, tables: IcebergTables, files: TopicFiles, table: Table
+    ) -> None:
+        """It is named, in one line; when it is back, all goes on."""
+        snapshot = table.current_snapshot()
+        assert snapshot is not None
+        lost = Path(snapshot.manifest_list.removeprefix("file://"))
+        aside = move(lost, lost.with_suffix(".aside"))
+        change = files.change("100-2", files.write(0, 3))
+        for asked in (tables.commit(files.topic, [change], ours), tables.live_files(files.topic)):
+            with pytest.raises(TablesUnavailable, match=lost.name) as caught:
+                await asked
+            assert "\n" not in str(caught.value)
+        assert (await loaded(tables, files)).metadata.current_snapshot_id == snapshot.snapshot_id
+        move(aside, lost)
+        assert await tables.commit(files.topic, [change], ours) == {"100-2": CommitOutcome.COMMITTED}
+        assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
+
+
 class TestRefused:
-    async def test_a_dropped_column(self, tables: IcebergTables, files: TopicFiles, table: Table) -> None:
+    @pytest.mark.parametrize(("column", "field_id"), [("value", 5), ("offset", 2), ("attributes", 10)])
+    async def test_a_dropped_column(
+        self, tables: IcebergTables, files: TopicFiles, table: Table, column: str, field_id: int
+    ) -> None:
+        """Whether or not every record has it. One of the same name is no substitute: it has another id."""
         with table.update_schema(allow_incompatible_changes=True) as update:
-            update.delete_column("value")
-        await refused(tables, files, r"its column value \(field id 5\) is gone; set the schema back")
+            update.delete_column(column)
+        line = rf"its column {column} \(field id {field_id}\) is gone; set the schema back"
+        await refused(tables, files, line)
+        with table.update_schema() as update:
+            update.add_column(column, BinaryType())
+        await refused(tables, files, line)
 
     async def test_a_dropped_nested_column(
         self, tables: IcebergTables, files: TopicFiles, table: Table
