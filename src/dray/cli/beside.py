@@ -6,8 +6,8 @@ from pathlib import Path
 
 import structlog
 
-from dray.cli.pipeline import packages_missing
 from dray.cli.supervisor import Child
+from dray.compaction.packages import missing_packages
 from dray.config import Settings
 
 _log = structlog.get_logger(__name__)
@@ -30,7 +30,7 @@ def compactor_child(settings: Settings, config: Path | None) -> Child | None:
 def _why_not(settings: Settings) -> str | None:
     if settings.metadata.engine == "memory" or settings.objects_url.startswith("memory:"):
         return "a store in memory cannot be shared with another process"
-    missing = packages_missing()
+    missing = missing_packages()
     if missing is not None:
         return missing
     if settings.spark.master.startswith("sc://"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dray.cli.failures import USAGE, Failure
+from dray.compaction.packages import needs
 
 if TYPE_CHECKING:
     from dray.cli.stores import Stores
@@ -35,10 +36,7 @@ def make_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> Iceber
         from dray.iceberg.settings import CatalogSettings, SettingsRefused
         from dray.iceberg.tables import IcebergTables
     except ImportError as error:
-        raise Failure(
-            f"tables need the Python package {error.name}: install them with pip install 'dray[pipeline]' "
-            "(make setup-pipeline in a checkout)"
-        ) from error
+        raise Failure(needs("tables", error)) from error
     given = settings.iceberg
     try:
         catalog = CatalogSettings(

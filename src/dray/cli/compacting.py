@@ -22,7 +22,6 @@ from dray.cli.pipeline import (
     Pipeline,
     compaction_settings,
     open_pipeline,
-    packages_missing,
 )
 from dray.cli.process import StopSignals
 from dray.cli.serving import log_format
@@ -30,6 +29,7 @@ from dray.cli.stores import NoCluster, Stores, open_stores
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter
+from dray.compaction.packages import missing_packages
 from dray.compaction.spark.java import SparkUnavailable
 from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress
@@ -46,7 +46,7 @@ _STOP_SECONDS = 5.0
 
 
 def compact(settings: Settings, *, once: bool) -> None:
-    missing = packages_missing()
+    missing = missing_packages()
     if missing is not None:
         raise Failure(f"the compactor cannot run: {missing}")
     with asyncio.Runner() as runner:

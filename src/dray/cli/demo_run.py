@@ -21,9 +21,9 @@ from dray.cli.chart import chart
 from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
 from dray.cli.failures import USAGE, Failure
 from dray.cli.output import about_size
-from dray.cli.pipeline import packages_missing
 from dray.cli.supervisor import Child, Supervisor
 from dray.client import KafkaConnection
+from dray.compaction.packages import missing_packages
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.metadata import MetadataResponseTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -69,7 +69,7 @@ class Measured:
 
 
 def run(*, seconds: int, rate: int, keep: Path | None) -> None:
-    missing = packages_missing()
+    missing = missing_packages()
     if missing is not None:
         raise Failure(f"the demo cannot run: {missing}")
     directory = _directory(keep)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -15,18 +14,6 @@ if TYPE_CHECKING:
     from dray.config import Settings
     from dray.log.stream_store import StreamStore
     from dray.runtime import Runtime
-
-_PACKAGES = ("pyspark", "pyiceberg")
-
-
-def packages_missing() -> str | None:
-    """What to do about it, if the pipeline's packages are not installed."""
-    missing = [name for name in _PACKAGES if importlib.util.find_spec(name) is None]
-    if not missing:
-        return None
-    return (
-        f"{' and '.join(missing)} not installed: run `make setup-pipeline`, or pip install 'dray[pipeline]'"
-    )
 
 
 @dataclass(frozen=True)

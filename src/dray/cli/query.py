@@ -60,13 +60,12 @@ async def _ask(
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
     """Columns, rows, and whether there are more."""
     from dray.cli.catalogs import open_tables
+    from dray.compaction.packages import needs
 
     try:
         import duckdb
     except ImportError as error:
-        raise Failure(
-            f"queries need the Python package {error.name}: pip install 'dray[pipeline]'"
-        ) from error
+        raise Failure(needs("queries", error)) from error
     from dray.iceberg.duckdb_views import QueryRefused
 
     async with open_tables(settings) as opened:

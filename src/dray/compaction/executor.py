@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from dray.compaction.model import ColumnSizes, Progress, Unit, UnitFailed, WrittenFile
 from dray.compaction.paths import file_path
-from dray.compaction.sources import Damaged, rows_of
+from dray.compaction.sources import rows_of
 from dray.log.entries import RowGroup
+from dray.log.types import ObjectCorrupt
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.writer import FileStatistics, FileWriter
 from dray.runtime import Runtime
@@ -30,7 +31,7 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
     try:
         async with aclosing(rows_of(unit, objects, runtime)) as rows:
             statistics = await _write(rows, path, objects, runtime)
-    except Damaged as error:
+    except ObjectCorrupt as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
     except ObjectMissing as error:
         # Planned over an index that has moved on since: the next plan knows better.

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
 from dray.log.entries import BatchReference, IndexEntry, RowGroup
+from dray.log.object_ranges import read_footer, read_range
+from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
-from dray.objects.contract import Buffer, ObjectStore, RangeOutside
+from dray.objects.contract import Buffer, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
 from dray.records import RecordError, decode, patch_all
 from dray.runtime import Runtime
@@ -37,10 +39,6 @@ _LEADER_EPOCH: Final = 0
 
 T = TypeVar("T")
 Rows: TypeAlias = "pyarrow.RecordBatch"
-
-
-class Damaged(Exception):
-    """What is stored is not what the index says. Trying again would find the same."""
 
 
 class Run(NamedTuple):
@@ -74,7 +72,7 @@ class ParquetPiece:
 async def rows_of(
     unit: Unit, objects: ObjectStore, runtime: Runtime
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
-    """Every record of the unit, in order. Raises `Damaged`, and the errors of the object store."""
+    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store."""
     source = _Source(unit, objects, runtime)
     expected = unit.start
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
@@ -83,7 +81,8 @@ async def rows_of(
             expected += len(batch)
             yield batch
     if expected != unit.end:
-        raise Damaged(f"{unit.topic}-{unit.partition}: the records end at offset {expected}, not {unit.end}")
+        where = f"{unit.topic}-{unit.partition}"
+        raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
 
 
 class _Source:
@@ -96,11 +95,11 @@ class _Source:
         try:
             self._entries = unit.decoded()
         except ValueCorrupt as error:
-            raise Damaged(f"{unit.topic}-{unit.partition}: {error}") from error
+            raise ObjectCorrupt(f"{unit.topic}-{unit.partition}: {error}") from error
         following = unit.start
         for entry in self._entries:
             if entry.start != following:
-                raise Damaged(
+                raise ObjectCorrupt(
                     f"{unit.topic}-{unit.partition}: the index goes on at offset {entry.start} "
                     f"({entry.path}) instead of {following}"
                 )
@@ -149,26 +148,16 @@ class _Source:
         return rows
 
     async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
-        try:
-            [data] = await self._objects.get_ranges(entry.path, [(position, length)])
-        except RangeOutside as error:
-            raise Damaged(f"{entry.path} is shorter than its index entry says: {error}") from error
-        return data
+        return await read_range(self._objects, entry, position, length)
 
     async def _footer(self, entry: IndexEntry) -> Footer:
         """Asked for once per file, however many row groups are on their way."""
         known = self._footers.get(entry.path)
         if known is None:
-            known = self._footers[entry.path] = asyncio.ensure_future(self._read_footer(entry))
+            known = self._footers[entry.path] = asyncio.ensure_future(
+                read_footer(self._objects, self._runtime, entry)
+            )
         return await asyncio.shield(known)
-
-    async def _read_footer(self, entry: IndexEntry) -> Footer:
-        size, length = entry.file_size, entry.footer_length
-        data = await self._range(entry, size - length, length)
-        try:
-            return await self._runtime.in_thread(Footer, data, size)
-        except ParquetCorrupt as error:
-            raise Damaged(f"{entry.path}: {error}") from error
 
 
 def _is_compressed(reference: BatchReference) -> bool:
@@ -205,10 +194,10 @@ def _decode(runs: list[Run], found: Sequence[Buffer], partition: int, expected: 
         batch = to_arrow(decode(joined), partition)
     except (RecordError, pa.ArrowInvalid) as error:
         _name_damaged(runs, parts, partition)
-        raise Damaged(f"{runs[0].entry.path}: {error}") from error
+        raise ObjectCorrupt(f"{runs[0].entry.path}: {error}") from error
     if not is_dense(batch, expected):
         _name_damaged(runs, parts, partition)
-        raise Damaged(f"{runs[0].entry.path}: its index entry skips an offset from {expected} on")
+        raise ObjectCorrupt(f"{runs[0].entry.path}: its index entry skips an offset from {expected} on")
     return batch
 
 
@@ -226,11 +215,11 @@ def _name_damaged(runs: list[Run], parts: list[memoryview], partition: int) -> N
                 columns = decode(next(batches))
                 to_arrow(columns, partition)
             except RecordError as error:
-                raise Damaged(f"{where} is not what was stored: {error}") from error
+                raise ObjectCorrupt(f"{where} is not what was stored: {error}") from error
             except pa.ArrowInvalid as error:
-                raise Damaged(f"{where} has a timestamp that no table can hold") from error
+                raise ObjectCorrupt(f"{where} has a timestamp that no table can hold") from error
             if columns.row_count != reference.record_count:
-                raise Damaged(f"{where} is not the one that the index lists")
+                raise ObjectCorrupt(f"{where} is not the one that the index lists")
 
 
 def _read_group(piece: ParquetPiece, footer: Footer, data: Buffer, expected: int) -> Rows:
@@ -238,7 +227,7 @@ def _read_group(piece: ParquetPiece, footer: Footer, data: Buffer, expected: int
     try:
         return footer.read_group(piece.number, group.position, data, expected, group.record_count)
     except ParquetCorrupt as error:
-        raise Damaged(f"{piece.entry.path}: {error}, from byte {group.position} on") from error
+        raise ObjectCorrupt(f"{piece.entry.path}: {error}, from byte {group.position} on") from error
 
 
 async def _ahead(

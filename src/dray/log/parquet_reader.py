@@ -11,16 +11,17 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from dray.log.entries import IndexEntry, RowGroup
+from dray.log.object_ranges import read_footer, read_range
 from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey
 from dray.log.segments import LEADER_EPOCH
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
-from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore, RangeOutside
+from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time
 from dray.records import encode
 from dray.runtime import Runtime
@@ -192,28 +193,14 @@ class ParquetReader:
     async def _footer(self, entry: IndexEntry) -> Footer:
         loading = self._footers.get(entry.object_id)
         if loading is None:
-            task = asyncio.get_running_loop().create_task(self._read_footer(entry))
+            task = asyncio.get_running_loop().create_task(
+                _answered(read_footer(self._objects, self._runtime, entry))
+            )
             loading = self._footers.put(entry.object_id, task, entry.footer_length * _FOOTER_WEIGHT)
         return await asyncio.shield(loading)
 
-    async def _read_footer(self, entry: IndexEntry) -> Footer:
-        size, length = entry.file_size, entry.footer_length
-        data = await self._range(entry, size - length, length)
-        try:
-            return await self._runtime.in_thread(Footer, data, size)
-        except ParquetCorrupt as error:
-            raise ObjectCorrupt(f"{entry.path}: {error}") from error
-
     async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
-        try:
-            [data] = await self._objects.get_ranges(entry.path, [(position, length)])
-        except ObjectMissing:
-            raise
-        except RangeOutside as error:
-            raise ObjectCorrupt(f"{entry.path} is shorter than its index entry says") from error
-        except ObjectError as error:
-            raise LogUnavailable(f"the object store did not answer: {error}") from error
-        return data
+        return await _answered(read_range(self._objects, entry, position, length))
 
     # --- by time
 
@@ -262,3 +249,13 @@ def _rebuild(rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
 
     data = encode(from_arrow(rows), leader_epoch=LEADER_EPOCH, batch_bytes=BATCH_BYTES)
     return Batches(data, group.first_offset)
+
+
+async def _answered(reading: Coroutine[Any, Any, T]) -> T:
+    """That a file is gone is the caller's business: it has been merged, or has expired."""
+    try:
+        return await reading
+    except ObjectMissing:
+        raise
+    except ObjectError as error:
+        raise LogUnavailable(f"the object store did not answer: {error}") from error

@@ -95,8 +95,8 @@ class Trap:
         return Ambiguous("told to lose the reply") if self.fate is Fate.LOSE_REPLY else None
 
 
-class _Traps:
-    """The traps that are set."""
+class Traps:
+    """The traps that are set: what every scripted store is made of."""
 
     def __init__(self) -> None:
         self._set: list[Trap] = []
@@ -117,7 +117,7 @@ class _Traps:
         return self.trap(Fate.HOLD_AFTER if answered else Fate.HOLD_BEFORE, kind, part)
 
 
-class ScriptedStore(_Traps):
+class ScriptedStore(Traps):
     """A client of a `MemoryState`. Kinds: get, scan, write, barrier."""
 
     def __init__(self, runtime: Runtime, state: MemoryState, limits: Limits | None = None) -> None:
@@ -201,7 +201,7 @@ class ScriptedStore(_Traps):
         return self._behind.get(domain, self._current)
 
 
-class ScriptedObjects(_Traps):
+class ScriptedObjects(Traps):
     """A client of a `MemoryBucket`. Kinds: put, get, delete."""
 
     def __init__(self, runtime: Runtime, bucket: MemoryBucket) -> None:

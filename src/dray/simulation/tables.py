@@ -27,7 +27,7 @@ from dray.compaction.tables import (
 )
 from dray.runtime import Runtime
 from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.scripted import _Traps
+from dray.simulation.scripted import Traps
 from dray.simulation.weather import Weather
 
 T = TypeVar("T")
@@ -224,11 +224,11 @@ class MemoryTables:
         return table
 
 
-class ScriptedTables(_Traps, MemoryTables):
+class ScriptedTables(Traps, MemoryTables):
     """Does as it is told: see `dray.simulation.scripted`."""
 
     def __init__(self, catalog: MemoryCatalog, runtime: Runtime) -> None:
-        _Traps.__init__(self)
+        Traps.__init__(self)
         MemoryTables.__init__(self, catalog, runtime)
         self.down = False
 
