@@ -72,9 +72,9 @@ class FakeShard:
 class FakeServer:
     """Leads the only shard, in its own eyes, while `leads`; `believes` is whom it names as the leader."""
 
-    def __init__(self, shard: FakeShard, service: str = SERVICES[0]) -> None:
+    def __init__(self, shard: FakeShard, *services: str) -> None:
         self.shard = shard
-        self.service = service
+        self.services = services or SERVICES[:1]
         self.assignments = asyncio.Queue[str]()
         self.leads = True
         self.believes = ""
@@ -125,7 +125,9 @@ class FakeServer:
                 wire.CloseSessionResponse.SerializeToString,
             ),
         }
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(self.service, handlers),))
+        self._server.add_generic_rpc_handlers(
+            [grpc.method_handlers_generic_handler(service, handlers) for service in self.services]
+        )
         if credentials is None:
             port = self._server.add_insecure_port(f"127.0.0.1:{port}")
         else:

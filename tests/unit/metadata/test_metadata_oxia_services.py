@@ -34,9 +34,11 @@ async def opened(server: FakeServer, runtime: SystemRuntime) -> OxiaStore:
     return store
 
 
-@pytest.mark.parametrize("service", SERVICES)
-async def test_either_name_is_found_and_asked_for_once(service: str, runtime: SystemRuntime) -> None:
-    server = FakeServer(FakeShard(), service)
+@pytest.mark.parametrize("services", [SERVICES[:1], SERVICES[1:], SERVICES])
+async def test_either_name_is_found_and_asked_for_once(
+    services: tuple[str, ...], runtime: SystemRuntime
+) -> None:
+    server = FakeServer(FakeShard(), *services)
     store = await opened(server, runtime)
     asked = server.assignments.qsize()
     assert asked == 2, "once for the name, once for the shards"

@@ -193,7 +193,6 @@ class Calls:
         leader.inspected = False
         if fault.unknown_service:
             leader.server.forget()
-            leader.proven = False
         if shard.leader is not leader:
             return
         if fault.leader and fault.leader != leader.server.address:
