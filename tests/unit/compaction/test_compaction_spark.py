@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -17,7 +18,14 @@ from dray.compaction.model import Unit, UnitFailed, WrittenFile
 from dray.compaction.spark import packing
 from dray.compaction.spark.java import SparkUnavailable, find_java
 from dray.compaction.spark.packing import pack, weight_of
-from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
+from dray.compaction.spark.session import (
+    Session,
+    SparkDied,
+    SparkSettings,
+    open_session,
+    reason_of,
+    worker_python,
+)
 from dray.compaction.spark.worker import StoreAddress, from_row, to_row
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.objects import LocalStore, open_store
@@ -153,6 +161,7 @@ async def test_a_task_that_always_fails_fails_the_job(
     with pytest.raises(SparkJobFailed) as caught:
         await SparkUnitWriter(session, address(tmp_path), runtime).write(await units(objects, 1))
     assert "\n" not in str(caught.value)
+    assert str(caught.value) == "the Spark job failed: RuntimeError: a mistake of ours"
     session.check()
 
 
@@ -212,6 +221,33 @@ def test_a_dead_session_says_so() -> None:
 
     with pytest.raises(SparkDied, match="exit code 137"):
         Session(None, Gone(), 1).check()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("no such master\nat org.apache.Spark", "no such master"),
+        (
+            "\n  An exception was thrown.\nTraceback (most recent call last):\n  File x\nOSError: no\n\n",
+            "OSError: no",
+        ),
+        ("", "PySparkRuntimeError"),
+    ],
+)
+def test_the_one_line_of_an_error(text: str, line: str) -> None:
+    from pyspark.errors import PySparkRuntimeError
+
+    assert reason_of(PySparkRuntimeError(text)) == line
+
+
+def test_the_python_of_the_workers() -> None:
+    plain, named = SparkSettings(), SparkSettings(conf={"spark.pyspark.python": "/opt/dray/bin/python"})
+    shell = {"PYSPARK_PYTHON": "python2"}
+    submitted = {"PYSPARK_GATEWAY_PORT": "1", "PYSPARK_PYTHON": "./environment/bin/python"}
+    assert worker_python(plain, shell) == sys.executable, "what this process runs, whatever a shell says"
+    assert worker_python(plain, submitted) == "./environment/bin/python", "a place on the executors"
+    assert worker_python(plain, {"PYSPARK_GATEWAY_PORT": "1"}) == sys.executable
+    assert worker_python(named, shell) == worker_python(named, submitted) == "/opt/dray/bin/python"
 
 
 # --- Java

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
+from dray.compaction.packages import needs
 from dray.compaction.spark.java import SparkUnavailable, find_java
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MASTER: Final = "local[*,3]"
 
+_SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment of a program that spark-submit started
+_TRACEBACK: Final = "Traceback (most recent call last):"
 _DAEMON: Final = "dray.compaction.spark.daemon"
 _UNKNOWN_PARALLELISM: Final = 16  # Spark Connect does not say
 
@@ -91,16 +94,24 @@ def open_session(settings: SparkSettings) -> Session:
         import pandas  # noqa: F401
         import pyspark  # noqa: F401
     except ImportError as error:
-        raise SparkUnavailable(
-            f"compaction needs Spark, and {error.name} is not installed: pip install 'dray[pipeline]'"
-        ) from error
-    # Workers run what this process runs, whatever else is on the path.
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+        raise SparkUnavailable(needs("Spark", error)) from error
+    os.environ["PYSPARK_PYTHON"] = worker_python(settings, os.environ)
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.master.startswith("sc://"):
         return _connect(settings)
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+    if _SUBMITTED not in os.environ:
         find_java()
     return _launch(settings)
+
+
+def worker_python(settings: SparkSettings, environment: Mapping[str, str]) -> str:
+    """Workers run what this process runs, whatever else is on the path, unless it is said that on their
+    machines it lies elsewhere. `spark-submit` says so by the environment: there it may be a place that only
+    means something on the executors."""
+    named = settings.conf.get("spark.pyspark.python")
+    if named is None and _SUBMITTED in environment:
+        named = environment.get("PYSPARK_PYTHON")
+    return named or sys.executable
 
 
 def _launch(settings: SparkSettings) -> Session:
@@ -110,7 +121,7 @@ def _launch(settings: SparkSettings) -> Session:
     from pyspark.java_gateway import launch_gateway
     from pyspark.sql import SparkSession
 
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    submitted = _SUBMITTED in os.environ
     conf = SparkConf(loadDefaults=False)
     conf.setAll(list((_submitted_conf() if submitted else _conf(settings)).items()))
     try:
@@ -125,7 +136,7 @@ def _launch(settings: SparkSettings) -> Session:
         _forget_jvm()
         where = "" if settings.log_path == os.devnull else f" (its log: {settings.log_path})"
         raise SparkUnavailable(
-            f"Spark does not start with master {settings.master}{where}: {_reason(error)}"
+            f"Spark does not start with master {settings.master}{where}: {reason_of(error)}"
         ) from error
     return Session(SparkSession(context), gateway.proc, int(context.defaultParallelism))
 
@@ -140,14 +151,19 @@ def _connect(settings: SparkSettings) -> Session:
             builder = builder.config(name, value)
         return Session(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
     except (PySparkException, ImportError) as error:
-        raise SparkUnavailable(f"no session from {settings.master}: {_reason(error)}") from error
+        raise SparkUnavailable(f"no session from {settings.master}: {reason_of(error)}") from error
 
 
-def _reason(error: Exception) -> str:
-    """Of an error that came from Java, what Java says: its first line only names the call."""
+def reason_of(error: Exception) -> str:
+    """One line. Of an error that came from Java, what Java says: its first line only names the call. Of one
+    that came from a Python worker, the end of its traceback."""
     java = getattr(error, "java_exception", None)
     text = str(error if java is None else java.toString())
-    return (text.splitlines() or [type(error).__name__])[0]
+    _, failed, traceback = text.rpartition(_TRACEBACK)
+    lines = [line for line in (traceback if failed else text).splitlines() if line.strip()]
+    if failed:  # where it went through is indented, and what it was is not
+        lines = [line for line in lines if not line.startswith(" ")]
+    return lines[0].strip() if lines else type(error).__name__
 
 
 def _submitted_conf() -> dict[str, str]:

@@ -7,13 +7,14 @@ names: only the paths that come back count, and what else was written is found b
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.compaction.model import Progress, Unit, UnitFailed, WrittenFile
 from dray.compaction.spark.packing import pack
-from dray.compaction.spark.session import Session, SparkDied
+from dray.compaction.spark.session import Session, SparkDied, reason_of
 from dray.compaction.spark.worker import StoreAddress, from_row
 from dray.runtime import Runtime
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 _POLL_SECONDS: Final = 0.25
+_NO_WORKER: Final = ("No module named dray", "No module named 'dray'", "Cannot run program")
 
 
 class SparkJobFailed(Exception):
@@ -97,8 +99,7 @@ class SparkUnitWriter:
             self._session.check()
             if isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError":
                 raise SparkDied(f"Spark's JVM does not answer: {error}") from error
-            lines = str(error).splitlines() or [type(error).__name__]
-            raise SparkJobFailed(f"the Spark job failed: {lines[0]}") from error
+            raise SparkJobFailed(f"the Spark job failed: {_explained(error)}") from error
 
     def _collect(self, count: int, task_of: Callable[[int], bytes]) -> list[str]:
         numbers = self._session.spark.range(0, count, 1, count)
@@ -119,6 +120,17 @@ class SparkUnitWriter:
     def _cancel(self, group: str) -> None:
         if self._session.is_classic:
             self._session.spark.sparkContext.cancelJobGroup(group)
+
+
+def _explained(error: Exception) -> str:
+    """A worker that cannot even begin says why far down in a long text."""
+    text, python = str(error), os.environ["PYSPARK_PYTHON"]
+    if any(sign in text for sign in _NO_WORKER):
+        return (
+            f"the Python of its workers, {python}, is not there or lacks dray: install "
+            "it on every machine of the cluster, or name another in spark.conf: spark.pyspark.python"
+        )
+    return reason_of(error)
 
 
 def _in_worker(
