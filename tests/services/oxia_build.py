@@ -20,8 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from tests.services.go_build import ProgramMissing, run
-from tests.services.maven import exclusively
-from tests.services.tools import cache_directory, missing
+from tests.services.tools import cache_directory, exclusively, missing
 
 MODULE = "github.com/oxia-db/oxia"
 VERSION = "v0.14.0"
