@@ -17,6 +17,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.services.consumers import ConsumerProcess, Story, wait_for
 from tests.services.dray import DrayProcess
+from tests.services.marks import longer
 from tests.services.topics import create_topic
 
 from dray.client import KafkaConnection
@@ -156,7 +157,14 @@ class Team:
 
 
 @pytest.mark.parametrize(
-    "kind", ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky", "java-range", "java-consumer"]
+    "kind",
+    [
+        longer("confluent-cooperative"),
+        "confluent-consumer",
+        "aiokafka-sticky",
+        "java-range",
+        longer("java-consumer"),
+    ],
 )
 def test_the_coordinator_is_killed_in_mid_rebalance(kind: str, pair: Pair, tmp_path: Path) -> None:
     with ExitStack() as stack:
@@ -189,7 +197,9 @@ def test_the_coordinator_is_killed_in_mid_rebalance(kind: str, pair: Pair, tmp_p
         }
 
 
-@pytest.mark.parametrize("kind", ["confluent-range", "confluent-consumer", "kafka-python-cooperative"])
+@pytest.mark.parametrize(
+    "kind", ["confluent-range", "confluent-consumer", longer("kafka-python-cooperative")]
+)
 def test_the_coordinator_stops_gracefully(kind: str, pair: Pair, tmp_path: Path) -> None:
     with ExitStack() as stack:
         team = Team(tmp_path, kind, pair.bootstrap, stack)

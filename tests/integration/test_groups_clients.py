@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from tests.services.cluster import Cluster
 from tests.services.consumers import KINDS, ConsumerProcess, Story, wait_for
 from tests.services.dray import DrayProcess
+from tests.services.marks import longer
 from tests.services.servers import Server, new_server
 from tests.services.target import ON_KAFKA
 from tests.services.topics import create_topic
@@ -111,7 +112,13 @@ def test_a_team_shares_and_goes_on(kind: str, server: Server, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     "kind",
-    ["confluent-cooperative", "confluent-consumer", "aiokafka-sticky", "java-cooperative", "java-consumer"],
+    [
+        longer("confluent-cooperative"),
+        "confluent-consumer",
+        "aiokafka-sticky",
+        "java-cooperative",
+        longer("java-consumer"),
+    ],
 )
 def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: Server, tmp_path: Path) -> None:
     topic = f"failing-{kind}"
@@ -139,7 +146,9 @@ def test_a_member_that_is_killed_and_one_that_freezes(kind: str, server: Server,
         team.story().check_starts()
 
 
-@pytest.mark.parametrize("kind", ["confluent-range", "confluent-consumer", "java-range", "java-consumer"])
+@pytest.mark.parametrize(
+    "kind", ["confluent-range", longer("confluent-consumer"), longer("java-range"), "java-consumer"]
+)
 def test_a_static_member_comes_back_to_what_it_had(kind: str, server: Server, tmp_path: Path) -> None:
     topic = f"static-{kind}"
     create_topic(server.bootstrap, topic, PARTITIONS)

@@ -17,6 +17,7 @@ from confluent_kafka import Message as Report
 from tests.services.batches import batch
 from tests.services.dray import DrayProcess
 from tests.services.logbook import read_partition
+from tests.services.marks import longer
 from tests.services.servers import Server, new_server
 from tests.services.target import ON_KAFKA
 from tests.services.topics import create_topic
@@ -168,14 +169,14 @@ def check_plain(server: Server, sender: Sender) -> None:
     assert sender.acknowledged
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, longer(2)])
 def test_idempotent_producers_lose_and_repeat_nothing(seed, server):
     with Sender(server.bootstrap, "idempotent", idempotent=True) as sender:
         kill_and_restart(server, sender, rounds=6, seed=seed)
     check_idempotent(server, sender)
 
 
-@pytest.mark.parametrize("seed", [3, 4])
+@pytest.mark.parametrize("seed", [3, longer(4)])
 def test_acknowledged_records_are_there_once(seed, server):
     with Sender(server.bootstrap, "plain", idempotent=False) as sender:
         kill_and_restart(server, sender, rounds=6, seed=seed)
