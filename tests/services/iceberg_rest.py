@@ -16,6 +16,7 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Self
 
@@ -150,7 +151,7 @@ class CatalogRequest:
 
     method: str
     path: str
-    headers: Mapping[str, str]
+    headers: Mapping[str, str] | Message[str, str]
     body: bytes
 
     @property
