@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,17 +29,28 @@ class TopicFiles:
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def write(
-        self, partition: int, start: int, count: int = 3, job: int = 1, *, day: int = 0, real: bool = True
+        self,
+        partition: int,
+        start: int,
+        count: int = 3,
+        job: int = 1,
+        *,
+        day: int = 0,
+        times: Sequence[int] = (),
+        real: bool = True,
     ) -> TableFile:
-        """`real` files are on disk; the others only stand in lists of files."""
+        """`real` files are on disk; the others only stand in lists of files. `times` are those of the first
+        records, in milliseconds."""
         prefix = unit_prefix(self.topic.topic, self.topic.topic_id, partition, stream=partition + 100)
         path = file_path(prefix, job, uuid4())
         first = T0 + day * 86_400_000
+        later = range(start + len(times), start + count)
+        milliseconds = [*times, *(first + offset % 1000 for offset in later)]
         rows = [
             {
                 "partition": partition,
                 "offset": offset,
-                "timestamp": (first + offset % 1000) * 1000,
+                "timestamp": milliseconds[offset - start] * 1000,
                 "key": None if offset % 5 == 4 else f"key-{offset}".encode(),
                 "value": None if offset % 7 == 6 else f"value {partition} {offset}".encode() * 3,
                 "headers": [{"key": "h", "value": b"1"}, {"key": "h", "value": None}] if offset % 2 else [],
