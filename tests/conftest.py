@@ -1,4 +1,5 @@
-"""What every test shares: the logs of the servers that were up, shown where a test fails."""
+"""What every test shares: the logs of the servers that were up, shown where a test fails, and how hypothesis
+judges time: not at all, since tests run beside others, and what is slow then says nothing."""
 
 from __future__ import annotations
 
@@ -6,8 +7,12 @@ from collections.abc import Generator
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.services.process import ServerProcess
+
+settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("suite")
 
 
 @pytest.hookimpl(wrapper=True)
