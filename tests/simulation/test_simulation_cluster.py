@@ -76,13 +76,12 @@ def test_the_runs_cover_what_they_should(reports: dict[int, ClusterReport]) -> N
         assert coverage.by_kind[f"{what}Request"], what
 
 
-def test_one_seed_is_one_run_of_a_cluster() -> None:
-    first = simulate_cluster(7)
-    assert simulate_cluster(7) == first
-    assert simulate_cluster(8).fingerprint != first.fingerprint
+def test_one_seed_is_one_run_of_a_cluster(reports: dict[int, ClusterReport]) -> None:
+    assert simulate_cluster(7) == reports[7]
+    assert reports[8].fingerprint != reports[7].fingerprint
 
 
-def test_one_seed_is_one_run_of_a_cluster_in_another_process_too() -> None:
+def test_one_seed_is_one_run_of_a_cluster_in_another_process_too(reports: dict[int, ClusterReport]) -> None:
     """Where the hashes of strings, and so the order of sets, are others."""
     program = "from dray.simulation.cluster_run import simulate_cluster as s; print(s(7).fingerprint)"
     done = subprocess.run(
@@ -92,7 +91,7 @@ def test_one_seed_is_one_run_of_a_cluster_in_another_process_too() -> None:
         text=True,
         check=True,
     )
-    assert done.stdout.split()[-1] == simulate_cluster(7).fingerprint
+    assert done.stdout.split()[-1] == reports[7].fingerprint
 
 
 # --- every rule, taken away
