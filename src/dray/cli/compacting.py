@@ -102,9 +102,10 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
         tell_manager(READY="1", STATUS="the compactor works")
         pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
         with ExitStack() as stack:
-            writer = await _open_writer(settings, runtime, stack)
-            http.works = True
             shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
+            with shown.waiting("Spark is starting"):
+                writer = await _open_writer(settings, runtime, stack)
+            http.works = True
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
             compactor = Compactor(
                 CompactedStores(pipeline.streams, http.stores.objects),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from dray.cli.failures import Failure
-from dray.cli.output import about_size
+from dray.cli.output import about_size, counted
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 
 _log = structlog.get_logger(__name__)
@@ -53,6 +55,15 @@ class Shown(CompactionObserver):
 
     def __exit__(self, *_: object) -> None:
         self._clear()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """For what takes long before there is anything to count."""
+        if not self._has_bars:
+            yield
+            return
+        with Console(stderr=True).status(what):
+            yield
 
     def progress(self, phase: Phase, done: int, total: int) -> None:
         if not self._has_bars or not total:
@@ -119,17 +130,17 @@ def report(summary: CycleSummary) -> None:
     if summary.files:
         rate = summary.input_bytes / 1e6 / summary.seconds if summary.seconds else 0.0
         print(
-            f"compacted {summary.records:,} records into {_counted(summary.files, 'file')}: "
+            f"compacted {summary.records:,} records into {counted(summary.files, 'file')}: "
             f"{about_size(summary.input_bytes)} became {about_size(summary.output_bytes)} "
             f"in {summary.seconds:.1f} s ({rate:,.1f} MB/s)"
         )
     else:
-        print(f"nothing to compact in {_counted(summary.streams, 'partition')} ({summary.seconds:.1f} s)")
+        print(f"nothing to compact in {counted(summary.streams, 'partition')} ({summary.seconds:.1f} s)")
     told = [
-        (summary.commits, f"{_counted(summary.commits, 'table commit')}"),
-        (summary.raised, f"records of {_counted(summary.raised, 'partition')} expired"),
-        (summary.files_deleted, f"{_counted(summary.files_deleted, 'old file')} deleted"),
-        (summary.files_pending, f"{_counted(summary.files_pending, 'old file')} kept a while for readers"),
+        (summary.commits, counted(summary.commits, "table commit")),
+        (summary.raised, f"records of {counted(summary.raised, 'partition')} expired"),
+        (summary.files_deleted, f"{counted(summary.files_deleted, 'old file')} deleted"),
+        (summary.files_pending, f"{counted(summary.files_pending, 'old file')} kept a while for readers"),
     ]
     if any(number for number, _ in told):
         print(", ".join(text for number, text in told if number))
@@ -138,7 +149,3 @@ def report(summary: CycleSummary) -> None:
             where = trouble.topic if trouble.partition < 0 else f"{trouble.topic}-{trouble.partition}"
             print(f"drayd: {where}: {' '.join(trouble.reason.split())}", file=sys.stderr)
         raise Failure(f"{len(summary.troubles)} of it did not go well, see above; the rest is done")
-
-
-def _counted(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import sys
-from collections.abc import Iterable, Sequence
-from datetime import date, datetime, time
-from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
-from uuid import UUID
 
 import typer
 
 from dray.cli.configuration import ConfigOption, DataDirOption, load_config
 from dray.cli.failures import USAGE, Failure
+from dray.cli.query_rows import FORMATS, print_rows
 
 if TYPE_CHECKING:
     from dray.cli.catalogs import OpenTables
     from dray.config import Settings
     from dray.iceberg.reading import TableView
 
-FORMATS: Final = ("table", "csv", "json")
 _LISTED_TOPICS: Final = 20
 
 
@@ -50,7 +44,7 @@ def query(
     import asyncio
 
     columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, statement, limit))
-    _PRINTERS[format](columns, rows)
+    print_rows(format, columns, rows)
     if more:
         print(f"drayd: only the first {limit} rows are shown; --limit 0 prints all", file=sys.stderr)
 
@@ -127,54 +121,3 @@ async def _explained(error: Exception, opened: OpenTables) -> str:
             f"{text.partition('!')[0]}; tables: {listed or 'none yet, a topic gets one when it is compacted'}"
         )
     return text
-
-
-def _print_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from dray.cli.output import print_table
-
-    shown = [tuple("-" if value is None else _cell(value) for value in row) for row in rows]
-    if columns:
-        print_table(columns, shown)
-
-
-def _print_csv(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    writer = csv.writer(sys.stdout, lineterminator="\n")
-    if columns:
-        writer.writerow(columns)
-    for row in rows:
-        writer.writerow(["" if value is None else _cell(value) for value in row])
-
-
-def _print_json(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    from dray.cli.output import print_json
-
-    print_json([dict(zip(columns, map(plain, row), strict=True)) for row in rows])
-
-
-_PRINTERS: Final = {"table": _print_table, "csv": _print_csv, "json": _print_json}
-
-
-def plain(value: Any) -> Any:
-    """A value as JSON has it. Bytes that are text are shown as such, others in hexadecimal."""
-    if isinstance(value, bytes | bytearray | memoryview):
-        data = bytes(value)
-        try:
-            return data.decode()
-        except UnicodeDecodeError:
-            return "\\x" + data.hex()
-    if isinstance(value, datetime):
-        return value.isoformat().replace("+00:00", "Z")
-    if isinstance(value, date | time | UUID):
-        return str(value)
-    if isinstance(value, Decimal):
-        return float(value)
-    if isinstance(value, dict):
-        return {str(plain(name)): plain(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    return value if isinstance(value, int | float | str | None) else str(value)
-
-
-def _cell(value: Any) -> Any:
-    found = plain(value)
-    return json.dumps(found, ensure_ascii=False) if isinstance(found, dict | list) else found

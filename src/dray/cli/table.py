@@ -116,14 +116,17 @@ def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
 
 
 def _print(view: TableView, lags: list[PartitionLag]) -> None:
-    from dray.cli.output import print_table
+    from dray.cli.output import about_size, counted, print_table
 
-    print(f"table {view.name}, uuid {view.table_uuid}")
+    print(f"table {view.name}")
+    print(f"  uuid      {view.table_uuid}")
     print(f"  location  {view.location}")
     print(f"  metadata  {view.metadata_location}")
     updated = "never" if view.updated_ms is None else _time(view.updated_ms)
-    print(f"  snapshot  {view.snapshot_id or '-'}, of {view.snapshots}; updated {updated}")
-    print(f"  holds     {view.rows} rows in {len(view.files)} files, {view.size} bytes")
+    kept = counted(view.snapshots, "snapshot")
+    print(f"  snapshot  {view.snapshot_id or 'none yet'}, the newest of {kept}, updated {updated}")
+    files = counted(len(view.files), "file")
+    print(f"  holds     {counted(view.rows, 'row')} in {files}, {about_size(view.size)}")
     if view.trouble:
         print(f"  trouble   {view.trouble}")
     print_table(

@@ -155,7 +155,7 @@ class TestQuery:
 
     def test_a_table_for_people(self, full: Lake, drayd: Run) -> None:
         out = drayd("query", "select partition, key from orders where key is null order by all limit 1")
-        assert [line.split() for line in out.splitlines()] == [["partition", "key"], ["0", "-"]]
+        assert [line.split() for line in out.splitlines()] == [["partition", "key"], ["0", "null"]]
 
     def test_joins_and_expressions_of_its_own(self, full: Lake, drayd: Run) -> None:
         sql = (
