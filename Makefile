@@ -64,8 +64,7 @@ format: setup-dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# A file stays on one process, with the servers its tests share. In the order of their names: integration tests,
-# which mostly wait, come first, and the many small files of tests/unit fill the gaps at the end.
+# A file stays on one process, with the servers its tests share. The order is that of tests/conftest.py.
 test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
