@@ -62,7 +62,7 @@ class Poller:
                 continue
             slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
-        results = await self._read(plans, unheard)
+        results = await self._read(plans, unheard, min_bytes)
         _keep_to(max_bytes, results)
         self._observer.fetched(self._runtime.monotonic() - began - slept)
         return results
@@ -195,10 +195,11 @@ class Poller:
     # --- reading
 
     async def _read(
-        self, plans: Sequence[Plan | ReadResult], unheard: dict[int, LogError]
+        self, plans: Sequence[Plan | ReadResult], unheard: dict[int, LogError], min_bytes: int
     ) -> list[ReadResult]:
         """Everything that is not in memory is asked for first, then what may be wanted next; only then is
-        anything waited for."""
+        anything waited for. Not even then if enough is ready for an answer: what is still being read will
+        be in memory when the client asks again, and the disk works while the client does."""
         results = [self._ready(plan, unheard) for plan in plans]
         for plan in plans:
             if isinstance(plan, Plan):
@@ -208,9 +209,15 @@ class Poller:
             for place, (plan, result) in enumerate(zip(plans, results, strict=True))
             if result is None and isinstance(plan, Plan)
         ]
-        found = await asyncio.gather(*[self._wait_for(plan) for _, plan in waiting]) if waiting else ()
-        for (place, _), result in zip(waiting, found, strict=True):
-            results[place] = result
+        if waiting and _is_worthwhile(results, len(waiting), min_bytes):
+            for place, plan in waiting:
+                if self._reader.is_coming(plan):
+                    results[place] = _answer(plan, [])
+            waiting = [(place, plan) for place, plan in waiting if results[place] is None]
+        if waiting:
+            found = await asyncio.gather(*[self._wait_for(plan) for _, plan in waiting])
+            for (place, _), result in zip(waiting, found, strict=True):
+                results[place] = result
         return [result for result in results if result is not None]
 
     def _ready(self, plan: Plan | ReadResult, unheard: dict[int, LogError]) -> ReadResult | None:
@@ -233,6 +240,12 @@ class Poller:
         if bounds is None:
             return ReadResult(error=error)
         return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)
+
+
+def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:
+    """Is an answer without those that are waited for not a small one?"""
+    ready = [result.size for result in results if result is not None and result.size]
+    return len(ready) >= waiting and sum(ready) >= min_bytes
 
 
 def _answer(plan: Plan, buffers: list[memoryview]) -> ReadResult:

@@ -227,6 +227,12 @@ class Reader:
             views = None if found is None or views is None else views + found
         return views
 
+    def is_coming(self, plan: Plan) -> bool:
+        """Will what was not ready be so when it is asked for again?"""
+        if plan.slices is None:
+            return False
+        return all(self._segments.is_coming(part.layout, part.first, part.end) for part in plan.slices)
+
     async def read(self, plan: Plan) -> list[memoryview]:
         """What was planned, and was not ready."""
         if plan.compacted is not None:

@@ -33,7 +33,7 @@ _LAYOUTS: Final = 512
 class Segment:
     """Adjoining batches of an entry, and their bytes while they are in memory."""
 
-    __slots__ = ("data", "end", "first", "length", "loading", "places", "position")
+    __slots__ = ("data", "end", "first", "length", "loading", "loads", "places", "position")
 
     def __init__(self, first: int, end: int, position: int, length: int, places: array[int]) -> None:
         self.first = first  # batches first up to, not including, end
@@ -43,6 +43,7 @@ class Segment:
         self.places = places  # of each batch: position in the segment, length, base offset
         self.data: memoryview | None = None
         self.loading: asyncio.Future[memoryview] | None = None
+        self.loads = 0  # since it was last served
 
 
 class EntryLayout:
@@ -119,6 +120,7 @@ class SegmentReader:
                     self._load(layout, segment)
             elif complete:
                 self._kept.move_to_end(segment)
+                segment.loads = 0
                 views += layout.views(segment, segment.data, first, end)
             at = segment.end
             number += 1
@@ -142,7 +144,14 @@ class SegmentReader:
             self._load(layout, segment)
         return segment.length
 
+    def is_coming(self, layout: EntryLayout, first: int, end: int) -> bool:
+        """May who asks for these batches be told to ask again, since they will be there then? Not twice: one
+        that was read and dropped before it was served, or could not be read, has to be waited for."""
+        numbers = range(layout.segment_of(first), layout.segment_of(end - 1) + 1)
+        return all(layout.segments[number].loads <= 1 for number in numbers)
+
     async def _data(self, layout: EntryLayout, segment: Segment) -> memoryview:
+        segment.loads = 0
         if segment.data is not None:
             return segment.data
         loading = segment.loading
@@ -154,6 +163,7 @@ class SegmentReader:
         loop = asyncio.get_running_loop()
         loading: asyncio.Future[memoryview] = loop.create_future()
         segment.loading = loading
+        segment.loads += 1
         if not self._wanted:
             loop.call_soon(self._read_wanted)
         self._wanted.setdefault(layout.path, []).append(segment)

@@ -279,3 +279,71 @@ async def test_limits_count_over_all_streams_and_the_first_batch_is_free(log: Lo
         assert await counts(EVERYTHING, 1) == [1, 0]
         assert await counts(EVERYTHING, 4 * size) == [3, 1]
         assert await counts(EVERYTHING, 0, offset=3) == [0, 0]
+
+
+# --- what is ready, and what is on its way
+
+
+async def cold_and_warm(log: Log, world: World, **settings: int) -> tuple[Log, list[int]]:
+    """A reader, and two streams in objects of their own: the second is in its memory."""
+    streams = await log.create_streams(2)
+    for stream in streams:
+        await append(log, stream, batch_bytes([b"x" * 100]))
+    reader = world.log(tail_cache_bytes=0, **settings)
+    await read(reader, streams[1], 0)
+    return reader, streams
+
+
+async def both(reader: Log, streams: list[int], min_bytes: int = 1) -> list[int]:
+    """How many records of each come in one answer."""
+    requests = [ReadRequest(stream, 0, 1000) for stream in streams]
+    found = await reader.fetch(requests, min_bytes=min_bytes, max_bytes=10_000, max_wait_ms=0)
+    assert all(result.high_watermark == 1 and result.error is None for result in found)
+    return [len(values_in(result)) for result in found]
+
+
+async def test_what_is_ready_does_not_wait_for_what_is_read(log: Log, world: World) -> None:
+    reader, streams = await cold_and_warm(log, world)
+    held = world.objects.hold("get")
+    assert await both(reader, streams) == [0, 1]
+    await held.reached()
+    assert await both(reader, streams) == [0, 1], "as long as it is on its way"
+    held.release()
+    await asyncio.sleep(1)
+    assert await both(reader, streams) == [1, 1]
+    assert len(world.objects.ranges_read) == 2, "and it was read once"
+
+
+async def test_too_little_is_not_answered_before_the_rest_is_there(log: Log, world: World) -> None:
+    reader, streams = await cold_and_warm(log, world)
+    assert await both(reader, streams, min_bytes=300) == [1, 1]
+    reader, streams = await cold_and_warm(log, world)
+    more = await log.create_streams(1)
+    await append(log, more[0], batch_bytes([b"x" * 100]))
+    assert await both(reader, streams + more) == [1, 1, 1], "one of three is not worth an answer"
+
+
+async def test_what_was_dropped_before_it_was_served_is_waited_for(log: Log, world: World) -> None:
+    """Or a consumer could be told for ever to ask again."""
+    reader, streams = await cold_and_warm(log, world, segment_cache_bytes=300)
+    assert await both(reader, streams) == [0, 1]
+    others = await log.create_streams(3)
+    for stream in others:
+        await append(log, stream, batch_bytes([b"y" * 100]))
+    await asyncio.sleep(1)
+    for stream in others:
+        await read(reader, stream, 0)  # the cache is full of others now
+    await read(reader, streams[1], 0)
+    assert await both(reader, streams) == [1, 1]
+
+
+async def test_what_could_not_be_read_is_waited_for(log: Log, world: World) -> None:
+    reader, streams = await cold_and_warm(log, world)
+    world.objects.trap(Fate.REFUSE, "get")
+    assert await both(reader, streams) == [0, 1]
+    await asyncio.sleep(1)
+    world.objects.trap(Fate.REFUSE, "get")
+    requests = [ReadRequest(stream, 0, 1000) for stream in streams]
+    cold, warm = await reader.fetch(requests, min_bytes=1, max_bytes=10_000, max_wait_ms=0)
+    assert isinstance(cold.error, LogUnavailable), "a store that fails is told of"
+    assert values_in(warm)
