@@ -73,7 +73,8 @@ def test_what_one_broker_writes_another_serves_and_one_may_die(tmp_path: Path, o
         assert second.terminate() == 0
 
 
-@pytest.mark.parametrize("harm", [pytest.param("cut", marks=pytest.mark.soak), "freeze"])
+@pytest.mark.soak
+@pytest.mark.parametrize("harm", ["cut", "freeze"])
 def test_a_broker_without_its_oxia_for_a_while_goes_on_where_it_was(
     tmp_path: Path, oxia: OxiaStandalone, harm: str
 ) -> None:
