@@ -12,6 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dray.cli.compactor_http import CompactorHttp
 from dray.cli.compactor_metrics import CompactorMetrics
+from dray.cli.configuration import load_config
 from dray.cli.failures import Failure
 from dray.cli.stores import Stores
 from dray.compaction.backlog import Backlog
@@ -136,6 +137,13 @@ def _values(before: bytes, after: bytes) -> set[str]:
     return {
         line.split(" ")[0] for line in set(after.decode().splitlines()) - set(before.decode().splitlines())
     }
+
+
+def test_the_flag_and_the_default() -> None:
+    assert load_config(None).settings.compaction.http is None, "two compactors on a machine do not collide"
+    settings = load_config(None, compactor_http="127.0.0.1:9643").settings
+    assert settings.compaction.http == Address("127.0.0.1", 9643)
+    assert settings.broker.http == Address("127.0.0.1", 9644)
 
 
 async def test_health_ready_and_metrics_over_http() -> None:
