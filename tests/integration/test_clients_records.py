@@ -7,7 +7,7 @@ import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
-from tests.services.clients import CLIENTS, CODECS, Message
+from tests.services.clients import BUILT_CLIENTS, CLIENTS, CODECS, Message
 from tests.services.topics import create_topic
 
 BASE_TIME = int(time.time()) * 1000 - 3 * 3_600_000
@@ -32,16 +32,30 @@ BINARY = (
     Message(b"noise", random.Random(7).randbytes(30_000), timestamp=BASE_TIME + 11),
 )
 
+ALL_CLIENTS = CLIENTS | BUILT_CLIENTS
+
+
+def marks_of(name: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.soak] if name in BUILT_CLIENTS else []
+
+
 WRITES = [
-    pytest.param(name, codec, idempotent, id=f"{name}-{codec}-{'idempotent' if idempotent else 'plain'}")
-    for name in CLIENTS
+    pytest.param(
+        name,
+        codec,
+        idempotent,
+        id=f"{name}-{codec}-{'idempotent' if idempotent else 'plain'}",
+        marks=marks_of(name),
+    )
+    for name in ALL_CLIENTS
     for codec in CODECS
     for idempotent in ((False, True) if codec in ("none", "zstd") else (True,))
 ]
+NAMES = [pytest.param(name, marks=marks_of(name)) for name in ALL_CLIENTS]
 
 
 def messages_for(name: str) -> tuple[Message, ...]:
-    client = CLIENTS[name]
+    client = ALL_CLIENTS[name]
     return tuple(filter(client.can_write, TEXT if client.text_only else TEXT + BINARY))
 
 
@@ -53,11 +67,11 @@ def without_timestamps(messages: list[Message]) -> list[Message]:
 def test_every_writer_and_codec(name, codec, idempotent, bootstrap, make_topic):
     topic = make_topic()
     messages = messages_for(name)
-    offsets = CLIENTS[name](bootstrap).produce(topic, messages, codec=codec, idempotent=idempotent)
+    offsets = ALL_CLIENTS[name](bootstrap).produce(topic, messages, codec=codec, idempotent=idempotent)
     assert offsets == list(range(len(messages)))
     expected = [message.at(offset) for offset, message in enumerate(messages)]
     seen = CLIENTS["confluent"](bootstrap).fetch(topic, len(messages))
-    if CLIENTS[name].text_only:  # kcat cannot set a timestamp
+    if ALL_CLIENTS[name].text_only:  # kcat cannot set a timestamp
         expected, seen = without_timestamps(expected), without_timestamps(seen)
     assert seen == expected
 
@@ -77,20 +91,20 @@ def mixed_topic(bootstrap):
     return topic, written
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_reader_reads_every_codec(name, bootstrap, mixed_topic):
     topic, written = mixed_topic
-    assert CLIENTS[name](bootstrap).fetch(topic, len(written)) == written
+    assert ALL_CLIENTS[name](bootstrap).fetch(topic, len(written)) == written
 
 
-@pytest.mark.parametrize("name", CLIENTS)
+@pytest.mark.parametrize("name", NAMES)
 def test_reading_starts_inside_a_batch(name, bootstrap, make_topic):
     """The broker answers with the whole batch; the client drops what was not asked for."""
     topic = make_topic()
     CLIENTS["confluent"](bootstrap).produce(topic, TEXT)
     middle = len(TEXT) // 2
     expected = [message.at(offset) for offset, message in enumerate(TEXT)][middle:]
-    assert CLIENTS[name](bootstrap).fetch(topic, len(expected), start=middle) == expected
+    assert ALL_CLIENTS[name](bootstrap).fetch(topic, len(expected), start=middle) == expected
 
 
 LARGEST = 1_048_516

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from tests.services.clients.aiokafka_client import AioKafka, AioKafkaReader
 from tests.services.clients.confluent_client import Confluent, ConfluentReader
 from tests.services.clients.contract import CODECS, Client, Message
+from tests.services.clients.go_client import FranzGo, FranzGoReader
 from tests.services.clients.java_client import Java, JavaReader
 from tests.services.clients.kafka_python_client import KafkaPython, KafkaPythonReader
 from tests.services.clients.kcat_client import Kcat, KcatReader
@@ -20,6 +21,9 @@ CLIENTS: dict[str, type[Client]] = {
     "java": Java,
 }
 
+BUILT_CLIENTS: dict[str, type[Client]] = {"franz-go": FranzGo}
+"""They are built first, which takes a minute: for long runs."""
+
 READERS: dict[str, tuple[Callable[[Reading], Reader], str]] = {
     "confluent-classic": (ConfluentReader, "classic"),
     "confluent-consumer": (ConfluentReader, "consumer"),
@@ -31,4 +35,18 @@ READERS: dict[str, tuple[Callable[[Reading], Reader], str]] = {
 }
 """Consumers that stay, with the protocol of their group."""
 
-__all__ = ["CLIENTS", "CODECS", "READERS", "Client", "Message", "Place", "Reader", "Reading"]
+BUILT_READERS: dict[str, tuple[Callable[[Reading], Reader], str]] = {"franz-go": (FranzGoReader, "classic")}
+"""Those of `BUILT_CLIENTS`."""
+
+__all__ = [
+    "BUILT_CLIENTS",
+    "BUILT_READERS",
+    "CLIENTS",
+    "CODECS",
+    "READERS",
+    "Client",
+    "Message",
+    "Place",
+    "Reader",
+    "Reading",
+]

@@ -58,6 +58,10 @@ class Reader(ABC):
     def first_at(self, times: Mapping[Place, int]) -> dict[Place, Found]:
         """For each place the first record whose timestamp is not before a time."""
 
+    def tells(self, message: Message) -> Message:
+        """A message as this client has it, where it cannot show everything."""
+        return message
+
     @abstractmethod
     def close(self) -> None: ...
 

@@ -16,7 +16,8 @@ from confluent_kafka import (
     TopicPartition,
 )
 from confluent_kafka import Message as Received
-from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from confluent_kafka.admin._config import AlterConfigOpType, ConfigEntry, ConfigResource
+from confluent_kafka.admin._resource import ResourceType
 
 from tests.services.clients.aiokafka_client import AioKafka
 from tests.services.clients.confluent_client import known

@@ -1,0 +1,96 @@
+"""franz-go: new versions of every API. A program of ours, `tests/go`, built once from the module proxy."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+
+from tests.services.clients.contract import SECONDS, Client, Message
+from tests.services.clients.line_reader import LineReader
+from tests.services.clients.lines import line_of, message_of
+from tests.services.clients.reader import Reading
+from tests.services.go_build import ProgramMissing, run
+from tests.services.tools import cache_directory, exclusively, missing
+
+SOURCES = Path(__file__).parents[2] / "go"
+
+
+def require_franz() -> Path:
+    """The program, or the end of the test."""
+    found = find_program("franz")
+    if isinstance(found, ProgramMissing):
+        missing(str(found))
+    return found
+
+
+@cache
+def find_program(name: str) -> Path | ProgramMissing:
+    """Built once for each state of its sources; looked for once in a run."""
+    files = sorted(path for path in SOURCES.rglob("*") if path.is_file())
+    digest = hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
+    home = cache_directory() / f"go-clients-{digest}"
+    program = home / name
+    with exclusively(home):
+        if program.exists():
+            return program
+        if shutil.which("go") is None:
+            return ProgramMissing(f"needs go to build {name}, which this machine lacks")
+        try:
+            run(["go", "build", "-buildvcs=false", "-o", f"{program}.building", f"./{name}"], SOURCES, name)
+        except ProgramMissing as reason:
+            return reason
+        os.rename(f"{program}.building", program)
+    return program
+
+
+class FranzGo(Client):
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap)
+        self.program = require_franz()
+
+    def run(self, mode: str, *arguments: str, text: str = "") -> list[str]:
+        done = subprocess.run(
+            [str(self.program), mode, self.bootstrap, *arguments],
+            input=text,
+            capture_output=True,
+            text=True,
+            timeout=2 * SECONDS,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"franz {mode} ended with {done.returncode}: {done.stderr.strip()}")
+        return done.stdout.splitlines()
+
+    def produce(
+        self,
+        topic: str,
+        messages: Sequence[Message],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        idempotent: bool = False,
+    ) -> list[int]:
+        lines = "".join(f"{line_of(message)}\n" for message in messages)
+        answers = self.run("produce", topic, str(partition), codec, str(idempotent).lower(), text=lines)
+        return [int(answer) for answer in answers]
+
+    def fetch(self, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Message]:
+        answers = self.run("fetch", topic, str(partition), str(start), str(count))
+        return [message_of(answer) for answer in answers]
+
+
+class FranzGoReader(LineReader):
+    def __init__(self, reading: Reading) -> None:
+        words = ["read", reading.bootstrap, reading.group, reading.isolation, str(reading.fetch_bytes)]
+        super().__init__(reading, [str(require_franz()), *words, *reading.topics])
+
+    def tells(self, message: Message) -> Message:
+        """Its times are nanoseconds in 64 bits, which begin anew in the year 2262."""
+        nanoseconds = (message.timestamp * 1_000_000 + (1 << 63)) % (1 << 64) - (1 << 63)
+        return replace(message, timestamp=nanoseconds // 1_000_000)
