@@ -25,7 +25,8 @@ OPTIONS: Final[list[tuple[str, Any]]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.min_reconnect_backoff_ms", 50),
+    # The name deceives: so long may a connection take to come up.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Stores do not share connections: closing one leaves the others alone.
     ("grpc.use_local_subchannel_pool", 1),

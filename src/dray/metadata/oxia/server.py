@@ -31,7 +31,8 @@ OPTIONS: Final = [
     ("grpc.keepalive_timeout_ms", 2_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # The name deceives: so long may a connection take to come up.
+    ("grpc.min_reconnect_backoff_ms", 5_000),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # Whether a write may be sent twice is ours to decide, and the answer is no.
     ("grpc.enable_retries", 0),
