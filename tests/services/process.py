@@ -16,6 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, ClassVar, Self
 
+from tests.services.reaper import Reaper
+
 POLL_SECONDS = 0.02
 
 
@@ -105,6 +107,9 @@ def answers_api_versions(host: str, port: int, timeout: float = 2.0) -> bool:
     return bool(correlation == 1 and error == 0)
 
 
+_reaper = Reaper()
+
+
 @atexit.register
 def kill_what_is_left() -> None:
     """A script that ends in an error must not leave a broker behind."""
@@ -163,6 +168,7 @@ class ServerProcess:
                 start_new_session=True,
             )
         ServerProcess.running.append(self)
+        _reaper.started(self._process.pid)
 
     def wait_until_ready(self, timeout: float = 60.0) -> None:
         deadline = time.monotonic() + timeout
@@ -210,6 +216,8 @@ class ServerProcess:
         return code
 
     def _forget(self) -> None:
+        if self._process is not None:
+            _reaper.ended(self._process.pid)
         self._process = None
         if self in ServerProcess.running:
             ServerProcess.running.remove(self)
