@@ -146,6 +146,7 @@ async def test_a_lost_request_is_sent_again(
 
 
 async def test_a_commit_that_arrives_late_finds_its_place_taken(
+    tables: IcebergTables,
     settings: CatalogSettings,
     places: Locations,
     runtime: SystemRuntime,
@@ -154,17 +155,18 @@ async def test_a_commit_that_arrives_late_finds_its_place_taken(
 ) -> None:
     """The client gave up on it, asked again and succeeded; then the first one arrives, with a version that
     the table has left behind. boto3's own timeout would be a minute."""
-    tables = IcebergTables(replace(settings, timeout_seconds=3), places, CLUSTER, runtime)
     await first_commit(tables, files)
+    hasty = IcebergTables(replace(settings, timeout_seconds=5), places, CLUSTER, runtime)
     between.hold_request()
-    outcome = await tables.commit(files.topic, [files.change("100-2", files.write(0, 3))], ours)
+    outcome = await hasty.commit(files.topic, [files.change("100-2", files.write(0, 3))], ours)
+    await hasty.close()
     assert between.held.is_set()
     assert outcome == {"100-2": COMMITTED}
+    assert between.commits >= 3, "the one that is held was given up"
     between.release()
     for number in range(3, 6):
         await tables.commit(files.topic, [files.change(f"100-{number}", files.write(0, 3 * number))], ours)
     await check(tables, files, snapshots=5)
-    await tables.close()
 
 
 async def test_wrong_secrets_are_one_line_without_them(
