@@ -263,7 +263,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "lost hints are not made up for": (lost_hints_are_not_made_up_for, 0),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 18),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 28),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }
