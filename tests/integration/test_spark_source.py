@@ -100,6 +100,23 @@ def test_a_stream_restarts_without_loss_or_duplicates(
     assert seen == [[0, offset] for offset in range(25)] + [[1, offset] for offset in range(15)]
 
 
+def test_a_stream_from_the_latest_offsets_on(
+    spark: SparkSql, bootstrap: str, make_topic: TopicMaker, tmp_path: Path
+) -> None:
+    topic = make_topic(2)
+    chosen = options(bootstrap, topic, startingOffsets="latest")
+    produce(bootstrap, topic, 0, 0, 20)
+    assert spark.log_stream(chosen, tmp_path) == []
+    produce(bootstrap, topic, 0, 20, 5)
+    produce(bootstrap, topic, 1, 0, 3)
+    # A crash before the first batch was noted: the same batch again, though latest is later now.
+    assert spark.log_stream(chosen, tmp_path, fail=True) == []
+    seen = spark.log_stream(chosen, tmp_path)
+    assert seen == [[0, offset] for offset in range(20, 25)] + [[1, offset] for offset in range(3)]
+    produce(bootstrap, topic, 1, 3, 1)
+    assert spark.log_stream(chosen, tmp_path) == [*seen, [1, 3]]
+
+
 def parsed(bootstrap: str, topic: str, **more: str) -> SourceOptions:
     return SourceOptions.parse(options(bootstrap, topic, **more), streaming=False)
 

@@ -64,13 +64,6 @@ class SourceOptions:
             raise OptionRefused("option endingOffsets: earliest would read nothing")
         if starting == LATEST and not streaming:
             raise OptionRefused("option startingOffsets: latest would read nothing")
-        if starting == LATEST:
-            # Spark asks for the start again if the first batch was planned and not finished; by then it is
-            # later, and a Python source has no place to remember the first answer.
-            raise OptionRefused(
-                "option startingOffsets: a stream that is started again could not find latest where it was; "
-                "give startingTimestamp (milliseconds) or offsets as JSON"
-            )
         if streaming and "endingoffsets" in options:
             raise OptionRefused("option endingOffsets: a stream has no end")
         if not streaming and "maxoffsetspertrigger" in options:

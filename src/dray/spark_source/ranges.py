@@ -75,14 +75,43 @@ def limited(start: Mapping[int, int], end: Mapping[int, int], most: int) -> dict
     }
 
 
-def to_offset(topic_id: str, offsets: Mapping[int, int]) -> dict[str, Any]:
+@dataclass(frozen=True)
+class Offset:
     """As Spark keeps it in a checkpoint. The topic's id is in it: offsets mean nothing in another topic of
-    the same name."""
-    return {
-        "topic_id": topic_id,
-        "offsets": {str(partition): offset for partition, offset in offsets.items()},
-    }
+    the same name.
+
+    Spark notes where a batch ends before it is read, and not where the first one began: it asks for that
+    again. So the end of a batch says itself where the stream began (`began`), where that is not to be had
+    again, and what is only an answer to that question is marked (`initial`).
+    """
+
+    topic_id: str
+    offsets: Mapping[int, int]
+    began: Mapping[int, int] | None = None
+    initial: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        found: dict[str, Any] = {"topic_id": self.topic_id, "offsets": _to_names(self.offsets)}
+        if self.began is not None:
+            found["began"] = _to_names(self.began)
+        if self.initial:
+            found["initial"] = True
+        return found
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Offset:
+        began = found.get("began")
+        return cls(
+            str(found["topic_id"]),
+            _from_names(found["offsets"]),
+            None if began is None else _from_names(began),
+            bool(found.get("initial", False)),
+        )
 
 
-def from_offset(offset: Mapping[str, Any]) -> tuple[str, dict[int, int]]:
-    return str(offset["topic_id"]), {int(name): int(value) for name, value in offset["offsets"].items()}
+def _to_names(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offset for partition, offset in offsets.items()}
+
+
+def _from_names(offsets: Mapping[str, Any]) -> dict[int, int]:
+    return {int(name): int(value) for name, value in offsets.items()}

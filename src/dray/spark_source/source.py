@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
@@ -23,16 +23,15 @@ from pyspark.sql.datasource import (
 
 from dray.runtime import SystemRuntime
 from dray.spark_source.log import Log, SourceError, TopicState
-from dray.spark_source.options import SourceOptions
+from dray.spark_source.options import LATEST, SourceOptions
 from dray.spark_source.ranges import (
     UNBOUNDED,
     Bounds,
+    Offset,
     Range,
     between,
-    from_offset,
     limited,
     split,
-    to_offset,
 )
 
 if TYPE_CHECKING:
@@ -106,13 +105,18 @@ class StreamReader(DataSourceStreamReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.position: dict[int, int] | None = None
+        self.position: Mapping[int, int] | None = None
         """How far batches were planned, as far as this process knows."""
+        self.began: Mapping[int, int] | None = None
+        """Where the stream began, if it began at what was the latest then."""
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         state, starts = asked(self.options, lambda log: _starts(log, self.options))
-        self.position = self.position or dict(starts)
-        return to_offset(str(state.topic_id), starts)
+        self.position = self.position or starts
+        if self.options.starting != LATEST:
+            return Offset(str(state.topic_id), starts).to_json()
+        self.began = self.began or starts
+        return Offset(str(state.topic_id), self.began, initial=True).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
         state = asked(self.options, Log.state)
@@ -120,18 +124,24 @@ class StreamReader(DataSourceStreamReader):
         if self.options.offsets_per_trigger is not None and self.position is not None:
             ends = limited(self.position, ends, self.options.offsets_per_trigger)
         self.position = ends
-        return to_offset(str(state.topic_id), ends)
+        if self.options.starting == LATEST:
+            self.began = self.began or ends  # Spark may ask for the latest before it asks for the start
+        return Offset(str(state.topic_id), ends, self.began).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[RangePartition]:
-        (began_in, starts), (topic_id, ends) = from_offset(start), from_offset(end)
-        if began_in != topic_id:
+        """Spark calls this with the last end in its checkpoint first, when a stream is started again: so the
+        start that is noted there is known before anything else is asked."""
+        first, last = Offset.from_json(start), Offset.from_json(end)
+        if first.topic_id != last.topic_id:
             raise SourceError(
                 f"topic {self.options.topic} was deleted and created again since this stream began "
-                f"(id {began_in}, now {topic_id}): start a new one, with a checkpoint of its own"
+                f"(id {first.topic_id}, now {last.topic_id}): start a new one, with a checkpoint of its own"
             )
-        self.position = ends
-        ranges = split(between(starts, ends), self.options.records_per_task)
-        return [RangePartition(UUID(topic_id), each) for each in ranges]
+        self.position = last.offsets
+        self.began = last.began or self.began
+        starts = last.began if first.initial and last.began is not None else first.offsets
+        ranges = split(between(starts, last.offsets), self.options.records_per_task)
+        return [RangePartition(UUID(last.topic_id), each) for each in ranges]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         assert isinstance(partition, RangePartition)
@@ -178,6 +188,8 @@ async def _starts(log: Log, options: SourceOptions) -> tuple[TopicState, dict[in
     starts = dict(state.starts)
     if options.starting_timestamp is not None:
         starts |= await log.offsets(options.starting_timestamp)
+    elif options.starting == LATEST:
+        starts = dict(state.ends)
     elif not isinstance(options.starting, str):
         unknown = sorted(set(options.starting) - set(starts))
         if unknown:

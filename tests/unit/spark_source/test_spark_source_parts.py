@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+from uuid import UUID
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,11 +20,13 @@ from pyspark.sql.datasource import (
 )
 from tests.services.batches import CONTROL, batch, plain
 
-from dray.spark_source.log import whole_batches
+from dray.spark_source import source
+from dray.spark_source.log import Log, TopicState, whole_batches
 from dray.spark_source.options import OptionRefused, SourceOptions
-from dray.spark_source.ranges import Range, between, from_offset, limited, split, to_offset
-from dray.spark_source.source import BatchReader
+from dray.spark_source.ranges import Offset, Range, between, limited, split
+from dray.spark_source.source import BatchReader, StreamReader
 
+TOPIC_ID = UUID(int=5)
 OFFSETS = st.dictionaries(st.integers(0, 5), st.integers(0, 1000), min_size=1)
 
 
@@ -62,7 +68,6 @@ class TestOptions:
             ({"topic": "t", "startingOffsets": '{"0": -2}'}, False, "neither earliest, latest, nor offsets"),
             ({"topic": "t", "startingOffsets": "[1]"}, False, "neither earliest, latest, nor offsets"),
             ({"topic": "t", "startingOffsets": "latest"}, False, "would read nothing"),
-            ({"topic": "t", "startingOffsets": "latest"}, True, "give startingTimestamp"),
             ({"topic": "t", "endingOffsets": "earliest"}, False, "would read nothing"),
             ({"topic": "t", "endingOffsets": '{"0": 1}'}, True, "a stream has no end"),
             ({"topic": "t", "maxOffsetsPerTrigger": "5"}, False, "only streams have triggers"),
@@ -109,7 +114,7 @@ class TestRanges:
             position |= following
             rounds += 1
             assert rounds < 7000
-        assert from_offset(to_offset("id", position)) == ("id", position)
+        assert Offset.from_json(Offset("id", position).to_json()) == Offset("id", position)
 
 
 class TestFilters:
@@ -163,3 +168,80 @@ class TestBatches:
 
     def test_a_length_that_leads_nowhere_ends_it(self) -> None:
         assert whole_batches(bytes(200)) == ([], None)
+
+
+class TestLatest:
+    """A stream from the latest offsets: the calls that Spark makes, in the orders in which it makes them."""
+
+    @pytest.fixture
+    def log(self, monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
+        """Where a topic ends now."""
+        ends: dict[int, int] = {0: 10, 1: 0}
+
+        def asked(_: SourceOptions, question: object) -> object:
+            state = TopicState(TOPIC_ID, dict.fromkeys(ends, 0), dict(ends))
+            return state if question is Log.state else (state, dict(ends))
+
+        monkeypatch.setattr(source, "asked", asked)
+        return ends
+
+    @staticmethod
+    def reader(**more: str) -> StreamReader:
+        chosen = {"topic": "t", "startingOffsets": "latest", **more}
+        return StreamReader(SourceOptions.parse(chosen, streaming=True))
+
+    @staticmethod
+    def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+        kept_start, kept_end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
+        return [each.wanted for each in reader.partitions(kept_start, kept_end)]
+
+    @pytest.mark.parametrize("start_first", [True, False])
+    def test_it_begins_where_the_log_ended(self, log: dict[int, int], start_first: bool) -> None:
+        reader = self.reader()
+        if start_first:
+            start, end = reader.initialOffset(), reader.latestOffset()
+        else:
+            end, start = reader.latestOffset(), reader.initialOffset()
+        assert self.planned(reader, start, end) == []
+        log[0] = 12
+        assert self.planned(reader, end, reader.latestOffset()) == [Range(0, 10, 12)]
+
+    def test_what_came_before_the_first_batch_was_noted_is_in_it(self, log: dict[int, int]) -> None:
+        reader = self.reader()
+        start = reader.initialOffset()
+        log[0] = 12
+        assert self.planned(reader, start, reader.latestOffset()) == [Range(0, 10, 12)]
+
+    def test_a_first_batch_that_was_not_finished_is_the_same_batch(self, log: dict[int, int]) -> None:
+        first = self.reader()
+        first.initialOffset()
+        log[0] = 12
+        noted = first.latestOffset()
+        log[0] = 20  # latest is later now
+        again = self.reader()
+        assert self.planned(again, noted, noted) == []  # as Spark says what it has seen
+        assert self.planned(again, again.initialOffset(), noted) == [Range(0, 10, 12)]
+        assert self.planned(again, noted, again.latestOffset()) == [Range(0, 12, 20)]
+
+    def test_a_stream_that_is_started_again_goes_on_where_it_was(self, log: dict[int, int]) -> None:
+        first = self.reader()
+        noted = first.latestOffset()
+        log[0] = 20
+        again = self.reader()
+        assert self.planned(again, noted, again.latestOffset()) == [Range(0, 10, 20)]
+
+    def test_nothing_new_is_the_same_offset_and_no_empty_batch(self, log: dict[int, int]) -> None:
+        first = self.reader()
+        noted = first.latestOffset()
+        assert first.latestOffset() == noted
+        again = self.reader()
+        self.planned(again, noted, noted)
+        assert again.latestOffset() == noted
+        log[2] = 5
+        assert self.planned(again, noted, again.latestOffset()) == [Range(2, 0, 5)], "a partition that is new"
+
+    def test_batches_are_limited_from_the_start_on(self, log: dict[int, int]) -> None:
+        reader = self.reader(maxOffsetsPerTrigger="3")
+        start = reader.initialOffset()
+        log[0] = 20
+        assert self.planned(reader, start, reader.latestOffset()) == [Range(0, 10, 13)]
