@@ -5,6 +5,7 @@ The catalog is the embedded one, a SQLite file, which Spark opens by JDBC.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from tests.services.iceberg_files import TopicFiles
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of, runtime
 
-from dray.compaction.tables import TopicTable
-from dray.iceberg.locations import Locations, locations
+from dray.compaction.tables import CommitOutcome, TableRefused, TopicTable
+from dray.iceberg.locations import Locations, locations, table_path
 from dray.iceberg.settings import CATALOG_NAME, CatalogSettings
 from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
@@ -129,6 +130,95 @@ async def test_sparks_maintenance_deletes_nothing(
     assert all((files.root / path).exists() for path in files.rows)
     # Manifests may be put in order: no row changes, and commits go on.
     spark.rows(f"call {CATALOG_NAME}.system.rewrite_manifests(table => {called})")
+    await tables.ensure(files.topic)
+    await tables.commit(files.topic, [files.change("100-2", files.write(0, 20, 5))], ours)
+    assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
+
+
+def make_old(files: TopicFiles) -> Path:
+    """All files of the topic, so that their age protects none of them; and one more in the table's folder
+    that nobody knows: its path."""
+    folder = files.root / table_path(files.topic.topic, files.topic.topic_id)
+    orphan = folder / "metadata" / "orphan.avro"
+    orphan.write_bytes(b"nobody's")
+    for root in (folder, files.root / "compaction"):
+        for path in root.rglob("*"):
+            if path.is_file():
+                os.utime(path, (1_000_000_000, 1_000_000_000))
+    return orphan
+
+
+async def test_maintenance_of_owners_who_switch_it_on(
+    spark: SparkSql, tables: IcebergTables, files: TopicFiles
+) -> None:
+    """They set the property themselves, and have Spark expire and collect at once. Files of the log lie
+    outside of the table's folder, and of those in it none is an orphan."""
+    name, called = table_name(files), f"'lake.`{files.topic.topic}`'"
+    spark.rows(f"alter table {name} set tblproperties ('gc.enabled' = 'true')")
+    orphan = make_old(files)
+    for procedure, more in (
+        ("expire_snapshots", "older_than => timestamp '2100-01-01', retain_last => 1"),
+        ("remove_orphan_files", "older_than => timestamp '2020-01-01', dry_run => false"),
+    ):
+        spark.rows(f"call {CATALOG_NAME}.system.{procedure}(table => {called}, {more})")
+    assert not orphan.exists(), "it did what it is for"
+    assert all((files.root / path).exists() for path in files.rows)
+    assert len((await loaded(tables, files)).metadata.snapshots) == 1
+    state = await tables.ensure(files.topic)
+    assert not state.created
+    outcome = await tables.commit(files.topic, [files.change("100-2", files.write(0, 20, 5))], ours)
+    assert outcome == {"100-2": CommitOutcome.COMMITTED}
+    table = await loaded(tables, files)
+    assert rows_of(table) == files.records_of(set(files.rows))
+    assert table.properties["gc.enabled"] == "false"
+
+
+async def test_a_table_rolled_back_with_spark_is_refused_until_it_is_set_again(
+    spark: SparkSql, tables: IcebergTables, files: TopicFiles
+) -> None:
+    called = f"'lake.`{files.topic.topic}`'"
+    first, newest = [snapshot.snapshot_id for snapshot in (await loaded(tables, files)).snapshots()]
+    spark.rows(f"call {CATALOG_NAME}.system.rollback_to_snapshot({called}, {first})")
+    change = files.change("100-2", files.write(0, 20, 5))
+    for asked in (tables.ensure(files.topic), tables.commit(files.topic, [change], ours)):
+        with pytest.raises(
+            TableRefused, match=rf"was set back to {first}.* set it to {newest} again"
+        ) as caught:
+            await asked
+        assert "\n" not in str(caught.value)
+    spark.rows(f"call {CATALOG_NAME}.system.set_current_snapshot({called}, {newest})")
+    assert await tables.commit(files.topic, [change], ours) == {"100-2": CommitOutcome.COMMITTED}
+    assert spark.rows(f"select count(*) from {table_name(files)}") == [[35]]
+
+
+async def test_columns_and_partitions_altered_with_spark(
+    spark: SparkSql, tables: IcebergTables, files: TopicFiles
+) -> None:
+    """A new name is kept, and another partitioning; a column that is gone is refused."""
+    name = table_name(files)
+    spark.rows(f"alter table {name} rename column value to payload")
+    spark.rows(f"alter table {name} replace partition field partition with bucket(4, offset)")
+    await tables.ensure(files.topic)
+    await tables.commit(files.topic, [files.change("100-2", files.write(0, 20, 5))], ours)
+    expected = [as_spark(record)[4] for record in files.records_of(set(files.rows))]
+    found = spark.rows(f"select payload from {name} order by partition, offset")
+    assert [row[0] for row in found] == expected
+    spark.rows(f"alter table {name} drop column attributes")
+    with pytest.raises(TableRefused, match=r"its column attributes \(field id 10\) is gone; set the schema"):
+        await tables.ensure(files.topic)
+
+
+async def test_rows_changed_with_spark_are_refused_until_rolled_back(
+    spark: SparkSql, tables: IcebergTables, files: TopicFiles
+) -> None:
+    name, called = table_name(files), f"'lake.`{files.topic.topic}`'"
+    good = (await loaded(tables, files)).metadata.current_snapshot_id
+    spark.rows(f"delete from {name} where offset = 3")
+    with pytest.raises(
+        TableRefused, match=f"another writer changed its rows; roll it back to snapshot {good}"
+    ):
+        await tables.ensure(files.topic)
+    spark.rows(f"call {CATALOG_NAME}.system.rollback_to_snapshot({called}, {good})")
     await tables.ensure(files.topic)
     await tables.commit(files.topic, [files.change("100-2", files.write(0, 20, 5))], ours)
     assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
