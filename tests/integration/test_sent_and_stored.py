@@ -33,7 +33,13 @@ PARTITIONS = 2
 ROUNDS = 12
 ACKS = ("all", "1", "0")
 SETTINGS = {"DRAY_BROKER__SESSION_TTL": "2s"}
-ONCE = {"message.send.max.retries": 0, "batch.num.messages": 300}
+ONCE = {
+    "message.send.max.retries": 0,
+    "batch.num.messages": 300,
+    # Who gives up a request that is only slow, and sends no less, keeps slow brokers busy for nothing.
+    "request.timeout.ms": 30_000,
+    "socket.timeout.ms": 30_000,
+}
 METADATA_SECONDS = 1.0  # how often producers ask who is there: see `counting.IMPATIENT`
 
 
@@ -190,7 +196,11 @@ class RemoteStores:
             s3 = stack.enter_context(TcpProxy(self._s3.port))
             self._proxies.append(s3)
             options = self._s3.options() | {"endpoint": f"http://{s3.address}", "timeout": "2s"}
-            self.settings = {"DRAY_OBJECTS__URL": f"s3://{BUCKET}/stored", "DRAY_LOG__FLUSH_LINGER": "20ms"}
+            self.settings = {
+                "DRAY_OBJECTS__URL": f"s3://{BUCKET}/stored",
+                "DRAY_LOG__FLUSH_LINGER": "20ms",
+                "DRAY_BROKER__SESSION_TTL": "6s",  # kept by servers on this machine, which is busy
+            }
             for kind, given in (("OPTIONS", options), ("SECRETS", self._s3.secrets())):
                 self.settings |= {f"DRAY_OBJECTS__{kind}__{name.upper()}": given[name] for name in given}
             if self._etcd is not None:
@@ -200,7 +210,7 @@ class RemoteStores:
                 self.settings |= {
                     "DRAY_METADATA__ENGINE": "etcd",
                     "DRAY_METADATA__ETCD__ENDPOINTS": etcd.address,
-                    "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "1s",
+                    "DRAY_METADATA__ETCD__REQUEST_TIMEOUT": "2s",
                 }
             self._stack = stack.pop_all()
         return self
