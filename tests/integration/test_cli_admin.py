@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from confluent_kafka import Producer
+from tests.services.process import free_port
 from tests.services.shell import Shell
 
 
@@ -79,6 +80,14 @@ def test_the_cluster_lists_its_brokers(drayd: Shell, bootstrap: str) -> None:
     out = drayd("cluster")
     assert cluster["cluster_id"] in out
     assert all(address in out for address in addresses)
+
+
+def test_the_first_broker_that_answers_is_asked(
+    capsys: pytest.CaptureFixture[str], drayd: Shell, bootstrap: str
+) -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    assert Shell(capsys, f"{nobody}, {bootstrap}").json("cluster") == drayd.json("cluster")
+    assert nobody in Shell(capsys, f"{nobody},{nobody}").fails("cluster")
 
 
 def test_bench_counts_every_record_once_each_way_and_cleans_up(

@@ -17,7 +17,13 @@ T = TypeVar("T")
 
 BootstrapOption = Annotated[
     str,
-    typer.Option("--bootstrap", "-b", envvar="DRAY_BOOTSTRAP", metavar="HOST:PORT", help="A broker to ask."),
+    typer.Option(
+        "--bootstrap",
+        "-b",
+        envvar="DRAY_BOOTSTRAP",
+        metavar="HOST:PORT,...",
+        help="Brokers to ask; the first that answers is asked.",
+    ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
@@ -31,27 +37,42 @@ def ask(bootstrap: str, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
 
     from dray.client import ClientError
 
-    host, port = parse_bootstrap(bootstrap)
+    addresses = parse_bootstrap(bootstrap)
 
     async def run() -> T:
-        async with connect(host, port) as connection:
-            return await work(connection)
+        for host, port in addresses[:-1]:
+            try:
+                opened = await _open(host, port)
+            except ClientError:
+                continue  # the next one may live
+            return await _with(opened, work)
+        return await _with(await _open(*addresses[-1]), work)
 
     try:
         return asyncio.run(asyncio.wait_for(run(), TIMEOUT_SECONDS))
     except ClientError as error:
         raise unreachable(error) from error
     except TimeoutError as error:
-        raise Failure(f"{host}:{port} gave no answer within {TIMEOUT_SECONDS} s") from error
+        raise Failure(f"{bootstrap} gave no answer within {TIMEOUT_SECONDS} s") from error
 
 
 @asynccontextmanager
 async def connect(host: str, port: int) -> AsyncIterator[KafkaConnection]:
-    from dray.client import KafkaConnection
-
-    async with await KafkaConnection.connect(host, port, client_id="drayd-admin") as connection:
+    async with await _open(host, port) as connection:
         await connection.negotiate()
         yield connection
+
+
+async def _open(host: str, port: int) -> KafkaConnection:
+    from dray.client import KafkaConnection
+
+    return await KafkaConnection.connect(host, port, client_id="drayd-admin")
+
+
+async def _with(opened: KafkaConnection, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
+    async with opened as connection:
+        await connection.negotiate()
+        return await work(connection)
 
 
 def unreachable(error: Exception) -> Failure:
@@ -65,13 +86,15 @@ def unreachable(error: Exception) -> Failure:
     return Failure(str(error))
 
 
-def parse_bootstrap(bootstrap: str) -> tuple[str, int]:
-    """The first of what may be Kafka's comma-separated list."""
+def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
+    """Kafka's comma-separated list, which may be of one."""
     from dray.config.kinds import HostPort
 
-    first = bootstrap.partition(",")[0].strip()
-    try:
-        address = HostPort().parse(first)
-    except ValueError as error:
-        raise Failure(f"--bootstrap = {first!r}: must be {HostPort().allowed()}", USAGE) from error
-    return address.host, address.port
+    found = []
+    for each in map(str.strip, bootstrap.split(",")):
+        try:
+            address = HostPort().parse(each)
+        except ValueError as error:
+            raise Failure(f"--bootstrap = {each!r}: must be {HostPort().allowed()}", USAGE) from error
+        found.append((address.host, address.port))
+    return found

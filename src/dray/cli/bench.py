@@ -54,7 +54,7 @@ def bench(
         wanted_bytes = kind.parse(batch_bytes)
     except ValueError as error:
         raise Failure(f"--batch-bytes = {batch_bytes!r}: must be {kind.allowed()}", USAGE) from error
-    host, port = parse_bootstrap(bootstrap)
+    host, port = parse_bootstrap(bootstrap)[0]
     plan = Plan(
         host=host,
         port=port,
