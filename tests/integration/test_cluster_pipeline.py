@@ -85,16 +85,18 @@ def in_the_table(brokers: Cluster) -> list[list[bytes]]:
     return found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)
 def test_topics_become_tables_while_clients_go_on_and_processes_are_killed(
     tmp_path: Path, brokers: Cluster
 ) -> None:
     create_topic(brokers.bootstrap, TOPIC, PARTITIONS)
-    sender = CountingProducer(brokers.bootstrap, TOPIC, PARTITIONS, name="sender", idempotent=True)
+    sender = CountingProducer(
+        brokers.bootstrap, TOPIC, PARTITIONS, name="sender", idempotent=True, pause=0.05
+    )
     compactor = CompactorProcess(tmp_path / "compactor", brokers[0], {})
     with compactor, sender, FollowingConsumer(brokers.bootstrap, TOPIC, PARTITIONS) as consumer:
         sender.wait_for_progress(200)
-        wait_for("the table holds records", lambda: rows(brokers) > 0, 180)
+        wait_for("the table holds records", lambda: rows(brokers) > 0, 400)
         compactor.kill()
         compactor.start()
         brokers.kill()
@@ -104,7 +106,7 @@ def test_topics_become_tables_while_clients_go_on_and_processes_are_killed(
         sender.finish()
         held = [read_partition(brokers.bootstrap, TOPIC, partition) for partition in range(PARTITIONS)]
         total = sum(map(len, held))
-        wait_for("the table holds all records", lambda: rows(brokers) == total, 180)
+        wait_for("the table holds all records", lambda: rows(brokers) == total, 400)
 
         consumer.wait_until_seen([len(values) for values in held])
         assert consumer.errors == []

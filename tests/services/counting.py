@@ -26,10 +26,18 @@ IMPATIENT = {
 
 
 class CountingProducer:
-    """Number n goes to partition n % partitions, as `NAME:n:padding`."""
+    """Number n goes to partition n % partitions, as `NAME:n:padding`. After every 20 it waits for `pause`."""
 
     def __init__(
-        self, bootstrap: str, topic: str, partitions: int, *, name: str, idempotent: bool, **settings: object
+        self,
+        bootstrap: str,
+        topic: str,
+        partitions: int,
+        *,
+        name: str,
+        idempotent: bool,
+        pause: float = 0.005,
+        **settings: object,
     ) -> None:
         self.name = name
         self.sent = 0
@@ -38,6 +46,7 @@ class CountingProducer:
         self._topic = topic
         self._idempotent = idempotent
         self._partitions = partitions
+        self._pause = pause
         self._stop = threading.Event()
         config: dict[str, object] = {
             "bootstrap.servers": bootstrap,
@@ -62,7 +71,7 @@ class CountingProducer:
             self.sent = number + 1
             self._producer.poll(0)
             if number % 20 == 0:
-                self._stop.wait(0.005)  # enough to keep every broker busy, and no more to read back
+                self._stop.wait(self._pause)  # enough to keep every broker busy, and no more to read back
         self._producer.flush(90)
 
     def _try_produce(self, number: int, value: bytes) -> bool:

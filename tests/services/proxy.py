@@ -131,6 +131,10 @@ class TcpProxy:
             self._relays.discard(relay)
             relay.gone.set()
 
+    def target_of(self, client: asyncio.StreamWriter) -> tuple[str, int]:
+        """Where a client's connection goes: here, everybody's to the same place."""
+        return self.target
+
     async def pass_through(self) -> None:
         """Held while frozen."""
         await self._moving.wait()
@@ -166,7 +170,7 @@ class _Relay:
             if self._ended.is_set():
                 return
             with contextlib.suppress(OSError):
-                self._far = await asyncio.open_connection(*self._proxy.target)
+                self._far = await asyncio.open_connection(*self._proxy.target_of(self._near[1]))
             if self._far is None:
                 return
             tap = self._proxy.tap() if self._proxy.tap is not None else None
