@@ -14,6 +14,7 @@ MODULES: Final = {
     "test_cli_serve": ONE_MACHINE,
     "test_cluster_up": ONE_MACHINE,
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
+    "test_spark_masters": ONE_MACHINE,
     "test_etcd_broker": OWN_SERVERS,
     "test_etcd_leaders": OWN_SERVERS,
     "test_etcd_store": OWN_SERVERS,
@@ -22,9 +23,12 @@ MODULES: Final = {
     "test_oxia_leaders": OWN_SERVERS,
     "test_s3_broker": OWN_SERVERS,
     "test_s3_store": OWN_SERVERS,
+    "test_iceberg_glue": NO_BROKER,
+    "test_iceberg_guarded": NO_BROKER,
     "test_iceberg_rest": NO_BROKER,
     "test_iceberg_s3": NO_BROKER,
     "test_iceberg_spark": NO_BROKER,
+    "test_iceberg_trino": NO_BROKER,
 }
 
 TESTS: Final = {
