@@ -168,7 +168,11 @@ class Topics:
         check_name(new.name)
         if (other := self._cache.colliding(new.name)) is not None:
             raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
-        if self.cached(new.name) is not None or await self.refresh(new.name) is not None:
+        # Another broker may have deleted it a moment ago: that it exists is said behind a barrier only.
+        if (
+            await self.refresh(new.name) is not None
+            and await self.refresh(new.name, barrier=True) is not None
+        ):
             raise TopicExists(new.name)
         config = replace_configs(new.config)
         count = self._count_partitions(new, known_brokers)

@@ -203,3 +203,13 @@ async def test_an_unreadable_tombstone_does_not_stop_the_others(
     await topics.sweep_deleted()
     assert streams.swept == set(topic.streams)
     assert await store.get(keys.CLUSTER_DOMAIN, keys.deleted_topic(UUID(int=0))) is not None
+
+
+async def test_a_topic_that_another_broker_deleted_can_be_created_at_once(
+    topics: Topics, make_topics: MakeTopics
+) -> None:
+    """Nothing has told this broker of it yet."""
+    old = await topics.create(NewTopic("orders"))
+    await make_topics().delete("orders")
+    assert topics.cached("orders") == old
+    assert (await topics.create(NewTopic("orders"))).topic_id != old.topic_id
