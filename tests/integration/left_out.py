@@ -14,6 +14,7 @@ MODULES: Final = {
     "test_cli_serve": ONE_MACHINE,
     "test_cluster_up": ONE_MACHINE,
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
+    "test_pipeline_clients": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_spark_masters": ONE_MACHINE,
     "test_etcd_broker": OWN_SERVERS,
     "test_etcd_leaders": OWN_SERVERS,

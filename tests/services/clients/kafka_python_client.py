@@ -74,16 +74,24 @@ class KafkaPython(Client):
 
 
 class KafkaPythonReader(PollingReader):
+    """Without a group: on a machine with far too much to do it was once seen to ask for one in vain."""
+
     def __init__(self, reading: Reading) -> None:
         super().__init__(reading)
         self._consumer = KafkaConsumer(
-            *reading.topics,
             bootstrap_servers=reading.bootstrap,
-            group_id=reading.group,
+            group_id=None,
             isolation_level=reading.isolation,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             max_partition_fetch_bytes=reading.fetch_bytes,
+        )
+        self._consumer.assign(
+            [
+                TopicPartition(topic, partition)
+                for topic in reading.topics
+                for partition in sorted(self._consumer.partitions_for_topic(topic))
+            ]
         )
 
     def poll(self) -> tuple[Place, Message] | None:
