@@ -19,7 +19,7 @@ from dray.protocol.headers import parse_request_header, parse_response_header
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.produce import ProduceRequest, ProduceResponse
 from dray.protocol.messages.schemas import ApiKey
-from dray.records import twin
+from dray.records import decode
 
 FETCH_VERSION = 12
 # What a broker patches, base offset and leader epoch, stands before the checksum; the rest is as it was sent.
@@ -34,8 +34,7 @@ class SentBatch(NamedTuple):
     content: bytes
 
     def values(self) -> list[bytes | None]:
-        [(_, records)] = twin.decode(_with_header(self.content))
-        return [record.value for record in records]
+        return [record.value for record in decode(_with_header(self.content)).records()]
 
 
 def _with_header(content: bytes) -> bytes:
