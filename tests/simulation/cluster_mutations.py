@@ -249,10 +249,10 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "groups are not stored": (groups_are_not_stored, 0),
     "silent members stay": (silent_members_stay, 0),
     "partitions are given before they are given up": (partitions_are_given_before_they_are_given_up, 0),
-    "outdated generations commit": (outdated_generations_commit, 1),
+    "outdated generations commit": (outdated_generations_commit, 6),
     "a block of ids is used though its reply was lost": (
         a_block_of_ids_is_used_though_its_reply_was_lost,
-        19,
+        25,
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
