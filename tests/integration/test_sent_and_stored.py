@@ -124,6 +124,7 @@ def produce_through(storm: Storm, faults: Sequence[Callable[[], None]]) -> list[
                     name=f"acks-{acks}",
                     idempotent=False,
                     acks=acks,
+                    pause=0.02,
                     **ONCE,
                 )
             )
