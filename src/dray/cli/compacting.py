@@ -155,7 +155,7 @@ async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -
     stack.callback(_stop, session)
     secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     address = StoreAddress(_absolute(settings.objects_url), settings.objects.options, secrets)
-    _log.info("Spark is warm", master=spark.master)
+    _log.info("Spark is warm", master=spark.master.partition(";")[0])  # behind it may be a token
     return SparkUnitWriter(session, address, runtime)
 
 

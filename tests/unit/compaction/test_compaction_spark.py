@@ -223,6 +223,16 @@ def test_a_dead_session_says_so() -> None:
         Session(None, Gone(), 1).check()  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("address", ["sc://127.0.0.1:9", "sc://127.0.0.1:9/;token=T0K3N", "sc://127.0.0.1:x"])
+def test_a_connect_server_that_is_not_there_is_one_line(address: str) -> None:
+    """At once: the library would try for ten minutes."""
+    with pytest.raises(SparkUnavailable) as caught:
+        open_session(SparkSettings(master=address))
+    assert str(caught.value).startswith("no Spark Connect server at sc://127.0.0.1:")
+    assert "\n" not in str(caught.value)
+    assert "T0K3N" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -8,10 +8,12 @@ is the one that was submitted, and its settings win.
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
 
 from dray.compaction.packages import needs
 from dray.compaction.spark.java import SparkUnavailable, find_java
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
 DEFAULT_MASTER: Final = "local[*,3]"
 
 _SUBMITTED: Final = "PYSPARK_GATEWAY_PORT"  # in the environment of a program that spark-submit started
+_CONNECT_PORT: Final = 15002  # unless the address names another
+_CONNECT_SECONDS: Final = 30.0
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _DAEMON: Final = "dray.compaction.spark.daemon"
 _UNKNOWN_PARALLELISM: Final = 16  # Spark Connect does not say
@@ -145,13 +149,30 @@ def _connect(settings: SparkSettings) -> Session:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
+    _require_server(settings.master)
     try:
         builder = SparkSession.builder.remote(settings.master)
         for name, value in settings.conf.items():
             builder = builder.config(name, value)
         return Session(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
     except (PySparkException, ImportError) as error:
-        raise SparkUnavailable(f"no session from {settings.master}: {reason_of(error)}") from error
+        raise SparkUnavailable(f"no session from {_plain(settings.master)}: {reason_of(error)}") from error
+
+
+def _require_server(master: str) -> None:
+    """Opening a session asks nothing of the server; the first job would try for ten minutes, in silence."""
+    try:
+        address = urlsplit(master)
+        place = (address.hostname or "", address.port or _CONNECT_PORT)
+        with socket.create_connection(place, timeout=_CONNECT_SECONDS):
+            return
+    except (OSError, ValueError) as error:
+        raise SparkUnavailable(f"no Spark Connect server at {_plain(master)}: {error}") from error
+
+
+def _plain(master: str) -> str:
+    """Behind a semicolon the address may carry a token."""
+    return master.partition(";")[0]
 
 
 def reason_of(error: Exception) -> str:
