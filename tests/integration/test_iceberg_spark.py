@@ -102,6 +102,27 @@ async def test_spark_reads_what_was_committed(spark: SparkSql, files: TopicFiles
     assert spark.rows(narrowed) == [[3]]
 
 
+async def test_times_at_the_borders(spark: SparkSql, tables: IcebergTables, files: TopicFiles) -> None:
+    """From the first millisecond of 1970 to the last of 9999. What a file's statistics say of them decides
+    whether it is read at all."""
+    borders = (0, 1, 86_399_999, 86_400_000, 253_402_300_799_999)
+    written = files.write(2, 0, len(borders), times=borders)
+    await tables.commit(files.topic, [files.change("102-1", written)], ours)
+    name = table_name(files)
+    found = spark.rows(f"select unix_micros(timestamp) from {name} where partition = 2 order by offset")
+    assert found == [[border * 1000] for border in borders]
+    for where, count in (
+        ("timestamp = timestamp_millis(0)", 1),
+        ("timestamp < timestamp '1970-01-02 00:00:00'", 3),
+        ("timestamp <= timestamp '1970-01-02 00:00:00'", 4),
+        ("timestamp >= timestamp '9999-12-31 23:59:59.999'", 1),
+        ("timestamp > timestamp '9999-12-31 23:59:59.999'", 0),
+    ):
+        assert spark.rows(f"select count(*) from {name} where {where}") == [[count]]
+    rows = (await loaded(tables, files)).scan("partition = 2").to_arrow().sort_by("offset")
+    assert rows.column("timestamp").cast("int64").to_pylist() == [border * 1000 for border in borders]
+
+
 async def test_a_column_added_with_spark_survives(
     spark: SparkSql, tables: IcebergTables, files: TopicFiles
 ) -> None:
