@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final, TypeVar
 
 import structlog
@@ -16,7 +15,6 @@ from pydantic import ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NamespaceAlreadyExistsError,
     NoSuchIcebergTableError,
     NoSuchNamespaceError,
     NoSuchPropertyException,
@@ -247,8 +245,11 @@ class IcebergTables:
     def _create(self, catalog: Catalog, topic: TopicTable) -> Table:
         identifier = self._settings.identifier(topic.topic)
         if not catalog.namespace_exists(identifier[:-1]):
-            with suppress(NamespaceAlreadyExistsError):
+            try:
                 catalog.create_namespace(identifier[:-1])
+            except Exception:  # somebody else made it just now, which each catalog says in its own words
+                if not catalog.namespace_exists(identifier[:-1]):
+                    raise
         try:
             return catalog.create_table(
                 identifier,

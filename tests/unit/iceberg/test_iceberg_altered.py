@@ -295,6 +295,32 @@ class TestRefused:
         await add_more(tables, files)
 
 
+async def test_first_tables_that_are_made_at_the_same_moment(
+    tables: IcebergTables, files: TopicFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both find no namespace, both make it, and the database refuses the second."""
+    create = SqlCatalog.create_namespace
+
+    def late(catalog: SqlCatalog, namespace: tuple[str, ...]) -> None:
+        create(catalog, namespace)
+        raise OSError("UNIQUE constraint failed: iceberg_namespace_properties")
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", late)
+    await tables.ensure(files.topic)
+    assert await tables.topics() != []
+
+
+async def test_a_namespace_that_cannot_be_made_is_an_error(
+    tables: IcebergTables, files: TopicFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(catalog: SqlCatalog, namespace: tuple[str, ...]) -> None:
+        raise OSError("read-only")
+
+    monkeypatch.setattr(SqlCatalog, "create_namespace", refuse)
+    with pytest.raises(TablesUnavailable, match="read-only"):
+        await tables.ensure(files.topic)
+
+
 class TestDays:
     async def test_files_go_into_their_day(self, tables: IcebergTables, files: TopicFiles) -> None:
         files.topic = replace(files.topic, day_partitioned=True)
