@@ -73,11 +73,19 @@ async def _simulate(conditions: ClusterConditions) -> ClusterReport:
     try:
         await _play(world)
     except Exception as error:
-        raise RunFailed(conditions, world.now(), world.trace.lines()) from error
+        raise RunFailed(conditions, world.now(), world.trace.lines()) from _first_found(error)
     finally:
         for runtime in [each.runtime for each in world.brokers] + [each.runtime for each in world.compactors]:
             runtime.kill()
     return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
+
+
+def _first_found(error: Exception) -> Exception:
+    """Of what tasks of one group met at the same moment: a broken promise, if there is one."""
+    if not isinstance(error, ExceptionGroup):
+        return error
+    found = [_first_found(each) for each in error.exceptions]
+    return next((each for each in found if isinstance(each, Violation)), found[0])
 
 
 def _is_enough(world: ClusterWorld) -> bool:
