@@ -18,7 +18,16 @@ from tests.services.catalog_guards import SignatureGuard
 from tests.services.glue import REGION, glue_server
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import CatalogRequest, Interference
-from tests.unit.iceberg.conftest import CLUSTER, files, loaded, ours, places, rows_of, runtime, tables
+from tests.unit.iceberg.conftest import (
+    CLUSTER,
+    check,
+    files,
+    first_commit,
+    ours,
+    places,
+    runtime,
+    tables,
+)
 
 # The same tests, on this module's settings.
 from tests.unit.iceberg.test_iceberg_commits import (
@@ -101,17 +110,6 @@ def client(settings: CatalogSettings) -> object:
         aws_access_key_id=KEY,
         aws_secret_access_key=SECRET,
     )
-
-
-async def first_commit(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
-
-
-async def check(tables: IcebergTables, files: TopicFiles, snapshots: int) -> None:
-    table = await loaded(tables, files)
-    assert rows_of(table) == files.records_of(set(files.rows))
-    assert len(table.metadata.snapshots) == snapshots
 
 
 async def test_every_request_is_signed(

@@ -17,7 +17,15 @@ from tests.services.catalog_guards import SignatureGuard, TokenGuard
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import CatalogRequest, Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.conftest import CLUSTER, files, loaded, ours, places, rows_of, runtime
+from tests.unit.iceberg.conftest import (
+    CLUSTER,
+    check,
+    files,
+    first_commit,
+    ours,
+    places,
+    runtime,
+)
 
 from dray.compaction.tables import CommitOutcome, TableChange, TablesUnavailable
 from dray.iceberg.locations import Locations
@@ -70,17 +78,6 @@ async def tables(
     made = IcebergTables(settings, places, CLUSTER, runtime)
     yield made
     await made.close()
-
-
-async def first_commit(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
-
-
-async def check(tables: IcebergTables, files: TopicFiles, snapshots: int) -> None:
-    table = await loaded(tables, files)
-    assert rows_of(table) == files.records_of(set(files.rows))
-    assert len(table.metadata.snapshots) == snapshots
 
 
 async def refused(tables: IcebergTables, files: TopicFiles) -> str:

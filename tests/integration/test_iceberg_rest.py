@@ -14,7 +14,16 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.conftest import CLUSTER, files, loaded, ours, places, rows_of, runtime, tables
+from tests.unit.iceberg.conftest import (
+    CLUSTER,
+    check,
+    files,
+    first_commit,
+    ours,
+    places,
+    runtime,
+    tables,
+)
 
 # The same tests, on this module's settings.
 from tests.unit.iceberg.test_iceberg_commits import (
@@ -89,17 +98,6 @@ async def shaken(
     made = IcebergTables(replace(settings, uri=between.uri, timeout_seconds=1), places, CLUSTER, runtime)
     yield made
     await made.close()
-
-
-async def first_commit(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
-
-
-async def check(tables: IcebergTables, files: TopicFiles, snapshots: int) -> None:
-    table = await loaded(tables, files)
-    assert rows_of(table) == files.records_of(set(files.rows))
-    assert len(table.metadata.snapshots) == snapshots
 
 
 async def test_a_lost_reply_is_looked_up(

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.services.oxia import OxiaCluster, OxiaNode, OxiaStandalone
 
-from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Record, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Record, Session, Unavailable
 from dray.metadata.oxia import OxiaSettings, OxiaStore
 from dray.runtime import SystemRuntime
 
@@ -55,19 +55,28 @@ async def vanished(store: MetadataStore, key: str) -> None:
                 return
 
 
+async def sessions_over_a_restart(
+    server: OxiaStandalone, runtime: SystemRuntime, opened: AsyncExitStack
+) -> tuple[MetadataStore, Session, Session]:
+    """A client that lives, its session with the key `/kept`, and that with `/lost` of one that died with the
+    leader; and the server is up again."""
+    settings = OxiaSettings([server.address])
+    living = await open_store(settings, runtime, opened)
+    dying = await open_store(settings, runtime, opened)
+    kept, lost = await living.session(DOMAIN, TTL), await dying.session(DOMAIN, TTL)
+    await living.write(DOMAIN, [Put("/kept", b"", ABSENT, kept)])
+    await dying.write(DOMAIN, [Put("/lost", b"", ABSENT, lost)])
+    await dying.abandon()
+    server.kill()
+    await asyncio.to_thread(server.start)
+    return living, kept, lost
+
+
 async def test_a_session_outlives_its_leader(tmp_path: Path, runtime: SystemRuntime) -> None:
     """That of a client that lives does; that of one that died with the leader ends in its time."""
     with OxiaStandalone(tmp_path) as server:
-        settings = OxiaSettings([server.address])
         async with AsyncExitStack() as opened:
-            living = await open_store(settings, runtime, opened)
-            dying = await open_store(settings, runtime, opened)
-            kept, lost = await living.session(DOMAIN, TTL), await dying.session(DOMAIN, TTL)
-            await living.write(DOMAIN, [Put("/kept", b"", ABSENT, kept)])
-            await dying.write(DOMAIN, [Put("/lost", b"", ABSENT, lost)])
-            await dying.abandon()
-            server.kill()
-            await asyncio.to_thread(server.start)
+            living, kept, lost = await sessions_over_a_restart(server, runtime, opened)
             await vanished(living, "/lost")
             assert runtime.monotonic() >= lost.confirmed_until()
             assert not kept.ended
@@ -80,16 +89,8 @@ async def test_sessions_that_a_leader_forgot_end_all_the_same(tmp_path: Path, ru
     if not server.chooses_sorting:
         pytest.skip("this version of Oxia knows no natural sorting, with which others forget sessions")
     with server:
-        settings = OxiaSettings([server.address])
         async with AsyncExitStack() as opened:
-            living = await open_store(settings, runtime, opened)
-            dying = await open_store(settings, runtime, opened)
-            kept, lost = await living.session(DOMAIN, TTL), await dying.session(DOMAIN, TTL)
-            await living.write(DOMAIN, [Put("/kept", b"", ABSENT, kept)])
-            await dying.write(DOMAIN, [Put("/lost", b"", ABSENT, lost)])
-            await dying.abandon()
-            server.kill()
-            await asyncio.to_thread(server.start)
+            living, kept, lost = await sessions_over_a_restart(server, runtime, opened)
             async with asyncio.timeout(PATIENCE):
                 await kept.wait_ended()
             await vanished(living, "/kept")

@@ -5,15 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import subprocess
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
-from tests.services.clients.contract import SECONDS, Client, Message
+from tests.services.clients.contract import Message
+from tests.services.clients.line_client import LineClient
 from tests.services.clients.line_reader import LineReader
-from tests.services.clients.lines import line_of, message_of
 from tests.services.clients.reader import Reading
 from tests.services.go_build import ProgramMissing, run
 from tests.services.tools import cache_directory, exclusively, missing
@@ -49,40 +47,11 @@ def find_program(name: str) -> Path | ProgramMissing:
     return program
 
 
-class FranzGo(Client):
+class FranzGo(LineClient):
+    produces, fetches = "produce", "fetch"
+
     def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
-        self.program = require_franz()
-
-    def run(self, mode: str, *arguments: str, text: str = "") -> list[str]:
-        done = subprocess.run(
-            [str(self.program), mode, self.bootstrap, *arguments],
-            input=text,
-            capture_output=True,
-            text=True,
-            timeout=2 * SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise RuntimeError(f"franz {mode} ended with {done.returncode}: {done.stderr.strip()}")
-        return done.stdout.splitlines()
-
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        partition: int = 0,
-        codec: str = "none",
-        idempotent: bool = False,
-    ) -> list[int]:
-        lines = "".join(f"{line_of(message)}\n" for message in messages)
-        answers = self.run("produce", topic, str(partition), codec, str(idempotent).lower(), text=lines)
-        return [int(answer) for answer in answers]
-
-    def fetch(self, topic: str, count: int, *, partition: int = 0, start: int = 0) -> list[Message]:
-        answers = self.run("fetch", topic, str(partition), str(start), str(count))
-        return [message_of(answer) for answer in answers]
+        super().__init__(bootstrap, [str(require_franz())])
 
 
 class FranzGoReader(LineReader):

@@ -71,3 +71,14 @@ def metadata_on_disk(files: TopicFiles) -> set[str]:
     """Without the checksums that a catalog on Hadoop's file system puts beside its files."""
     found = (path for path in (files.root / "iceberg").rglob("*") if path.is_file() and path.suffix != ".crc")
     return {str(path.relative_to(files.root)) for path in found}
+
+
+async def first_commit(tables: IcebergTables, files: TopicFiles) -> None:
+    await tables.ensure(files.topic)
+    await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
+
+
+async def check(tables: IcebergTables, files: TopicFiles, snapshots: int) -> None:
+    table = await loaded(tables, files)
+    assert rows_of(table) == files.records_of(set(files.rows))
+    assert len(table.metadata.snapshots) == snapshots
