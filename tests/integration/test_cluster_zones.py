@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from tests.services.brokers import Brokers
 from tests.services.clients.java_client import Java
 from tests.services.consumers import wait_for
-from tests.services.counting import IMPATIENT, CountingProducer
+from tests.services.counting import IMPATIENT, CountingProducer, FollowingConsumer
 from tests.services.logbook import read_partition
 from tests.services.topics import create_topic
 
@@ -81,7 +81,7 @@ def test_a_client_stays_in_its_zone(brokers: Brokers) -> None:
         elsewhere = brokers[(number + 1) % 3].bootstrap
         admin = AdminClient({"bootstrap.servers": elsewhere, "client.id": client_id})
         seen = admin.list_topics(timeout=20)
-        assert set(seen.brokers) == {number}
+        assert set(seen.brokers) == {0, 1, 2}  # one of each other zone, which leads nothing
         assert {partition.leader for partition in seen.topics[topic].partitions.values()} == {number}
         before = [[brokers.requests(one, api) for one in range(3)] for api in ("Produce", "Fetch")]
         produce(elsewhere, topic, 60, **{"client.id": client_id})
@@ -91,6 +91,30 @@ def test_a_client_stays_in_its_zone(brokers: Brokers) -> None:
         for api in range(2):
             busy = {one for one in range(3) if after[api][one] > before[api][one]}
             assert busy == {number}
+
+
+def test_clients_of_a_zone_whose_only_broker_dies_go_on_elsewhere(tmp_path: Path) -> None:
+    """Also those that never go back to their bootstrap servers, as older clients do not: they were shown a
+    broker of another zone, and ask there."""
+    topic = "dark"
+    zoned: dict[str, object] = {"client.id": "zone_id=zone-b", "metadata.recovery.strategy": "none"}
+    settings = {"DRAY_BROKER__SESSION_TTL": "2s"}
+    with Brokers(tmp_path, 3, zones=ZONES, settings=settings) as brokers:
+        create_topic(brokers.bootstrap, topic, PARTITIONS)
+        bootstrap = brokers[1].bootstrap
+        producer = CountingProducer(bootstrap, topic, PARTITIONS, name="zoned", idempotent=True, **zoned)
+        with producer, FollowingConsumer(bootstrap, topic, PARTITIONS, **zoned) as consumer:
+            producer.wait_for_progress(10)
+            consumer.wait_until_seen([10] * PARTITIONS)
+            assert not any(brokers.requests(one, "Produce") for one in (0, 2))
+            brokers[1].kill()
+            producer.wait_for_progress(10, timeout=30)
+            producer.finish()
+            written = [read_partition(brokers.bootstrap, topic, number) for number in range(PARTITIONS)]
+            consumer.wait_until_seen([len(values) for values in written])
+            assert consumer.errors == []
+        for partition, values in enumerate(written):
+            producer.check(partition, values)
 
 
 VALUE = b"." * 10_000

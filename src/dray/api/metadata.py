@@ -8,7 +8,8 @@
 - Every broker serves every partition. The leader named is the broker with affinity for the partition's
   domain, in the client's zone. What replicates is the object store; the replicas named are the leaders of
   all zones, where a consumer may be sent by its rack. The leader epoch is always 0.
-- A client that names its zone in its `client.id` sees the brokers of that zone alone, if there are any.
+- A client that names its zone in its `client.id` sees the brokers of that zone, if there are any, and one of
+  each other zone that leads nothing: somebody to ask when its zone goes dark.
 - The controller named is this broker, or else one that the client sees: any can do what controllers do.
 - Clients may do anything, and are told so where they ask for authorized operations (v8).
 """
@@ -66,7 +67,7 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
 
 def _brokers(context: Context, routes: Routes) -> list[MetadataResponseBroker]:
     brokers = []
-    for broker in routes.brokers:
+    for broker in routes.brokers():
         listener = broker.at(context.connection.listener)
         brokers.append(
             MetadataResponseBroker(

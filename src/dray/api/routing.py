@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dray.api.context import Context
-from dray.cluster import ALL_ZONES, Broker, brokers_in, owners, zone_of_client, zone_of_rack
+from dray.cluster import ALL_ZONES, Broker, brokers_in, owners, way_out, zone_of_client, zone_of_rack
 from dray.metadata import keys
 
 
@@ -19,22 +19,39 @@ class Routes:
     def __init__(self, context: Context) -> None:
         membership = context.services.membership
         self._me = membership.me
-        self._everyone: Sequence[Broker] = membership.brokers()
+        self._known: Sequence[Broker] = membership.brokers()
+        self._everyone = self._known
+        if not membership.is_registered and len(self._known) > 1:
+            # Cut off from the metadata store: the others do not count on this broker any more, nor does it.
+            self._everyone = [broker for broker in self._known if broker.broker_id != self._me.broker_id]
         self._domains = context.services.cluster.domains
         zone = zone_of_client(context.header.client_id)
         near = brokers_in(zone, self._everyone)
-        self.brokers: Sequence[Broker] = near or self._everyone
         self._zone = zone if near and zone is not None else ALL_ZONES
-        self._owners = self._owners_in(self._zone, self.brokers)
+        self._leading: Sequence[Broker] = near or self._everyone
+        self._owners = self._owners_in(self._zone, self._leading)
+
+    def brokers(self) -> Sequence[Broker]:
+        """Whom the client is shown: those of its zone, which lead everything, and one of each other zone,
+        which leads nothing. Clients forget whom they are not shown, and many never go back to their bootstrap
+        servers: if all they know are dead, they have nobody to ask who lives."""
+        if self._zone == ALL_ZONES:
+            return self._known
+        shown = {broker.broker_id for broker in brokers_in(self._zone, self._known)}
+        for zone in {broker.zone for broker in self._everyone} - {self._zone}:
+            there = tuple(broker.broker_id for broker in self._everyone if broker.zone == zone)
+            shown.add(way_out(self._zone, there))
+        return [broker for broker in self._known if broker.broker_id in shown]
 
     def _owners_in(self, zone: str, brokers: Sequence[Broker]) -> Sequence[int]:
         return owners(zone, tuple(broker.broker_id for broker in brokers), self._domains)
 
     @property
     def controller(self) -> int:
-        """This broker, if the client may see it: clients take one that they do not see for none at all."""
-        visible = [broker.broker_id for broker in self.brokers]
-        return self._me.broker_id if self._me.broker_id in visible else visible[0]
+        """This broker, or else one of the client's zone: never one that it is not shown, for clients take
+        such a one for none at all."""
+        near = [broker.broker_id for broker in self._leading]
+        return self._me.broker_id if self._me.broker_id in near else near[0]
 
     def leader(self, stream: int) -> int:
         return self._owners[keys.domain_of_stream(stream, self._domains)]

@@ -1,6 +1,6 @@
 """The cluster: its identity, its brokers, and which of them should serve what."""
 
-from dray.cluster.affinity import ALL_ZONES, owners
+from dray.cluster.affinity import ALL_ZONES, owners, way_out
 from dray.cluster.broker import Broker, Listener
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
@@ -18,6 +18,7 @@ __all__ = [
     "open_cluster",
     "owners",
     "uuid_text",
+    "way_out",
     "zone_of_client",
     "zone_of_rack",
 ]

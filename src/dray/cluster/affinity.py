@@ -18,6 +18,8 @@ from typing import Final
 ALL_ZONES: Final = ""
 """In place of a zone: for clients that named none, or one in which no broker is."""
 
+_NO_DOMAIN: Final = -1
+
 
 @lru_cache(maxsize=256)
 def owners(zone: str, broker_ids: tuple[int, ...], domains: int) -> tuple[int, ...]:
@@ -39,6 +41,12 @@ def owners(zone: str, broker_ids: tuple[int, ...], domains: int) -> tuple[int, .
         owner[domain] = broker_id
         loads[broker_id] = load + 1
     return tuple(owner[domain] for domain in range(domains))
+
+
+def way_out(zone: str, broker_ids: tuple[int, ...]) -> int:
+    """The broker of another zone that the clients of a zone are shown, for the day when theirs goes dark: not
+    the same one for every zone."""
+    return max(broker_ids, key=lambda broker_id: (_weight(zone, _NO_DOMAIN, broker_id), broker_id))
 
 
 def _weight(zone: str, domain: int, broker_id: int) -> int:

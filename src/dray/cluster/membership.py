@@ -81,6 +81,11 @@ class Membership:
     def me(self) -> Broker:
         return self._me
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether the others can know of this broker, as far as it can tell: not when its session is over."""
+        return self._session is not None and not self._session.ended
+
     def brokers(self) -> Sequence[Broker]:
         """The live brokers by id, as far as known: this one is always among them."""
         return self._known

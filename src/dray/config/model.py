@@ -96,8 +96,8 @@ class BrokerSettings(Section):
     )
     zone: Annotated[str, _ZONE] = Field(
         default="local",
-        description="The availability zone. Clients that name it (`client.id=zone_id=...`) are told of its "
-        "brokers only. It is part of the paths of the objects that the broker writes.",
+        description="The availability zone. Clients that name it (`client.id=zone_id=...`) are sent to its "
+        "brokers. It is part of the paths of the objects that the broker writes.",
     )
     session_ttl: Annotated[float, Duration(2.0, 5 * MINUTE)] = Field(
         default=10.0,

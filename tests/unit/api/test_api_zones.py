@@ -13,7 +13,7 @@ from tests.unit.topics.topic_fakes import eventually
 
 from dray.api import ApiSettings
 from dray.api.errors import RefuseConnection
-from dray.cluster import ALL_ZONES, owners
+from dray.cluster import ALL_ZONES, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -42,6 +42,14 @@ class Fleet:
     def owner(self, partition: int, zone: str = ALL_ZONES) -> int:
         ids = tuple(number for number in self.brokers if zone in (ALL_ZONES, ZONES[number]))
         return owners(zone, ids, DOMAINS)[self.topic.streams[partition] % DOMAINS]
+
+    def ways_out(self, zone: str) -> list[int]:
+        """One broker of each other zone."""
+        others = {home for home in ZONES.values() if home != zone}
+        return [
+            way_out(zone, tuple(number for number, home in ZONES.items() if home == other))
+            for other in others
+        ]
 
     async def metadata(self, at: int, client_id: str) -> MetadataResponse:
         request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
@@ -103,7 +111,7 @@ async def strict() -> AsyncIterator[Fleet]:
 async def test_a_client_sees_the_brokers_of_its_zone(fleet: Fleet, at: int, zone: str) -> None:
     told = await fleet.metadata(at, f"zone_id={zone},app=x")
     inside = [number for number, home in ZONES.items() if home == zone]
-    assert [node.node_id for node in told.brokers] == inside
+    assert [node.node_id for node in told.brokers] == sorted([*inside, *fleet.ways_out(zone)])
     for partition in told.topics[0].partitions:
         leader = fleet.owner(partition.partition_index, zone)
         assert partition.leader_id == leader
@@ -134,6 +142,45 @@ async def test_a_zone_that_loses_its_brokers_falls_back_to_all(fleet: Fleet) -> 
     await eventually(lambda: len(fleet.brokers[0].membership.brokers()) == 4)
     told = await fleet.metadata(0, "zone_id=c")
     assert [node.node_id for node in told.brokers] == [0, 1, 2, 3]
+
+
+async def test_a_client_of_a_zone_can_ask_elsewhere_when_its_zone_is_dark(fleet: Fleet) -> None:
+    """Its brokers are dead, and still named for as long as their sessions last: a client that knew nobody
+    else would never hear that they are gone."""
+    shown = {node.node_id for node in (await fleet.metadata(0, "zone_id=a")).brokers}
+    assert {ZONES[number] for number in shown - {0, 1}} == {"b", "c"}
+    assert len(shown) == 4
+    for number in (0, 1):
+        await fleet.brokers[number].membership.stop()
+    elsewhere = (shown - {0, 1}).pop()
+    await eventually(lambda: len(fleet.brokers[elsewhere].membership.brokers()) == 3)
+    told = await fleet.metadata(elsewhere, "zone_id=a")
+    assert [node.node_id for node in told.brokers] == [2, 3, 4]
+    assert {partition.leader_id for partition in told.topics[0].partitions} == {2, 3, 4}
+
+
+@pytest.mark.parametrize("client_id", ["app", "zone_id=c", "zone_id=a"])
+async def test_a_broker_that_is_not_registered_leads_nothing(fleet: Fleet, client_id: str) -> None:
+    """As the others say. Cut off from the metadata store, it would keep clients that it cannot serve."""
+    await fleet.brokers[4].membership.stop()
+    await eventually(lambda: len(fleet.brokers[0].membership.brokers()) == 4)
+    for at in (0, 4):
+        told = await fleet.metadata(at, client_id)
+        leaders = {partition.leader_id for partition in told.topics[0].partitions}
+        assert leaders == ({0, 1} if client_id == "zone_id=a" else {0, 1, 2, 3})
+        assert told.controller_id != 4
+    kept = 4 in {node.node_id for node in told.brokers}
+    assert kept == (client_id != "zone_id=a")  # nobody who is connected to it is cut off by this
+
+
+async def test_a_broker_that_knows_no_other_leads_registered_or_not() -> None:
+    async with running(zone="a") as alone:
+        await alone.topics.create(NewTopic("orders", 1))
+        await alone.membership.stop()
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+        told = await alone.ask(request, 12)
+        [partition] = told.topics[0].partitions
+        assert [node.node_id for node in told.brokers] == [partition.leader_id]
 
 
 async def test_topics_are_described_by_zone_too(fleet: Fleet) -> None:

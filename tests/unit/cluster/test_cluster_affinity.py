@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cluster import ALL_ZONES, owners
+from dray.cluster import ALL_ZONES, owners, way_out
 
 zones = st.sampled_from([ALL_ZONES, "a", "use1-az4"])
 memberships = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=24, unique=True).map(tuple)
@@ -63,6 +63,19 @@ def test_zones_are_independent_of_each_other() -> None:
 def test_the_answer_is_fixed() -> None:
     """Brokers of different versions run side by side: a new answer would be a change of protocol."""
     assert owners("use1-az4", (0, 1, 2), 8) == (1, 0, 1, 2, 0, 2, 0, 2)
+
+
+@given(zones, memberships, st.randoms())
+def test_every_broker_names_the_same_way_out(zone, broker_ids, chance) -> None:
+    shuffled = list(broker_ids)
+    chance.shuffle(shuffled)
+    assert way_out(zone, tuple(shuffled)) == way_out(zone, broker_ids)
+    assert way_out(zone, broker_ids) in broker_ids
+
+
+def test_ways_out_are_spread() -> None:
+    """Not every zone's clients look to the same broker."""
+    assert len({way_out(f"zone-{number}", (1, 2, 3)) for number in range(30)}) == 3
 
 
 def test_without_brokers_there_is_no_answer() -> None:
