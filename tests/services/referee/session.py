@@ -17,7 +17,7 @@ from tests.services.batches import TIMESTAMP, summarise
 
 SECONDS = 20.0
 CLIENT_ID = "zone_id=zone-a"
-"""On a cluster the first broker is the only one in this zone, and to this client the only one at all."""
+"""On a cluster the first broker is the only one in this zone, and leads everything that this client sees."""
 CLOSED = "connection closed"
 ANSWERED = "answered"
 
@@ -85,13 +85,14 @@ class Session:
         self._port = port
         self._connection: KafkaConnection | None = None
         self._node = -1
+        self._elsewhere: set[int] = set()  # brokers of other zones: shown as a way out, and never compared
         self._topic_ids: dict[UUID, str] = {}
 
     async def meet(self) -> None:
         metadata = await self.send(MetadataRequest(topics=[]), 9)
         assert isinstance(metadata, MetadataResponse)
-        (broker,) = metadata.brokers
-        self._node = broker.node_id
+        self._node = metadata.controller_id
+        self._elsewhere = {broker.node_id for broker in metadata.brokers} - {self._node}
 
     @property
     def node(self) -> int:
@@ -190,6 +191,8 @@ class Session:
         if isinstance(value, list):
             if field in NODE_LISTS:
                 return [self._node_name(node) for node in value]
+            if field == "brokers":
+                value = [broker for broker in value if getattr(broker, "node_id", -1) not in self._elsewhere]
             entries = [self.plain(entry) for entry in value]
             return sorted(entries, key=ORDER[field]) if field in ORDER else entries
         if isinstance(value, UUID):

@@ -111,7 +111,16 @@ def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tm
     commands = get_command(app).commands  # type: ignore[attr-defined]
     with commands[name].make_context(name, list(arguments)) as context:
         assert context.params["spark_master"] == "local[*,3]"
-    assert settings_in("x", objects, deployment, tmp_path).iceberg.catalog == "rest"
+    settings = settings_in("x", objects, deployment, tmp_path)
+    assert settings.iceberg.catalog == "rest"
+    # where it says how it is, is where it is asked
+    [port] = container(deployment)["ports"]
+    assert str(settings.compaction.http) == f"0.0.0.0:{port['containerPort']}"
+    asked = deployment["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"]
+    assert asked == str(port["containerPort"])
+    probes = {kind: container(deployment)[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert [probe["path"] for probe in probes.values()] == ["/readyz", "/healthz"]
 
 
 def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[str, Any]]) -> None:
