@@ -496,7 +496,7 @@ def log_settings(settings: Settings) -> LogSettings:
         linger_seconds=settings.flush_linger,
         max_object_bytes=log.object_bytes,
         uploads_in_flight=log.uploads_in_flight,
-        tail_cache_bytes=log.tail_cache_bytes,
+        tail_cache_bytes=settings.tail_cache_bytes,
         segment_cache_bytes=log.segment_cache_bytes,
         index_cache_entries=log.index_cache_entries,
         parquet_cache_bytes=log.compacted_cache_bytes,

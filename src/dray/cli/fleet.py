@@ -19,7 +19,7 @@ from dray.cli.process import FileLock, StopSignals
 from dray.cli.serving import check_settings, log_format
 from dray.cli.supervisor import Child, Supervisor
 from dray.config import Settings
-from dray.config.kinds import Address
+from dray.config.kinds import Address, size_text
 from dray.node import LEAST_STOP_SECONDS
 from dray.runtime import SystemRuntime
 from dray.telemetry import configure_logging
@@ -58,7 +58,7 @@ def broker_children(settings: Settings, count: int, config: Path | None) -> list
         Child(
             f"broker {first_id + number}",
             _arguments(settings, number, first_id + number, config),
-            _environment(settings, number),
+            _environment(settings, number, count),
             stop_seconds=grace,
         )
         for number in range(count)
@@ -93,10 +93,12 @@ def _arguments(settings: Settings, number: int, broker_id: int, config: Path | N
     return arguments
 
 
-def _environment(settings: Settings, number: int) -> Mapping[str, str]:
-    """What there are no flags for."""
+def _environment(settings: Settings, number: int, count: int) -> Mapping[str, str]:
+    """What there are no flags for. They share the memory that one would have taken."""
     broker = settings.broker
     variables = {}
+    if settings.log.tail_cache_bytes is None:
+        variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.tail_cache_bytes // count)
     if broker.advertised is not None:
         variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
     for name, address in broker.listeners.items():

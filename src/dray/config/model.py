@@ -28,11 +28,13 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSettings, OxiaSettings
 from dray.config.pipeline import CompactionSettings, IcebergSettings, SparkSettings
 from dray.config.section import Section
 
 INT32_MAX = 2**31 - 1
+TAIL_CACHE_SHARE = 8
 
 _PATH = Text(r"(?s:.+)", "a path")
 _ZONE = Text(r"[A-Za-z0-9._-]{1,100}", "a zone id of 1 to 100 letters, digits, '.', '_' or '-'")
@@ -165,9 +167,11 @@ class LogSettings(Section):
         default=4,
         description="Objects being written at once, per metadata domain.",
     )
-    tail_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
-        default=128 * MIB,
-        description="The newest records, kept for consumers that follow the tail.",
+    tail_cache_bytes: Annotated[int | None, Either("auto", Size(0, 1024 * GIB))] = Field(
+        default=None,
+        description="The newest records, kept for consumers that follow the tail or are not far behind: they "
+        "are read from memory, and not from the object store. `auto`: an eighth of the memory that the "
+        "process may use (the machine's, or its container's limit), from 32MiB to 8GiB.",
     )
     segment_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
         default=64 * MIB,
@@ -378,6 +382,12 @@ class Settings(Section):
         if self.cluster.domains is not None:
             return self.cluster.domains
         return 16 if self.metadata.engine in ("oxia", "etcd") else 4
+
+    @property
+    def tail_cache_bytes(self) -> int:
+        if self.log.tail_cache_bytes is not None:
+            return self.log.tail_cache_bytes
+        return min(max(usable_memory() // TAIL_CACHE_SHARE, 32 * MIB), 8 * GIB)
 
     @property
     def metadata_path(self) -> Path:

@@ -10,7 +10,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+BESIDE: Final = 512
+"""What a batch costs beside its bytes: of small ones, that is most of it."""
+
+MOST_BATCHES: Final = 1 << 17
+"""However small they are: the garbage collector has to look at each, and everybody waits while it does."""
 
 
 class TailBatch(NamedTuple):
@@ -19,19 +25,42 @@ class TailBatch(NamedTuple):
     view: memoryview
 
 
-class _Run:
-    """Adjoining batches of one stream, and their base offsets beside them for the search."""
+_GONE: Final = TailBatch(-1, -1, memoryview(b""))
+_GONE_AT_LEAST: Final = 64
 
-    __slots__ = ("batches", "starts")
+
+class _Run:
+    """Adjoining batches of one stream, and their base offsets beside them for the search. Those before
+    `first` are gone, and are cleared away when they are as many as the others."""
+
+    __slots__ = ("batches", "first", "starts")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.batches: list[TailBatch] = []
+        self.first = 0
+
+    def holds(self, offset: int) -> bool:
+        return self.starts[self.first] <= offset < self.batches[-1].end_offset
+
+    def drop_first(self) -> bool:
+        """Is nothing left?"""
+        self.batches[self.first] = _GONE
+        self.first += 1
+        if self.first == len(self.starts):
+            return True
+        if self.first >= _GONE_AT_LEAST and 2 * self.first >= len(self.starts):
+            del self.starts[: self.first], self.batches[: self.first]
+            self.first = 0
+        return False
 
 
 class TailCache:
-    def __init__(self, limit: int) -> None:
+    """Holds `limit` bytes at most, with what it keeps beside each batch."""
+
+    def __init__(self, limit: int, most_batches: int = MOST_BATCHES) -> None:
         self._limit = limit
+        self._most = most_batches
         self._runs: dict[int, _Run] = {}
         self._order: deque[tuple[int, int, int]] = deque()  # stream, base offset, size
         self.size = 0
@@ -43,18 +72,18 @@ class TailCache:
         for batch in batches:
             run.starts.append(batch.base_offset)
             run.batches.append(batch)
-            size = len(batch.view)
+            size = len(batch.view) + BESIDE
             self._order.append((stream, batch.base_offset, size))
             self.size += size
-        while self.size > self._limit:
+        while self.size > self._limit or len(self._order) > self._most:
             self._drop_oldest()
 
     def read(self, stream: int, offset: int, max_bytes: int, at_least_one: bool) -> list[TailBatch]:
         """Batches from the one that holds `offset`, as many as fit; empty if that one is not here."""
         run = self._runs.get(stream)
-        if run is None or offset < run.starts[0] or offset >= run.batches[-1].end_offset:
+        if run is None or not run.holds(offset):
             return []
-        place = bisect_right(run.starts, offset) - 1
+        place = bisect_right(run.starts, offset, lo=run.first) - 1
         found: list[TailBatch] = []
         for batch in islice(run.batches, place, None):
             max_bytes -= len(batch.view)
@@ -65,7 +94,7 @@ class TailCache:
 
     def holds(self, stream: int, offset: int) -> bool:
         run = self._runs.get(stream)
-        return run is not None and run.starts[0] <= offset < run.batches[-1].end_offset
+        return run is not None and run.holds(offset)
 
     def forget(self, stream: int) -> None:
         self._runs.pop(stream, None)
@@ -74,7 +103,5 @@ class TailCache:
         stream, base_offset, size = self._order.popleft()
         self.size -= size
         run = self._runs.get(stream)
-        if run is not None and run.starts[0] == base_offset:
-            del run.starts[0], run.batches[0]
-            if not run.starts:
-                del self._runs[stream]
+        if run is not None and run.starts[run.first] == base_offset and run.drop_first():
+            del self._runs[stream]

@@ -160,6 +160,7 @@ class ClusterConditions:
                 "objects": given.objects.model_copy(update={"url": "memory:"}),
                 "log": given.log.model_copy(
                     update={
+                        "tail_cache_bytes": 64 << 20,  # the same on every machine
                         "orphan_ttl": self.orphan_seconds,
                         "collect_interval": 1.0,
                         "collect_grace": 0.3,

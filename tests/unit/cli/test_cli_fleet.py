@@ -39,11 +39,19 @@ def test_they_start_from_what_is_configured() -> None:
         DRAY_BROKER__LISTEN="[::1]:100",
         DRAY_BROKER__HTTP="off",
         DRAY_BROKER__ADVERTISED="kafka.example:19092",
+        DRAY_LOG__TAIL_CACHE_BYTES="64MiB",
     )
     assert found[1].name == "broker 8"
     assert flags(found[1])["--listen"] == "[::1]:101"
     assert flags(found[1])["--http"] == "off"
     assert found[1].environment == {"DRAY_BROKER__ADVERTISED": "kafka.example:19093"}
+
+
+def test_they_share_the_memory_that_one_would_take() -> None:
+    alone = load(None, {}).settings.tail_cache_bytes
+    for child in children(3):
+        taken = load(None, child.environment).settings.tail_cache_bytes
+        assert alone // 3 - 1 <= taken <= alone // 3
 
 
 def test_ports_that_the_system_chooses_it_chooses_for_each() -> None:

@@ -139,6 +139,7 @@ def test_brokers_of_one_machine_count_upwards_on_every_listener() -> None:
         {
             "DRAY_BROKER__LISTENERS__IN": "0.0.0.0:9192",
             "DRAY_BROKER__ADVERTISED_LISTENERS__IN": "inside.example:9292",
+            "DRAY_LOG__TAIL_CACHE_BYTES": "64MiB",
         },
     ).settings
     assert broker_children(config, 3, None)[2].environment == {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from itertools import pairwise
 from uuid import UUID
 
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.index_cache import IndexCache
 from dray.log.stream_store import Versioned
-from dray.log.tail_cache import TailBatch, TailCache
+from dray.log.tail_cache import BESIDE, TailBatch, TailCache
 
 STREAMS = (1, 2, 3)
 
@@ -32,9 +33,13 @@ additions = st.tuples(
 
 
 @settings(max_examples=80)
-@given(st.lists(additions, max_size=30), st.sampled_from((0, 25, 100, 10_000)))
-def test_the_tail_is_never_wrong_and_never_too_large(plan: list[tuple], limit: int) -> None:  # type: ignore[type-arg]
-    cache = TailCache(limit)
+@given(
+    st.lists(additions, max_size=30),
+    st.sampled_from((0, BESIDE + 25, 5 * BESIDE, 100 * BESIDE)),
+    st.sampled_from((0, 1, 5, 1000)),
+)
+def test_the_tail_is_never_wrong_and_never_too_large(plan: list[tuple], limit: int, most: int) -> None:  # type: ignore[type-arg]
+    cache = TailCache(limit, most)
     log: dict[int, dict[int, TailBatch]] = {stream: {} for stream in STREAMS}  # by every offset
     ends = dict.fromkeys(STREAMS, 0)
     for stream, batches, gap, forget in plan:
@@ -49,7 +54,7 @@ def test_the_tail_is_never_wrong_and_never_too_large(plan: list[tuple], limit: i
             ends[stream] += count
         cache.add(stream, added)
         assert cache.size <= limit
-        held = 0
+        held = batches_held = 0
         for other in STREAMS:
             for offset in range(-1, ends[other] + 2):
                 found = cache.read(other, offset, 10**9, True)
@@ -63,12 +68,14 @@ def test_the_tail_is_never_wrong_and_never_too_large(plan: list[tuple], limit: i
                 (cache.read(other, at, 10**9, True) for at in range(ends[other]) if cache.holds(other, at)),
                 [],
             )
-            held += sum(len(batch.view) for batch in run)
+            held += sum(len(batch.view) + BESIDE for batch in run)
+            batches_held += len(run)
         assert held <= cache.size
+        assert batches_held <= most
 
 
 def test_the_tail_forgets_the_oldest_first_whatever_the_stream() -> None:
-    cache = TailCache(30)
+    cache = TailCache(3 * (10 + BESIDE))
     cache.add(1, [tail_batch(0)])
     cache.add(2, [tail_batch(0)])
     cache.add(1, [tail_batch(1)])
@@ -82,7 +89,7 @@ def test_the_tail_forgets_the_oldest_first_whatever_the_stream() -> None:
 
 
 def test_a_gap_by_another_broker_starts_a_new_run() -> None:
-    cache = TailCache(1000)
+    cache = TailCache(10_000)
     cache.add(1, [tail_batch(0)])
     cache.add(1, [tail_batch(2)])
     assert not cache.holds(1, 0)
@@ -91,11 +98,34 @@ def test_a_gap_by_another_broker_starts_a_new_run() -> None:
 
 
 def test_a_read_of_the_tail_fits_but_for_the_first_batch() -> None:
-    cache = TailCache(1000)
+    cache = TailCache(10_000)
     cache.add(1, [tail_batch(0), tail_batch(1), tail_batch(2)])
     assert [len(cache.read(1, 0, limit, True)) for limit in (0, 9, 10, 20, 29, 30)] == [1, 1, 1, 2, 2, 3]
     assert [len(cache.read(1, 0, limit, False)) for limit in (0, 9, 10, 30)] == [0, 0, 1, 3]
     assert cache.read(1, 3, 100, True) == []
+
+
+def test_what_the_tail_forgets_is_let_go_at_once_and_what_it_keeps_is_found() -> None:
+    """Long runs are cleared away in pieces: nobody may notice, and no bytes may wait for it."""
+    kept = 10
+    cache = TailCache(kept * (10 + BESIDE))
+    made: list[weakref.ref[bytearray]] = []
+    for number in range(1000):
+        content = _Content(10)
+        made.append(weakref.ref(content))
+        cache.add(1, [TailBatch(2 * number, 2 * number + 2, memoryview(content))])
+        del content
+        alive = [place for place, reference in enumerate(made) if reference() is not None]
+        assert alive == list(range(max(0, number + 1 - kept), number + 1))
+        for place in alive:
+            for offset in (2 * place, 2 * place + 1):
+                assert cache.read(1, offset, 0, True)[0].base_offset == 2 * place
+        assert not cache.holds(1, 2 * alive[0] - 1)
+        assert len(cache.read(1, 2 * alive[0], 10**9, True)) == len(alive)
+
+
+class _Content(bytearray):
+    """One that can be watched being let go."""
 
 
 # --- the index cache
