@@ -1,6 +1,6 @@
 """Dray and Apache Kafka under the same loads, on this machine, in this run.
 
-    python -m bench.compare [--runs 5] [--only a,c,f] [--quick] [--without-kafka]
+    python -m bench.compare [--runs 5] [--only a,c,f] [--quick] [--without-kafka] [--tail-cache 128MiB]
 
 Brokers are real processes with their default config (Kafka 4 from Maven's jars, one node, KRaft; Dray with
 files and SQLite, both synced to disk). The load comes from librdkafka, driven from C. Runs alternate between
@@ -46,7 +46,7 @@ def main() -> None:
     try:
         results["client"] = client_ceiling(console, arguments.quick)
         with ExitStack() as stack:
-            targets = start_targets(stack, parent, arguments.without_kafka, console)
+            targets = start_targets(stack, parent, arguments, console)
             results["idle"] = idle(console, targets, 3 if arguments.quick else 20)
             results["scenarios"] = compare(console, targets, arguments)
         if arguments.only is None or "g" in arguments.only:
@@ -69,6 +69,12 @@ def parse_arguments() -> argparse.Namespace:
         "--quick", action="store_true", help="one short run each, to see that everything works"
     )
     parser.add_argument("--without-kafka", action="store_true", help="measure Dray alone")
+    parser.add_argument(
+        "--tail-cache",
+        metavar="SIZE",
+        default="auto",
+        help="log.tail_cache_bytes of Dray: with 128MiB, f reads from the object store",
+    )
     parser.add_argument("--directory", help="where the brokers keep their data (a temporary directory)")
     return parser.parse_args()
 
@@ -99,11 +105,13 @@ def client_ceiling(console: Console, quick: bool) -> dict[str, float]:
     return found
 
 
-def start_targets(stack: ExitStack, parent: Path, without_kafka: bool, console: Console) -> list[Target]:
-    dray = DrayProcess(parent / "dray")
+def start_targets(
+    stack: ExitStack, parent: Path, arguments: argparse.Namespace, console: Console
+) -> list[Target]:
+    dray = DrayProcess(parent / "dray", settings={"DRAY_LOG__TAIL_CACHE_BYTES": arguments.tail_cache})
     stack.enter_context(dray)
     targets = [Target("Dray", dray, dray.bootstrap)]
-    if not without_kafka:
+    if not arguments.without_kafka:
         try:
             kafka = KafkaProcess(parent / "kafka")
         except JarsMissing as reason:

@@ -184,16 +184,38 @@ async def test_a_poller_polls_until_stopped() -> None:
     polls = 0
     enough, finished = threading.Event(), threading.Event()
 
-    def poll() -> None:
+    def poll() -> bool:
         nonlocal polls
         polls += 1
         if polls >= 3:
             enough.set()
+        return False
 
-    poller = Poller("test", 0.001, poll, finished.set)
+    poller = Poller("test", 0.001, 0.001, poll, finished.set)
     assert await asyncio.to_thread(enough.wait, 5.0)
     poller.stop()
     assert await asyncio.to_thread(finished.wait, 5.0)
     after = polls
     await asyncio.sleep(0.01)
     assert polls == after
+
+
+async def test_a_poller_that_finds_nothing_polls_less_often() -> None:
+    """Here the pause is longer than the test: it ends because the poller is stopped."""
+    polls = 0
+    last = 10 + Poller.QUIET_AFTER
+    reached, finished = threading.Event(), threading.Event()
+
+    def poll() -> bool:
+        nonlocal polls
+        polls += 1
+        if polls == last:
+            reached.set()
+        return polls == 10  # which begins the count anew
+
+    poller = Poller("test", 0.0001, 1000.0, poll, finished.set)
+    assert await asyncio.to_thread(reached.wait, 5.0)
+    assert not await asyncio.to_thread(finished.wait, 0.05)
+    poller.stop()
+    assert await asyncio.to_thread(finished.wait, 5.0)
+    assert polls == last

@@ -52,6 +52,9 @@ class SqliteSettings:
     watch_interval: float = 0.02
     """Seconds between looks for what other processes wrote."""
 
+    quiet_interval: float = 0.05
+    """The same, once nobody has written for some looks."""
+
     upkeep_interval: float = 0.5
     """Seconds between looks for sessions that ran out and writes that waited too long."""
 
@@ -77,6 +80,7 @@ class SqliteStore:
             self._path,
             identity=self._identity,
             interval=self._settings.watch_interval,
+            quiet_interval=self._settings.quiet_interval,
             busy_timeout=self._settings.busy_timeout,
             hub=self._hub,
         )
