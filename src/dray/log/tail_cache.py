@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import deque
-from itertools import islice
 from typing import Final, NamedTuple
 
 BESIDE: Final = 512
@@ -83,9 +82,10 @@ class TailCache:
         run = self._runs.get(stream)
         if run is None or not run.holds(offset):
             return []
-        place = bisect_right(run.starts, offset, lo=run.first) - 1
+        first = bisect_right(run.starts, offset, lo=run.first) - 1
         found: list[TailBatch] = []
-        for batch in islice(run.batches, place, None):
+        for place in range(first, len(run.batches)):  # `islice` would walk there
+            batch = run.batches[place]
             max_bytes -= len(batch.view)
             if max_bytes < 0 and (found or not at_least_one):
                 break
