@@ -25,6 +25,7 @@ class Scenario:
     goal_megabytes: float = 0.0
     goal_records: float = 0.0
     goal_cpu: float = 0.0
+    goal_ratio: float = 0.0
 
 
 def sample_of(load: Load, usage: Usage) -> Sample:
@@ -85,13 +86,14 @@ SCENARIOS = (
     Scenario(
         key="a",
         title="produce 1 KiB, default batching, 16 partitions",
-        goal="400 MB/s, 2.0 CPU s/GB",
+        goal="400 MB/s, 2.0 CPU s/GB, 1.0x Kafka",
         partitions=16,
         record_bytes=1024,
         records=2_000_000,
         run=produce,
         goal_megabytes=400,
         goal_cpu=2.0,
+        goal_ratio=1.0,
     ),
     Scenario(
         key="b",
@@ -133,6 +135,7 @@ SCENARIOS = (
         record_bytes=1024,
         records=1_000_000,
         run=tail,
+        goal_ratio=1.0,
     ),
     Scenario(
         key="f",
@@ -142,5 +145,6 @@ SCENARIOS = (
         record_bytes=1024,
         records=2_000_000,
         run=catch_up,
+        goal_ratio=1.0,
     ),
 )
