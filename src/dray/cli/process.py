@@ -108,13 +108,15 @@ def settle_garbage_collector() -> None:
 
 class StopSignals:
     """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once. SIGHUP
-    says that whoever watched is gone (a terminal, a supervisor): a graceful stop, however often it comes."""
+    says that whoever watched is gone (a terminal, a supervisor): a graceful stop, however often it comes, and
+    nothing at all to a process that was started with `nohup`."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._received: asyncio.Future[signal.Signals] = loop.create_future()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal, number)
-        loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+            loop.add_signal_handler(signal.SIGHUP, self._on_hang_up)
 
     async def wait(self) -> signal.Signals:
         return await asyncio.shield(self._received)

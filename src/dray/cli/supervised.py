@@ -19,7 +19,9 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with(parent: int) -> None:
-    """From now on the end of `parent` is a SIGHUP for this process."""
+    """From now on the end of `parent` is a SIGHUP for this process. It heeds that even where `nohup` told its
+    parent not to."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:

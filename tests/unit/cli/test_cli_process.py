@@ -107,9 +107,12 @@ def test_the_first_signal_asks_and_the_second_ends_the_process(number: signal.Si
     assert process.returncode == 128 + number
 
 
+HEEDING = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+
+
 def test_hanging_up_asks_and_never_ends_the_process() -> None:
     """The kernel tells of a dead parent once for each of its threads."""
-    process = subprocess.Popen([sys.executable, "-c", STOPPABLE], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", HEEDING + STOPPABLE], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGHUP)
@@ -118,6 +121,22 @@ def test_hanging_up_asks_and_never_ends_the_process() -> None:
     process.send_signal(signal.SIGTERM)  # signals are told in the order of their numbers: this one is last
     process.communicate(timeout=30)
     assert process.returncode == 128 + signal.SIGTERM
+
+
+def test_a_process_started_with_nohup_stays_deaf_to_hanging_up() -> None:
+    program = """
+import asyncio, signal
+from dray.cli.process import StopSignals
+
+async def run():
+    StopSignals(asyncio.get_running_loop())
+    print(signal.getsignal(signal.SIGHUP).name)
+
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+asyncio.run(run())
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert ran.stdout == "SIG_IGN\n"
 
 
 def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:

@@ -176,7 +176,8 @@ async def test_a_program_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells children of a death")
-def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hanging_up", ["SIG_DFL", "SIG_IGN"])  # the latter is what `nohup` does
+def test_a_child_does_not_outlive_a_killed_parent(hanging_up: str) -> None:
     """The child is one of ours that waits; its parent gets no chance to tell it anything."""
     waiting = (
         "import signal, sys\nsys.modules['dray.cli.main'] = type(sys)('main')\n"
@@ -187,7 +188,7 @@ def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     parent = subprocess.Popen(
         [
             *(sys.executable, "-c"),
-            "import subprocess, sys, signal\n"
+            f"import subprocess, sys, signal\nsignal.signal(signal.SIGHUP, signal.{hanging_up})\n"
             f"child = subprocess.Popen([sys.executable, '-c', {waiting!r}], process_group=0)\n"
             "print(child.pid, flush=True)\nsignal.pause()\n",
         ],
