@@ -20,15 +20,15 @@ class Routes:
         membership = context.services.membership
         self._me = membership.me
         self._known: Sequence[Broker] = membership.brokers()
-        self._everyone = self._known
+        self._eligible = self._known  # to lead, or to be read from
         if not membership.is_registered and len(self._known) > 1:
             # Cut off from the metadata store: the others do not count on this broker any more, nor does it.
-            self._everyone = [broker for broker in self._known if broker.broker_id != self._me.broker_id]
+            self._eligible = [broker for broker in self._known if broker.broker_id != self._me.broker_id]
         self._domains = context.services.cluster.domains
         zone = zone_of_client(context.header.client_id)
-        near = brokers_in(zone, self._everyone)
+        near = brokers_in(zone, self._eligible)
         self._zone = zone if near and zone is not None else ALL_ZONES
-        self._leading: Sequence[Broker] = near or self._everyone
+        self._leading: Sequence[Broker] = near or self._eligible
         self._owners = self._owners_in(self._zone, self._leading)
 
     def brokers(self) -> Sequence[Broker]:
@@ -38,8 +38,8 @@ class Routes:
         if self._zone == ALL_ZONES:
             return self._known
         shown = {broker.broker_id for broker in brokers_in(self._zone, self._known)}
-        for zone in {broker.zone for broker in self._everyone} - {self._zone}:
-            there = tuple(broker.broker_id for broker in self._everyone if broker.zone == zone)
+        for zone in {broker.zone for broker in self._eligible} - {self._zone}:
+            there = tuple(broker.broker_id for broker in self._eligible if broker.zone == zone)
             shown.add(way_out(self._zone, there))
         return [broker for broker in self._known if broker.broker_id in shown]
 
@@ -61,9 +61,9 @@ class Routes:
         One that named no zone sees the leaders of all zones, and may be sent to the one in its rack."""
         found = [[leader] for leader in self._owners]
         if self._zone == ALL_ZONES:
-            for zone in sorted({broker.zone for broker in self._everyone if broker.zone is not None}):
+            for zone in sorted({broker.zone for broker in self._eligible if broker.zone is not None}):
                 for nodes, owner in zip(
-                    found, self._owners_in(zone, brokers_in(zone, self._everyone)), strict=True
+                    found, self._owners_in(zone, brokers_in(zone, self._eligible)), strict=True
                 ):
                     if owner not in nodes:
                         nodes.append(owner)
@@ -75,18 +75,18 @@ class Routes:
         """Which broker a consumer in that rack should read a stream from; None if that is this one, or its
         zone says otherwise. Whoever is named is among the replicas that the client knows, or it would not go
         there."""
-        zone = zone_of_rack(rack, self._everyone)
+        zone = zone_of_rack(rack, self._eligible)
         if zone is None or self._zone != ALL_ZONES or self._me.zone == zone:
             return None
-        there = self._owners_in(zone, brokers_in(zone, self._everyone))
+        there = self._owners_in(zone, brokers_in(zone, self._eligible))
         return lambda stream: there[keys.domain_of_stream(stream, self._domains)]
 
     def is_owner(self, stream: int, rack: str = "") -> bool:
         """Whether this client should ask this broker about the stream. A consumer may also go by its rack."""
         if self.leader(stream) == self._me.broker_id:
             return True
-        zone = zone_of_rack(rack, self._everyone)
+        zone = zone_of_rack(rack, self._eligible)
         if zone is None or self._zone != ALL_ZONES:
             return False
-        there = self._owners_in(zone, brokers_in(zone, self._everyone))
+        there = self._owners_in(zone, brokers_in(zone, self._eligible))
         return there[keys.domain_of_stream(stream, self._domains)] == self._me.broker_id

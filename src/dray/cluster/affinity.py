@@ -43,6 +43,7 @@ def owners(zone: str, broker_ids: tuple[int, ...], domains: int) -> tuple[int, .
     return tuple(owner[domain] for domain in range(domains))
 
 
+@lru_cache(maxsize=256)
 def way_out(zone: str, broker_ids: tuple[int, ...]) -> int:
     """The broker of another zone that the clients of a zone are shown, for the day when theirs goes dark: not
     the same one for every zone."""
