@@ -66,6 +66,7 @@ format: setup-dev ## let ruff mend what it can
 
 # A file stays on one process, with the servers its tests share. The order is that of tests/conftest.py.
 test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
+	$(BIN)/python -m tests.services.prepare
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
 
 test-cluster: setup-dev ## the integration tests on three brokers, three Oxia servers and S3, then their faults
