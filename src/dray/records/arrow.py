@@ -1,4 +1,4 @@
-"""Columns as an Arrow record batch with the table's schema (§5.3), and back.
+"""Columns as an Arrow record batch with the table's schema, and back.
 
 Only compaction and the reading of its files need Arrow, and it is large, so it is imported on first use.
 Going there copies the timestamps alone: the other buffers are shared.

@@ -75,7 +75,7 @@ class ProcessMetrics:
 
 
 class Metrics(ProcessMetrics):
-    """Of a broker: §17.3 of the spec, as far as the parts exist."""
+    """The metrics of a broker (docs/specification.md, §17.3)."""
 
     def __init__(self, *, process: bool = True) -> None:
         super().__init__(process=process)

@@ -1,0 +1,268 @@
+"""Brokers of the model: the append of one object over several streams, and the seal of an idle stream.
+
+The steps are numbered as in `docs/design/0000-commit-protocol.md`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from tests.model.store import ABSENT, ANY, Delete, Key, Operation, Put, Reply
+from tests.model.world import (
+    PRODUCERS,
+    STREAMS,
+    Batch,
+    Chunk,
+    Entry,
+    HighWatermark,
+    ObjectName,
+    ProducerState,
+    Remembered,
+    Steps,
+    World,
+    fold,
+)
+
+
+@dataclass(slots=True)
+class Attempt:
+    """A commit aimed at one version of a stream's high watermark."""
+
+    version: int
+    previous: Entry | None
+    entry: Entry
+    unsure: bool = False  # a reply was lost at this version
+    tries: int = 0
+
+
+@dataclass(slots=True)
+class Append:
+    """One object on its way into the log."""
+
+    name: ObjectName
+    chunks: dict[int, Chunk]
+    staged: int | None = None  # the version of its mark
+    open: dict[int, Attempt | None] = field(default_factory=dict)
+    failed: set[int] = field(default_factory=set)  # streams that it is not in, and never will be
+    undecided: bool = False  # somewhere a write may still land
+
+
+def broker(world: World) -> Steps[None]:
+    while True:
+        append = Append(ObjectName("wal", 0), _chunks(world))
+        append.name = ObjectName("wal", world.number())
+        staged = world.send(_stage(world, append))  # 1
+        yield
+        if staged is None and "staging-unsure" not in world.without:
+            continue  # the id is burnt: nothing is ever uploaded under it
+        append.staged = None if staged is None else int(staged[0])
+        if world.upload(append.name, append.chunks):  # 2
+            append.open = dict.fromkeys(append.chunks)
+        else:
+            append.failed = set(append.chunks)
+        yield
+        yield from _commit(world, append)
+        if append.undecided and "drop-undecided" not in world.without:
+            continue  # references and mark stay: the collector decides
+        world.send(_settle(world, append))  # 6
+        yield
+
+
+def _chunks(world: World) -> dict[int, Chunk]:
+    chunks: dict[int, Chunk] = {}
+    for stream in world.random.sample(range(STREAMS), world.random.choice((1, 2, 2, 3))):
+        batches: list[Batch] = []
+        for producer in world.random.sample((*PRODUCERS, None), world.random.choice((1, 1, 2))):
+            if producer is None:
+                batches.append(Batch(None, world.number(), world.random.randint(1, 2)))
+                continue
+            jump = world.random.choice((1, 1, 1, 1, 0, -1, 2))  # next, a retry, or one too far
+            first = max(0, world.acknowledged[stream, producer] + jump)
+            for sequence in range(first, first + world.random.randint(1, 2)):
+                batches.append(Batch(producer, sequence, 1 + sequence % 2))
+        chunks[stream] = tuple(batches)
+    return chunks
+
+
+def _stage(world: World, append: Append) -> list[Operation]:
+    number = append.name.number
+    expect = ABSENT if "stg-absent" in world.without else ANY
+    operations: list[Operation] = [Put(Key("staging", 0, number), sorted(append.chunks), expect)]
+    if "refs-in-commit" not in world.without:
+        operations += _references(append)
+    return operations
+
+
+def _references(append: Append) -> list[Operation]:
+    number = append.name.number
+    keys = [Key("objects", 0, number), *(Key("refs", number, stream) for stream in append.chunks)]
+    return [Put(key, 1, ANY) for key in keys]
+
+
+def _commit(world: World, append: Append) -> Steps[None]:
+    rounds = 0
+    while append.open:
+        rounds += 1
+        seen = world.store.find(Key("staging", 0, append.name.number))
+        if "check-then-hwm" in world.without:
+            yield
+        for stream in [stream for stream, attempt in append.open.items() if attempt is None]:
+            yield from _aim(world, append, stream)  # 3
+        if not append.open:
+            return
+        if "no-recheck" not in world.without:  # 4
+            if "check-then-hwm" not in world.without:
+                seen = world.store.find(Key("staging", 0, append.name.number))
+            ours = seen is not None and (
+                append.staged is None or seen.version == append.staged or "recheck-present" in world.without
+            )
+            if not ours and not ("stg-in-commit" in world.without and rounds > 1):
+                world.counts["fenced"] += 1
+                append.undecided = True
+                return
+            yield
+        operations, places = _commit_write(world, append)
+        reply = world.send(operations)  # 5
+        yield
+        if reply is None:
+            for _ in range(world.random.choice((0, 0, 1, 5, 14))):
+                yield  # until the request times out
+        for stream in list(append.open):
+            yield from _conclude(world, append, stream, reply, places[stream], rounds)
+        yield
+
+
+def _aim(world: World, append: Append, stream: int) -> Steps[None]:
+    known: ProducerState | None = None
+    if "fold-first" in world.without:
+        known = yield from fold(world, stream, world.store.get("hwm", stream).value.head)
+        yield
+    watermark: HighWatermark
+    watermark, version = world.store.get("hwm", stream)
+    if world.chance(0.5):
+        yield
+    if known is None:
+        known = yield from fold(world, stream, watermark.head)
+    known = dict(known)
+    chosen: list[int] = []
+    remembered: list[Remembered] = []
+    offset = watermark.end
+    for place, batch in enumerate(append.chunks[stream]):
+        if batch.producer is not None:
+            last, recent = known.get(batch.producer, (-1, ()))
+            if batch.sequence <= last:
+                for sequence, old_offset in recent:
+                    if sequence == batch.sequence:
+                        world.acknowledge_again(stream, Remembered(batch.producer, sequence, old_offset))
+                continue
+            if batch.sequence > last + 1:
+                continue  # out of order: refused
+            known[batch.producer] = (batch.sequence, ())
+            remembered.append(Remembered(batch.producer, batch.sequence, offset))
+        chosen.append(place)
+        offset += batch.records
+    if not chosen:
+        _fail(append, stream)
+        return
+    entry = Entry(watermark.end, offset, append.name, tuple(chosen), tuple(remembered))
+    append.open[stream] = Attempt(version, watermark.head, entry)
+
+
+def _commit_write(world: World, append: Append) -> tuple[list[Operation], dict[int, int]]:
+    operations: list[Operation] = []
+    places: dict[int, int] = {}
+    for stream, attempt in append.open.items():
+        assert attempt is not None
+        places[stream] = len(operations)
+        moved = HighWatermark(attempt.entry.high, attempt.entry)
+        operations += advance(stream, moved, attempt.version, attempt.previous, world)
+    if "refs-in-commit" in world.without:
+        operations += _references(append)
+    if "stg-in-commit" in world.without:
+        operations.append(Delete(Key("staging", 0, append.name.number)))
+    return operations, places
+
+
+def advance(
+    stream: int, moved: HighWatermark, version: int, previous: Entry | None, world: World
+) -> list[Operation]:
+    """Move a high watermark, and file the head that it had."""
+    operations: list[Operation] = [Put(Key("hwm", 0, stream), moved, version)]
+    if previous is not None:
+        expect = ANY if "prev-any" in world.without else ABSENT
+        operations.append(Put(Key("index", stream, previous.high), previous, expect))
+    return operations
+
+
+def _conclude(
+    world: World, append: Append, stream: int, reply: Reply | None, place: int, rounds: int
+) -> Steps[None]:
+    attempt = append.open[stream]
+    assert attempt is not None
+    if reply is None:
+        attempt.unsure = True
+    elif reply[place]:
+        _succeed(world, append, stream, attempt)
+        return
+    elif not attempt.unsure:  # a clear no to the only write that was ever sent at this version
+        append.open[stream] = None
+        if rounds > 6:
+            _fail(append, stream)
+        return
+    filed = Key("index", stream, attempt.entry.high)
+    found = world.store.find(filed)
+    if "idx-then-hwm" in world.without:
+        yield
+    watermark, version = world.store.get("hwm", stream)
+    if world.chance(0.5):
+        yield
+    if "idx-then-hwm" not in world.without:
+        found = world.store.find(filed)
+    if "bare-hwm" in world.without:
+        found = None
+    if any(entry and entry.name == append.name for entry in (watermark.head, found and found.value)):
+        _succeed(world, append, stream, attempt)
+    elif version == attempt.version:
+        attempt.tries += 1
+        if attempt.tries > world.random.choice((0, 1, 2)):
+            append.undecided = True  # it may still land
+            del append.open[stream]
+            if "drop-undecided" in world.without:
+                append.failed.add(stream)
+    elif "append-again" in world.without:
+        append.open[stream] = None
+    else:
+        _fail(append, stream)  # never there, or there and compacted since: no reference is needed
+
+
+def _succeed(world: World, append: Append, stream: int, attempt: Attempt) -> None:
+    world.acknowledge(stream, attempt.entry, append.chunks[stream])
+    del append.open[stream]
+
+
+def _fail(append: Append, stream: int) -> None:
+    append.failed.add(stream)
+    del append.open[stream]
+
+
+def _settle(world: World, append: Append) -> list[Operation]:
+    number = append.name.number
+    expect = ANY if append.staged is None or "stg-del-any" in world.without else append.staged
+    return [
+        *(Delete(Key("refs", number, stream)) for stream in sorted(append.failed)),
+        Delete(Key("staging", 0, number), expect),
+    ]
+
+
+def seal(world: World, stream: int, watermark: HighWatermark, version: int) -> list[Operation]:
+    return advance(stream, HighWatermark(watermark.end), version, watermark.head, world)
+
+
+def sealer(world: World) -> Steps[None]:
+    while True:
+        stream = world.random.randrange(STREAMS)
+        watermark, version = world.store.get("hwm", stream)
+        yield
+        if watermark.head is not None and world.chance(0.3):
+            world.send(seal(world, stream, watermark, version))
+        yield

@@ -1,0 +1,225 @@
+"""Compactors of the model: jobs of compaction and retention, by several workers without a lock."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.model.store import ANY, Delete, DeleteBetween, Key, Operation, Put, Versioned, Violation
+from tests.model.world import (
+    STREAMS,
+    Entry,
+    HighWatermark,
+    Job,
+    ObjectName,
+    Record,
+    Snapshot,
+    Steps,
+    World,
+    expand,
+    fold_entry,
+)
+
+
+def worker(world: World) -> Steps[None]:
+    """Begins a job where none is under way, and carries on whatever it finds, one step at a time."""
+    while True:
+        stream = world.random.randrange(STREAMS)
+        job: Job
+        job, version = world.store.get("job", stream)
+        yield
+        yield from _STEPS[job.state](world, stream, job, version)
+
+
+def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    watermark: HighWatermark = world.store.get("hwm", stream).value
+    start: int = world.store.get("start", stream).value
+    entries = world.store.scan("index", stream)
+    yield
+    if "stale-plan" in world.without:
+        job, version = world.store.get("job", stream)
+        if job.state != "DONE":
+            return
+    top = watermark.end if watermark.head is None else watermark.head.low
+    live, junk = _sort(world, entries, start, top)
+    if junk and "no-sweep" not in world.without and (world.finishing or world.chance(0.3)):
+        swept: list[Operation] = [Delete(Key("index", stream, high), found) for high, _, found in junk]
+        world.send(swept + _dereference(stream, [entry for _, entry, _ in junk]))
+        yield
+    if world.finishing:
+        return
+    begun: Job | None = None
+    if world.chance(0.2) and live:
+        begun = _retention(world, job, live, start)
+    elif len(live) >= 2:
+        begun = _compaction(world, job, live)
+    if begun is not None:
+        world.send([Put(Key("job", 0, stream), begun, version)])
+        yield
+
+
+Found = tuple[int, Entry, int]
+"""The key, the entry and the version of its key."""
+
+
+def _sort(
+    world: World, entries: list[tuple[int, Versioned]], start: int, top: int
+) -> tuple[list[Found], list[Found]]:
+    """The entries a job may take, in order; and those that are covered or below the start."""
+    live: list[Found] = []
+    junk: list[Found] = []
+    covered_from: int | None = None
+    for high, (entry, version) in reversed(entries):
+        found = (high, entry, version)
+        if high <= start:
+            junk.append(found)
+        elif covered_from is None or entry.low < covered_from or "no-cover" in world.without:
+            covered_from = entry.low
+            if high <= top:
+                live.append(found)
+        else:
+            junk.append(found)
+    return live[::-1], junk
+
+
+def _retention(world: World, job: Job, live: list[Found], start: int) -> Job | None:
+    high, entry, _ = live[world.random.randint(0, max(0, len(live) // 2 - 1))]
+    target = high if world.chance(0.7) else world.random.randint(entry.low, high)
+    if target <= start:
+        return None
+    covered = max([high for high, _, _ in live if high <= target], default=0)
+    return Job(job.number + 1, "RETAIN", target=target, covered=covered)
+
+
+def _compaction(world: World, job: Job, live: list[Found]) -> Job:
+    first = world.random.randint(0, len(live) - 2)
+    last = world.random.randint(first + 1, min(len(live) - 1, first + 3))
+    inputs = live[first : last + 1]
+    high, _, version = inputs[-1]
+    return Job(
+        job.number + 1,
+        "CREATED",
+        inputs=tuple(entry for _, entry, _ in inputs),
+        low=inputs[0][1].low,
+        high=high,
+        last_version=version,
+    )
+
+
+def _write_file(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    content: dict[int, Record] = {}
+    missing = False
+    for entry in job.inputs:
+        if entry.name not in world.objects:
+            missing = True
+            break
+        content |= expand(entry, world.objects[entry.name], stream)
+        if world.chance(0.3):
+            yield
+    if missing or world.chance(0.05):
+        world.counts["abandoned"] += 1
+        yield from _move(world, stream, version, Job(job.number))
+        return
+    name = ObjectName("parquet", world.number(), stream, job.number)
+    written = world.upload(name, content)
+    yield
+    if written:
+        yield from _move(world, stream, version, replace(job, state="WRITTEN", output=name))
+
+
+def _swap(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    if "no-snap" not in world.without and not (yield from _advance_snapshot(world, stream, job.high)):
+        return
+    if "abandon-written" in world.without and world.chance(0.1):
+        yield from _move(world, stream, version, Job(job.number))
+        return
+    assert job.output is not None
+    key = Key("index", stream, job.high)
+    expect = ANY if "swap-any" in world.without else job.last_version
+    world.send([Put(key, Entry(job.low, job.high, job.output), expect)])
+    yield
+    found = world.store.find(key)
+    if (found is not None and found.value.name == job.output) or "delete-unseen" in world.without:
+        yield from _move(world, stream, version, replace(job, state="SWAPPED"))
+    elif (found is None or found.version != job.last_version) and (
+        world.store.get("job", stream).version == version
+    ):
+        raise Violation("a job is stuck")
+
+
+def _delete_inputs(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    inner: list[Operation] = [DeleteBetween("index", stream, job.low, job.high)]
+    if "refs-apart" in world.without:
+        seen = [entry for high, (entry, _) in world.store.scan("index", stream) if job.low < high < job.high]
+        reply = world.send(inner)
+        yield
+        if reply is not None:
+            reply = world.send(_dereference(stream, [*seen, job.inputs[-1]]))
+    else:
+        reply = world.send(inner + _dereference(stream, job.inputs))
+    yield
+    if reply is not None or "done-unseen" in world.without:
+        yield from _move(world, stream, version, Job(job.number))
+
+
+def _raise_start(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    if "ret-no-snap" not in world.without and not (yield from _advance_snapshot(world, stream, job.covered)):
+        return
+    start, start_version = world.store.get("start", stream)
+    yield
+    if start < job.target:
+        expect = ANY if "ret-start-any" in world.without else start_version
+        world.send([Put(Key("start", 0, stream), job.target, expect)])
+        yield
+        if "ret-delete-first" not in world.without:
+            return  # until it is seen raised
+    yield from _move(world, stream, version, replace(job, state="RAISED"))
+
+
+def _delete_expired(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    expired = [(high, entry) for high, (entry, _) in world.store.scan("index", stream) if high <= job.target]
+    yield
+    deletes: list[Operation] = [Delete(Key("index", stream, high)) for high, _ in expired]
+    reply = world.send(deletes + _dereference(stream, [entry for _, entry in expired]))
+    yield
+    if reply is not None or "done-unseen" in world.without:
+        yield from _move(world, stream, version, Job(job.number))
+
+
+_STEPS = {
+    "DONE": _plan,
+    "CREATED": _write_file,
+    "WRITTEN": _swap,
+    "SWAPPED": _delete_inputs,
+    "RETAIN": _raise_start,
+    "RAISED": _delete_expired,
+}
+
+
+def _move(world: World, stream: int, version: int, job: Job) -> Steps[None]:
+    world.send([Put(Key("job", 0, stream), job, version)])
+    yield
+
+
+def _dereference(stream: int, entries: list[Entry] | tuple[Entry, ...]) -> list[Operation]:
+    return [Delete(Key("refs", entry.name.number, stream)) for entry in entries if entry.is_wal]
+
+
+def _advance_snapshot(world: World, stream: int, upto: int) -> Steps[bool]:
+    """Moves the producer snapshot to a boundary of entries. True once it is seen there."""
+    snapshot: Snapshot
+    snapshot, version = world.store.get("snapshot", stream)
+    if snapshot.upto >= upto:
+        return True
+    yield
+    entries = world.store.scan("index", stream)
+    yield
+    known, reached = dict(snapshot.producers), snapshot.upto
+    for _, (entry, _) in entries:
+        if entry.is_wal and entry.low == reached and entry.high <= upto:
+            fold_entry(known, entry)
+            reached = entry.high
+    if reached >= upto:
+        expect = ANY if "snap-any" in world.without else version
+        world.send([Put(Key("snapshot", 0, stream), Snapshot(reached, known), expect)])
+        yield
+    return False

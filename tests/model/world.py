@@ -1,0 +1,369 @@
+"""The world of the model: a store, a bucket, a network that loses and repeats, and the oracle.
+
+Any write and any upload may be lost, delayed for hundreds of steps, doubled, or land after its sender gave
+up. What was appended is recorded at the linearization point, the put of the high watermark: the oracle does
+not trust readers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Collection, Generator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from tests.model.store import ABSENT, Key, Operation, Put, Reply, Store, Versioned, Violation
+
+T = TypeVar("T")
+Steps = Generator[None, None, T]
+"""An actor's code: each yield is a moment at which anything else may happen."""
+
+STREAMS = 3
+PRODUCERS = ("p", "q")
+ORPHAN_STEPS = (40, 80, 400)
+
+
+class Batch(NamedTuple):
+    producer: str | None
+    sequence: int  # of a plain batch: a number of its own
+    records: int
+
+
+class Record(NamedTuple):
+    producer: str | None
+    sequence: int
+    place: int  # within its batch
+
+
+class Remembered(NamedTuple):
+    """Where a batch of a producer lies: what a retry is answered with."""
+
+    producer: str
+    sequence: int
+    offset: int
+
+
+class ObjectName(NamedTuple):
+    kind: str  # "wal" or "parquet"
+    number: int
+    stream: int = -1  # of a Parquet file
+    job: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """An index entry: the offsets from `low` on, up to and without `high`, in one object."""
+
+    low: int
+    high: int
+    name: ObjectName
+    selected: tuple[int, ...] = ()  # WAL: which batches of the chunk
+    remembered: tuple[Remembered, ...] = ()
+
+    @property
+    def is_wal(self) -> bool:
+        return self.name.kind == "wal"
+
+
+@dataclass(frozen=True, slots=True)
+class HighWatermark:
+    end: int = 0
+    head: Entry | None = None
+
+
+Chunk = tuple[Batch, ...]
+ProducerState = dict[str, tuple[int, tuple[tuple[int, int], ...]]]
+"""Per producer: the last sequence, and (sequence, offset) of its last five batches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    upto: int = 0
+    producers: ProducerState = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    number: int = 0
+    state: str = "DONE"
+    inputs: tuple[Entry, ...] = ()
+    low: int = 0
+    high: int = 0
+    last_version: int = 0  # of the last input's key
+    output: ObjectName | None = None
+    target: int = 0  # of retention: the start it raises to
+    covered: int = 0  # of retention: how far the producer snapshot must reach
+
+
+class World:
+    def __init__(self, seed: int, without: Collection[str] = ()) -> None:
+        self.random = random.Random(seed)
+        self.without = frozenset(without)
+        self.store = Store(self._on_put)
+        self.objects: dict[ObjectName, Any] = {}
+        self.late: list[tuple[int, Callable[[], None]]] = []
+        self.now = 0
+        self.reliable = False  # from now on nothing is lost
+        self.finishing = False  # from now on only what was begun is ended
+        self.orphan_steps = self.random.choice(ORPHAN_STEPS)
+        self.counts: Counter[str] = Counter()
+        self._number = 0
+        # What is true, whatever anybody reads.
+        self._sent: dict[ObjectName, Any] = {}
+        self._records: list[dict[int, Record]] = [{} for _ in range(STREAMS)]
+        self._last_sequence: dict[tuple[int, str], int] = {}
+        self._offset_of: dict[tuple[int, str, int], int] = {}
+        self._plain: set[tuple[int, int]] = set()
+        self.acknowledged = {(stream, name): -1 for stream in range(STREAMS) for name in PRODUCERS}
+        for stream in range(STREAMS):
+            self.store.write(
+                [
+                    Put(Key("hwm", 0, stream), HighWatermark(), ABSENT),
+                    Put(Key("start", 0, stream), 0, ABSENT),
+                    Put(Key("job", 0, stream), Job(), ABSENT),
+                    Put(Key("snapshot", 0, stream), Snapshot(), ABSENT),
+                ]
+            )
+
+    def number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def chance(self, share: float) -> bool:
+        return self.random.random() < share
+
+    # --- the network
+
+    def send(self, operations: list[Operation]) -> Reply | None:
+        """A write, and its reply if one comes back."""
+        return self._deliver(lambda: self.store.write(operations))
+
+    def upload(self, name: ObjectName, content: Any) -> bool:
+        self._sent[name] = content
+        return self._deliver(lambda: self._put_object(name, content)) is not None
+
+    def delete(self, name: ObjectName) -> bool:
+        return self._deliver(lambda: self._remove(name)) is not None
+
+    def _deliver(self, action: Callable[[], T]) -> T | None:
+        fate = self._fate()
+        if fate in ("doubled", "late"):
+            self._later(action)
+        done = action() if fate in ("fine", "doubled", "no reply") else None
+        return done if fate in ("fine", "doubled") else None
+
+    def _fate(self) -> str:
+        if self.reliable:
+            return "fine"
+        weights = {"fine": 66, "doubled": 12, "late": 10, "no reply": 7, "lost": 5}
+        return self.random.choices(list(weights), list(weights.values()))[0]
+
+    def _later(self, action: Callable[[], Any]) -> None:
+        delay = self.random.randint(1, 25) if self.chance(0.4) else self.random.randint(25, 500)
+        self.late.append((self.now + delay, action))
+
+    def due(self) -> list[int]:
+        return [place for place, (when, _) in enumerate(self.late) if when <= self.now]
+
+    def land(self, place: int) -> None:
+        action = self.late.pop(place)[1]
+        action()
+        if not self.reliable and self.chance(0.25):
+            self._later(action)
+
+    def _put_object(self, name: ObjectName, content: Any) -> bool:
+        self.objects[name] = content
+        return True
+
+    def _remove(self, name: ObjectName) -> bool:
+        if self.objects.pop(name, None) is not None and any(
+            entry.name == name for stream in range(STREAMS) for entry in self.live(stream)
+        ):
+            raise Violation(f"a live {name.kind} object was deleted")
+        return True
+
+    # --- what is true
+
+    def _on_put(self, key: Key, old: Any, new: Any) -> None:
+        if key.family == "hwm" and old is not None:
+            self._appended(key.name, old, new)
+        elif key.family == "start" and old is not None and new < old:
+            raise Violation("the start went back")
+
+    def _appended(self, stream: int, old: HighWatermark, new: HighWatermark) -> None:
+        if new.end < old.end:
+            raise Violation("the high watermark went back")
+        if new.end == old.end:
+            return
+        head = new.head
+        if head is None or head.low != old.end or head.high != new.end:
+            raise Violation("offsets were skipped")
+        offset = head.low
+        for batch in selected(self._sent[head.name][stream], head):
+            self._check_batch(stream, batch, offset)
+            for record in records_of(batch):
+                self._records[stream][offset] = record
+                offset += 1
+
+    def _check_batch(self, stream: int, batch: Batch, offset: int) -> None:
+        if batch.producer is None:
+            if (stream, batch.sequence) in self._plain:
+                raise Violation("a chunk was appended twice")
+            self._plain.add((stream, batch.sequence))
+            return
+        last = self._last_sequence.get((stream, batch.producer), -1)
+        if batch.sequence <= last:
+            raise Violation("a producer's batch is there twice")
+        if batch.sequence > last + 1:
+            raise Violation("a producer's batch is missing")
+        self._last_sequence[stream, batch.producer] = batch.sequence
+        self._offset_of[stream, batch.producer, batch.sequence] = offset
+
+    def acknowledge(self, stream: int, entry: Entry, chunk: Chunk) -> None:
+        offset = entry.low
+        for batch in selected(chunk, entry):
+            for record in records_of(batch):
+                if self._records[stream].get(offset) != record:
+                    raise Violation("what was acknowledged is not in the log")
+                offset += 1
+            if batch.producer is not None:
+                self._advance_producer(stream, batch.producer, batch.sequence)
+            self.counts["acknowledged"] += 1
+
+    def acknowledge_again(self, stream: int, found: Remembered) -> None:
+        if self._offset_of.get((stream, found.producer, found.sequence)) != found.offset:
+            raise Violation("a retry was answered with a wrong offset")
+        self._advance_producer(stream, found.producer, found.sequence)
+        self.counts["acknowledged again"] += 1
+
+    def _advance_producer(self, stream: int, producer: str, sequence: int) -> None:
+        self.acknowledged[stream, producer] = max(self.acknowledged[stream, producer], sequence)
+
+    def live(self, stream: int) -> list[Entry]:
+        """The entries that count: the head, and those neither covered nor below the start."""
+        head = self.store.get("hwm", stream).value.head
+        start = self.store.get("start", stream).value
+        found = [] if head is None else [head]
+        for high, (entry, _) in reversed(self.store.scan("index", stream)):
+            if high <= start:
+                break
+            if not found or entry.low < found[-1].low:
+                found.append(entry)
+        return found[::-1]
+
+    def check(self) -> None:
+        """A reader finds every record from the start to the end, and it is what was appended there."""
+        for stream in range(STREAMS):
+            watermark: HighWatermark = self.store.get("hwm", stream).value
+            start = self.store.get("start", stream).value
+            seen = self._read(stream, start)
+            if watermark.head is not None:
+                if watermark.head.name not in self.objects:
+                    raise Violation("the object of a head is gone")
+                seen |= expand(watermark.head, self.objects[watermark.head.name], stream)
+            for offset in range(start, watermark.end):
+                if offset not in seen:
+                    raise Violation("a hole")
+                if seen[offset] != self._records[stream][offset]:
+                    raise Violation("an offset changed")
+
+    def _read(self, stream: int, start: int) -> dict[int, Record]:
+        """For each offset the entry with the least key above it wins, if its object is there."""
+        seen: dict[int, Record] = {}
+        for high, (entry, _) in reversed(self.store.scan("index", stream)):
+            if high <= start:
+                break
+            if entry.name in self.objects:
+                seen |= expand(entry, self.objects[entry.name], stream)
+            elif "no-look-ahead" in self.without:
+                for offset in range(entry.low, entry.high):
+                    seen.pop(offset, None)
+        return seen
+
+    def check_the_end(self) -> None:
+        """When all is quiet, exactly what is needed is left, and producers are known."""
+        live = {stream: self.live(stream) for stream in range(STREAMS)}
+        names = {entry.name for entries in live.values() for entry in entries}
+        leaked = {name.kind for name in self.objects if name not in names}
+        if leaked:
+            raise Violation("leaked objects: " + ", ".join(sorted(leaked)))
+        needed = {
+            (entry.name.number, stream)
+            for stream, entries in live.items()
+            for entry in entries
+            if entry.is_wal
+        }
+        have = {
+            (number, stream) for number, streams in self.store.groups("refs").items() for stream in streams
+        }
+        if needed - have:
+            raise Violation("a live entry without a reference")
+        if have - needed:
+            raise Violation("a leaked reference")
+        if self.store.scan("staging", 0):
+            raise Violation("a leaked staging mark")
+        if {number for number, _ in self.store.scan("objects", 0)} != {number for number, _ in needed}:
+            raise Violation("a leaked object key")
+        for stream, entries in live.items():
+            head = self.store.get("hwm", stream).value.head
+            if len(self.store.scan("index", stream)) != len(entries) - (head is not None):
+                raise Violation("a leaked index entry")
+            known = finish(fold(self, stream, head))
+            for producer in PRODUCERS:
+                last = known.get(producer, (-1, ()))[0]
+                if last != self._last_sequence.get((stream, producer), -1):
+                    raise Violation("the state of a producer was lost")
+
+
+def selected(chunk: Chunk, entry: Entry) -> list[Batch]:
+    return [chunk[place] for place in entry.selected]
+
+
+def records_of(batch: Batch) -> list[Record]:
+    return [Record(batch.producer, batch.sequence, place) for place in range(batch.records)]
+
+
+def expand(entry: Entry, content: Any, stream: int) -> dict[int, Record]:
+    """The records of an entry by their offsets."""
+    if not entry.is_wal:
+        return {offset: content[offset] for offset in range(entry.low, entry.high)}
+    records = [record for batch in selected(content[stream], entry) for record in records_of(batch)]
+    return dict(enumerate(records, entry.low))
+
+
+def fold_entry(known: ProducerState, entry: Entry) -> None:
+    for producer, sequence, offset in entry.remembered:
+        recent = known.get(producer, (-1, ()))[1]
+        known[producer] = (sequence, (*recent, (sequence, offset))[-5:])
+
+
+def fold(world: World, stream: int, head: Entry | None) -> Steps[ProducerState]:
+    """The producers of a stream: the head, which the caller has read, then the index, then the snapshot."""
+    snapshot: Snapshot | None = None
+    if "snap-first" in world.without:
+        snapshot = world.store.get("snapshot", stream).value
+        yield
+    entries: list[tuple[int, Versioned]] = world.store.scan("index", stream)
+    if world.chance(0.5):
+        yield
+    if snapshot is None:
+        snapshot = world.store.get("snapshot", stream).value
+    assert snapshot is not None
+    known = dict(snapshot.producers)
+    for _, (entry, _) in entries:
+        if entry.is_wal and entry.low >= snapshot.upto:
+            fold_entry(known, entry)
+    if head is not None and head.low >= snapshot.upto and head.high not in dict(entries):
+        fold_entry(known, head)
+    return known
+
+
+def finish(steps: Steps[T]) -> T:
+    """Run an actor's code to its end at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
