@@ -10,7 +10,7 @@ setup(
     ext_modules=[
         Extension(
             "dray.records._core",
-            sources=[f"{ROOM}/_core.pyx", f"{ROOM}/crc32c.c", f"{ROOM}/batch.c", f"{ROOM}/columns.c"],
+            sources=[f"{ROOM}/_core.pyx", f"{ROOM}/crc32c.c", f"{ROOM}/batch.c", f"{ROOM}/columns.c", f"{ROOM}/unfold.c"],
             depends=sorted(glob(f"{ROOM}/*.h") + glob(f"{ROOM}/*.px[di]")),
             extra_compile_args=["-O3", "-std=gnu11"],
         )

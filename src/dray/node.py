@@ -441,6 +441,7 @@ def api_settings(settings: Settings) -> ApiSettings:
     return ApiSettings(
         auto_create_topics=settings.topics.auto_create,
         max_decompressed_bytes=settings.limits.decompressed_bytes,
+        max_request_decompressed_bytes=settings.limits.request_decompressed_bytes,
         fetch_max_bytes=settings.limits.fetch_bytes,
         enforce_owner=settings.routing.enforce_owner,
         broker_configs=broker_configs(settings),

@@ -6,7 +6,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.records import Codec, RecordError, RecordFault, decode, find_timestamp, needs_thread, twin, validate
+from dray.records import (
+    Codec,
+    RecordError,
+    RecordFault,
+    decode,
+    find_timestamp,
+    needs_thread,
+    twin,
+    unfolds_to,
+    validate,
+)
 from dray.records.columns import Record
 
 LIMITS = {"max_batch_bytes": 4096, "max_decompressed_bytes": 8192}
@@ -67,6 +77,7 @@ def agree(data: bytes) -> None:
     facts = outcome(validate, data, **LIMITS)
     assert facts == outcome(twin.validate, data, **LIMITS)
     needs_thread(data)
+    assert unfolds_to(data) == twin.unfolds_to(data)
     if isinstance(facts, RecordFault):
         return
     rows = [record for _, records in twin.decode(data) for record in records]

@@ -1,14 +1,14 @@
 """Whether a produced batch may be stored, and in what form: size, format, codec, time, keys.
 
 Everything here is about one partition's records in one request, and nothing waits: what takes long
-(decompressing a large batch, compressing one anew) is for the caller to run in a thread.
+(decompressing a large batch, compressing one anew) is for the caller to run in a thread (`accepting`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from heapq import nsmallest
 from typing import Final
 
 from dray.api.errors import RECORD_FAULTS
@@ -18,6 +18,7 @@ from dray.records import (
     Batch,
     Codec,
     RecordError,
+    RecordFault,
     decode,
     needs_thread,
     recompress,
@@ -36,6 +37,7 @@ LATEST_TIMESTAMP: Final = (2**63 - 1) // 1000
 EARLIEST_TIMESTAMP: Final = -LATEST_TIMESTAMP
 
 _MOST_RECORD_ERRORS: Final = 100
+_LOOKED_AT_ONCE: Final = 32 << 10
 
 _CODECS: Final[Mapping[str, Codec]] = {
     "uncompressed": Codec.NONE,
@@ -58,6 +60,10 @@ class Refused(Exception):
         self.record_errors = record_errors or []
 
 
+class TakesLong(Exception):
+    """What was to be judged at once turned out to be more work than it had seemed. Nothing was changed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Acceptable:
     """One batch, in the buffer that is to be stored."""
@@ -67,9 +73,9 @@ class Acceptable:
     append_time_ms: int = field(default=-1)
 
 
-def takes_long(records: Buffer, settings: TopicSettings) -> bool:
-    """Should `accept` run in a thread?"""
-    return settings.compression != "producer" or needs_thread(records)
+def takes_long(records: Buffer, unfolded: int, settings: TopicSettings) -> bool:
+    """Should `accept` run in a thread? `unfolded`: what the records say they unfold to."""
+    return settings.compression != "producer" or needs_thread(records, unfolded)
 
 
 def accept(
@@ -78,15 +84,18 @@ def accept(
     version: int,
     now_ms: int,
     max_decompressed_bytes: int,
+    *,
+    at_once: bool = False,
 ) -> Acceptable:
-    """The batch as it is to be stored, or `Refused`. `records` may be changed in place."""
+    """The batch as it is to be stored, or `Refused`. `records` may be changed in place. With `at_once`, a
+    batch that unfolds further than allowed, or whose many records have to be looked at, is `TakesLong`."""
     if not records:
         raise Refused(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
     records = memoryview(records)
-    batch = _validated(records, settings, max_decompressed_bytes)
+    batch = _validated(records, settings, max_decompressed_bytes, at_once)
     if version < 7 and batch.codec == Codec.ZSTD:
         raise Refused(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
@@ -101,19 +110,21 @@ def accept(
             ErrorCode.INVALID_RECORD,
             "The base offset of a batch must be 0: its place in the log is not its to choose.",
         )
-    _check_records(records, batch, settings, now_ms, max_decompressed_bytes)
+    _check_records(records, batch, settings, now_ms, max_decompressed_bytes, at_once)
     if settings.compression != "producer" and batch.codec != _CODECS[settings.compression]:
         codec, level = _CODECS[settings.compression], settings.compression_level
         anew = recompress(records, codec, level, max_decompressed_bytes=max_decompressed_bytes)
         records = memoryview(anew)
-        batch = _validated(records, settings, max_decompressed_bytes)
+        batch = _validated(records, settings, max_decompressed_bytes, at_once)
     if not settings.stamps_append_time:
         return Acceptable(batch, records)
     stamp_append_time(records, batch, now_ms)
     return Acceptable(batch, records, now_ms)
 
 
-def _validated(records: memoryview, settings: TopicSettings, max_decompressed_bytes: int) -> Batch:
+def _validated(
+    records: memoryview, settings: TopicSettings, max_decompressed_bytes: int, at_once: bool
+) -> Batch:
     try:
         batches = validate(
             records,
@@ -121,6 +132,8 @@ def _validated(records: memoryview, settings: TopicSettings, max_decompressed_by
             max_decompressed_bytes=max_decompressed_bytes,
         )
     except RecordError as error:
+        if at_once and error.fault is RecordFault.TOO_LARGE:
+            raise TakesLong from None
         raise Refused(RECORD_FAULTS[error.fault], str(error)) from None
     if len(batches) != 1:
         raise Refused(
@@ -131,7 +144,12 @@ def _validated(records: memoryview, settings: TopicSettings, max_decompressed_by
 
 
 def _check_records(
-    records: memoryview, batch: Batch, settings: TopicSettings, now_ms: int, max_decompressed_bytes: int
+    records: memoryview,
+    batch: Batch,
+    settings: TopicSettings,
+    now_ms: int,
+    max_decompressed_bytes: int,
+    at_once: bool,
 ) -> None:
     """Refuses what the topic does not take of single records, and names those. They are looked at one by one
     only where there is a reason to: a timestamp out of range, or a topic that is compacted by their keys."""
@@ -142,26 +160,36 @@ def _check_records(
     )
     if in_time and not settings.compacts:
         return
+    if at_once and batch.unfolded > _LOOKED_AT_ONCE:
+        raise TakesLong
     columns = decode(records, max_decompressed_bytes=max_decompressed_bytes)
-    wrong: dict[int, str] = {}
-    code = ErrorCode.INVALID_RECORD
+    wrong: set[int] = set()
     if settings.compacts:
-        wrong = dict.fromkeys(columns.keys.nulls(columns.row_count), _NO_KEY)
+        wrong.update(columns.keys.nulls(columns.row_count))
+    timestamps = memoryview(columns.timestamps).cast("B").cast("q")
+    late: set[int] = set()
     if not in_time:
-        for index, timestamp in enumerate(memoryview(columns.timestamps).cast("B").cast("q")):
-            if timestamp != _NO_TIMESTAMP and not earliest <= timestamp <= latest and index not in wrong:
-                code = ErrorCode.INVALID_TIMESTAMP
-                wrong[index] = (
-                    f"Timestamp {timestamp} of message with offset {index} is out of range. "
-                    f"The timestamp should be within [{earliest}, {latest}]"
-                )
-    if wrong:
-        first = [
-            BatchIndexAndErrorMessage(*one) for one in islice(sorted(wrong.items()), _MOST_RECORD_ERRORS)
-        ]
-        raise Refused(
-            code,
-            f"One or more records have been rejected due to {len(wrong)} record errors in total; "
-            f"the first: {first[0].batch_index_error_message}",
-            first,
+        late.update(
+            index
+            for index, timestamp in enumerate(timestamps)
+            if not earliest <= timestamp <= latest and timestamp != _NO_TIMESTAMP
         )
+        late -= wrong
+    if not wrong and not late:
+        return
+    first = [
+        BatchIndexAndErrorMessage(
+            index,
+            f"Timestamp {timestamps[index]} of message with offset {index} is out of range. "
+            f"The timestamp should be within [{earliest}, {latest}]"
+            if index in late
+            else _NO_KEY,
+        )
+        for index in nsmallest(_MOST_RECORD_ERRORS, wrong | late)
+    ]
+    raise Refused(
+        ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
+        f"One or more records have been rejected due to {len(wrong) + len(late)} record errors in total; "
+        f"the first: {first[0].batch_index_error_message}",
+        first,
+    )

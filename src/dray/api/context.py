@@ -14,10 +14,13 @@ from dray.groups.coordinator import Groups
 from dray.log.types import Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
-from dray.runtime import Runtime
+from dray.runtime import Allowance, Runtime, Turns
 from dray.topics import Topics
 
 T = TypeVar("T")
+
+WORK_PER_TURN = 8 << 20
+"""Bytes of records judged on the event loop within one turn of it: ten milliseconds or so."""
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -75,6 +78,7 @@ class Feature:
 class ApiSettings:
     auto_create_topics: bool = True
     max_decompressed_bytes: int = 128 << 20  # of one batch
+    max_request_decompressed_bytes: int = 512 << 20  # of all batches of one produce request
     fetch_max_bytes: int = 55 << 20  # Kafka's fetch.max.bytes
     describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
     enforce_owner: bool = False  # refuse produce and fetch at brokers without affinity
@@ -91,6 +95,8 @@ class Services:
     runtime: Runtime
     settings: ApiSettings = field(default_factory=ApiSettings)
     groups: Groups = field(kw_only=True)
+    turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
+    unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 Versions 0 to 2 are advertised, because librdkafka before 2.8 drops compression when it does not see them,
 and refused as Kafka 4 refuses them: the connection is closed. From v13 topics are addressed by id.
 
-- One batch per partition, validated down to its last record (`batches`), stored as it came unless the topic
-  stamps times or names a codec. A partition named twice in a request is refused, nothing of it is stored.
+- One batch per partition, validated down to its last record (`batches`), at once or in a thread
+  (`accepting`), and stored as it came unless the topic stamps times or names a codec. A partition named twice
+  in a request is refused, nothing of it is stored.
 - acks -1 and 1 mean the same: the answer comes when the records are in the log. acks 0 gets no answer; where
   one would have told of an error, the connection is closed. Other acks are refused.
 - An unknown topic is not created here: clients ask for its metadata first, which creates it.
@@ -16,8 +17,9 @@ and refused as Kafka 4 refuses them: the connection is closed. From v13 topics a
   still happen, and the log ends its own attempts.
 
 The requests of one connection reach the log in the order they came in. Most get there within their first
-turn; one that has to wait for a thread or the store closes a gate behind itself. What follows a batch of an
-idempotent producer that was refused on the way is refused too (`refusals`), until that one came again.
+turn; one that has to wait for a thread, for another turn or the store closes a gate behind itself. What
+follows a batch of an idempotent producer that was refused on the way is refused too (`refusals`), until that
+one came again.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from dray.api.batches import Acceptable, Refused, accept, takes_long
+from dray.api.accepting import Unfolded, accept_at_once, accept_in_turn
+from dray.api.batches import Acceptable, Refused
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
 from dray.api.handler import handles
@@ -52,8 +55,11 @@ _OVERTAKES: Final = Refused(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
 
+_Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
 # An append that is under way, or what became of a partition that got no further.
 _Begun: TypeAlias = tuple[Topic, asyncio.Future[Appended]] | Refused
+# A batch that may be appended, or why it may not.
+_Judged: TypeAlias = tuple[Topic, Acceptable] | Refused
 
 
 @handles(ProduceRequest, 3, 13, advertised_from=0)
@@ -62,11 +68,16 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
     refused = _refuse_request(request)
     if refused is not None:
         return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
-    begun = None
+    request_bytes = Unfolded(context.services.settings.max_request_decompressed_bytes)
+    found = judged = None
     if _GATE not in context.connection.state:
-        begun = _begin_at_once(context, parts)
-    if begun is None:
-        begun = await _begin_in_turn(context, parts)
+        found = _find_at_once(context, parts)
+    if found is not None:
+        judged = _judge_at_once(context, found, parts, request_bytes)
+    if judged is None or None in judged:
+        begun = await _begin_in_turn(context, found, judged, parts, request_bytes)
+    else:
+        begun = _begin(context, judged, parts)
     faults: list[LogError] = []
     results = [
         await _settle(context, part.index, one, faults) for (_, part), one in zip(parts, begun, strict=True)
@@ -87,10 +98,8 @@ def _refuse_request(request: ProduceRequest) -> Refused | None:
 # --- the common case: known topics, small batches, nothing to wait for
 
 
-def _begin_at_once(
-    context: Context, parts: list[tuple[TopicProduceData, PartitionProduceData]]
-) -> list[_Begun] | None:
-    """Every append, begun within this turn of the loop; None where something has to be waited for."""
+def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | Refused] | None:
+    """The topic of every batch; None where something has to be waited for."""
     topics = context.services.topics
     by_id = context.header.api_version >= _BY_ID
     known: list[Topic] = []
@@ -98,77 +107,105 @@ def _begin_at_once(
         topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.name)
         if topic is None or not 0 <= part.index < len(topic.streams):
             return None
-        if part.records and takes_long(part.records, topic.settings):
-            return None
         known.append(topic)
     if len(parts) > 1 and repeated(
         (topic.name, part.index) for topic, (_, part) in zip(known, parts, strict=True)
     ):
         return None
-    led = _keep_order(context, _refuse_strangers(context, known, parts), parts)
-    return [_begin(context, topic, part) for topic, (_, part) in zip(led, parts, strict=True)]
+    return _keep_order(context, _refuse_strangers(context, known, parts), parts)
 
 
-def _begin(context: Context, topic: Topic | Refused, part: PartitionProduceData) -> _Begun:
-    if isinstance(topic, Refused):
-        return topic
-    try:
-        accepted = _accept(context, topic, part)
-    except Refused as refused:
-        return refused
-    return _append(context, topic, part, accepted)
+def _judge_at_once(
+    context: Context, found: Sequence[Topic | Refused], parts: _Parts, request_bytes: Unfolded
+) -> list[_Judged | None]:
+    """What can be said of every batch within this turn of the loop; None where it takes longer."""
+    judged: list[_Judged | None] = []
+    for topic, (_, part) in zip(found, parts, strict=True):
+        one: _Judged | None
+        try:
+            if isinstance(topic, Refused):
+                raise topic
+            accepted = accept_at_once(context, topic, part, request_bytes)
+            one = None if accepted is None else (topic, accepted)
+        except Refused as refused:
+            one = refused
+        judged.append(one)
+    return judged
 
 
-def _accept(context: Context, topic: Topic, part: PartitionProduceData) -> Acceptable:
-    services = context.services
-    return accept(
-        part.records,
-        topic.settings,
-        context.header.api_version,
-        services.runtime.wall_ms(),
-        services.settings.max_decompressed_bytes,
-    )
-
-
-def _append(context: Context, topic: Topic, part: PartitionProduceData, accepted: Acceptable) -> _Begun:
-    stream = topic.streams[part.index]
+def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) -> list[_Begun]:
     log = context.services.log
-    return topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)
+    begun: list[_Begun] = []
+    for one, (_, part) in zip(judged, parts, strict=True):
+        assert one is not None
+        if isinstance(one, Refused):
+            begun.append(one)
+            continue
+        topic, accepted = one
+        stream = topic.streams[part.index]
+        begun.append((topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)))
+    return begun
 
 
-# --- the other case: read a topic, run a thread, and let no later request overtake
+# --- the other case: read a topic, run a thread, wait for another turn, and let no later request overtake
 
 
 async def _begin_in_turn(
-    context: Context, parts: list[tuple[TopicProduceData, PartitionProduceData]]
+    context: Context,
+    found: Sequence[Topic | Refused] | None,
+    judged: Sequence[_Judged | None] | None,
+    parts: _Parts,
+    request_bytes: Unfolded,
 ) -> list[_Begun]:
+    """What is found and judged already stays so: judging a batch may have changed it."""
     state = context.connection.state
     before: asyncio.Event | None = state.get(_GATE)
     gate = state[_GATE] = asyncio.Event()
     try:
         if before is not None:
             await before.wait()
-        found: Sequence[Topic | Refused] = [await _find_topic(context, data, part) for data, part in parts]
-        twice = repeated(
-            (topic.name, part.index)
-            for topic, (_, part) in zip(found, parts, strict=True)
-            if isinstance(topic, Topic)
-        )
-        found = _keep_order(context, _refuse_strangers(context, found, parts), parts)
-        accepted = await asyncio.gather(
-            *(
-                _accept_in_turn(context, topic, part, twice)
-                for topic, (_, part) in zip(found, parts, strict=True)
-            )
-        )
-        return [
-            one if isinstance(one, Refused) else _append(context, one[0], part, one[1])
-            for one, (_, part) in zip(accepted, parts, strict=True)
+        if found is None or judged is None:
+            found = await _find_in_turn(context, parts)
+            judged = [None] * len(parts)
+        # One after the other: a request holds one batch unfolded at a time, however many it brings.
+        judged = [
+            await _judge_in_turn(context, topic, part, request_bytes) if one is None else one
+            for one, topic, (_, part) in zip(judged, found, parts, strict=True)
         ]
+        return _begin(context, judged, parts)
     finally:
         gate.set()
         if state.get(_GATE) is gate:
             del state[_GATE]
+
+
+async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | Refused]:
+    found: Sequence[Topic | Refused] = [await _find_topic(context, data, part) for data, part in parts]
+    twice = repeated(
+        (topic.name, part.index)
+        for topic, (_, part) in zip(found, parts, strict=True)
+        if isinstance(topic, Topic)
+    )
+    kept = _keep_order(context, _refuse_strangers(context, found, parts), parts)
+    if not twice:
+        return kept
+    return [
+        Refused(ErrorCode.INVALID_REQUEST, f"Partition {part.index} is there more than once.")
+        if isinstance(topic, Topic) and (topic.name, part.index) in twice
+        else topic
+        for topic, (_, part) in zip(kept, parts, strict=True)
+    ]
+
+
+async def _judge_in_turn(
+    context: Context, topic: Topic | Refused, part: PartitionProduceData, request_bytes: Unfolded
+) -> _Judged:
+    if isinstance(topic, Refused):
+        return topic
+    try:
+        return topic, await accept_in_turn(context, topic, part, request_bytes)
+    except Refused as refused:
+        return refused
 
 
 async def _find_topic(
@@ -192,7 +229,7 @@ async def _find_topic(
 def _refuse_strangers(
     context: Context,
     found: Sequence[Topic | Refused],
-    parts: list[tuple[TopicProduceData, PartitionProduceData]],
+    parts: _Parts,
 ) -> Sequence[Topic | Refused]:
     """Where owners are enforced: what this client should send to another broker."""
     if not context.services.settings.enforce_owner:
@@ -209,7 +246,7 @@ def _refuse_strangers(
 def _keep_order(
     context: Context,
     found: Sequence[Topic | Refused],
-    parts: list[tuple[TopicProduceData, PartitionProduceData]],
+    parts: _Parts,
 ) -> Sequence[Topic | Refused]:
     """What follows a batch that was refused before it reached the log waits until that one came again."""
     state = context.connection.state
@@ -230,21 +267,6 @@ def _keep_order(
     if not refusals:
         del state[_REFUSALS]
     return kept
-
-
-async def _accept_in_turn(
-    context: Context, topic: Topic | Refused, part: PartitionProduceData, twice: dict[tuple[str, int], int]
-) -> tuple[Topic, Acceptable] | Refused:
-    if isinstance(topic, Refused):
-        return topic
-    if (topic.name, part.index) in twice:
-        return Refused(ErrorCode.INVALID_REQUEST, f"Partition {part.index} is there more than once.")
-    try:
-        if part.records and takes_long(part.records, topic.settings):
-            return topic, await context.services.runtime.in_thread(_accept, context, topic, part)
-        return topic, _accept(context, topic, part)
-    except Refused as refused:
-        return refused
 
 
 # --- the answer

@@ -235,7 +235,13 @@ class LimitSettings(Section):
     )
     decompressed_bytes: Annotated[int, Size(MIB, 2 * GIB - 1)] = Field(
         default=128 * MIB,
-        description="What one compressed batch may grow to; a larger one is refused.",
+        description="What one compressed batch may grow to; a larger one is refused. What a broker has "
+        "decompressed at any one time is twice as much at most: further ones wait.",
+    )
+    request_decompressed_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
+        default=512 * MIB,
+        description="What the compressed batches of one produce request may grow to together; those beyond "
+        "are refused as too large.",
     )
     fetch_bytes: Annotated[int, Size(MIB, 2 * GIB - 1)] = Field(
         default=55 * MIB,

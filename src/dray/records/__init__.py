@@ -17,6 +17,7 @@ from ._core import (
     recompress,
     restore,
     stamp_append_time,
+    unfolds_to,
     uninitialised,
     validate,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "recompress",
     "restore",
     "stamp_append_time",
+    "unfolds_to",
     "uninitialised",
     "validate",
 ]

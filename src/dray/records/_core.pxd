@@ -1,4 +1,4 @@
-# The C beneath: crc32c.h, wire.h, batch.h and columns.h.
+# The C beneath: crc32c.h, wire.h, batch.h, unfold.h and columns.h.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 
@@ -66,9 +66,12 @@ cdef extern from "batch.h" nogil:
                   dray_extent *extent, dray_problem *problem)
     int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
                             dray_found *found, dray_problem *problem)
-    int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
     bint dray_is_sound(const uint8_t *data, int64_t size)
     void dray_seal(uint8_t *data, int64_t size)
+
+
+cdef extern from "unfold.h" nogil:
+    int64_t dray_unfolds_to(const uint8_t *data, int64_t available)
 
 
 cdef extern from "columns.h" nogil:

@@ -1,5 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, embedsignature=True
-"""The compiled core: thin Python faces over crc32c.c and batch.c, and over columns.c (in _columns.pxi).
+"""The compiled core: thin Python faces over crc32c.c, batch.c and unfold.c, and over columns.c (in
+_columns.pxi).
 
 `twin.py` says the same in plain Python.
 """
@@ -18,7 +19,9 @@ dray_crc32c_prepare()
 # Letting go of the GIL pays when others can use the time: not for the microseconds a small batch takes.
 cdef enum:
     WORTH_RELEASING = 256 * 1024
-    WORTH_A_THREAD = 32 * 1024
+    COMPRESSED_AT_ONCE = 32 * 1024
+    UNFOLDED_AT_ONCE = 256 * 1024
+    PLAIN_AT_ONCE = 4 * 1024 * 1024
     MEBIBYTE = 1024 * 1024
     RESTORED = 3 * sizeof(int64_t)
 
@@ -58,10 +61,11 @@ cdef class Batch:
     cdef readonly int64_t producer_id
     cdef readonly int32_t producer_epoch
     cdef readonly int32_t base_sequence
+    cdef readonly int64_t unfolded
 
     def __init__(self, *, int64_t position, int64_t length, int32_t record_count, int32_t attributes,
                  int64_t min_timestamp, int64_t max_timestamp, int32_t max_timestamp_delta,
-                 int64_t producer_id, int32_t producer_epoch, int32_t base_sequence):
+                 int64_t producer_id, int32_t producer_epoch, int32_t base_sequence, int64_t unfolded):
         self.position = position
         self.length = length
         self.record_count = record_count
@@ -72,6 +76,7 @@ cdef class Batch:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
+        self.unfolded = unfolded
 
     @property
     def codec(self):
@@ -89,6 +94,7 @@ cdef class Batch:
             "producer_id": self.producer_id,
             "producer_epoch": self.producer_epoch,
             "base_sequence": self.base_sequence,
+            "unfolded": self.unfolded,
         }
 
     def __eq__(self, other):
@@ -199,15 +205,27 @@ def validate(buffer, *, int64_t max_batch_bytes, int64_t max_decompressed_bytes)
         batch.producer_id = section.header.producer_id
         batch.producer_epoch = section.header.producer_epoch
         batch.base_sequence = section.header.base_sequence
+        batch.unfolded = section.size
         batches.append(batch)
         position += section.header.size
     return batches
 
 
-def needs_thread(buffer):
-    """A cheap look: would `validate` decompress so much that it should not hold up an event loop?"""
+def unfolds_to(buffer):
+    """What the compressed batches in `buffer` say they decompress to, without decompressing anything: 0 where
+    none is compressed, at least 1 otherwise. Honest ones fit a limit of that; a frame may lie."""
     cdef _View view = _View(buffer)
-    return dray_compressed_bytes(view.data, view.size) > WORTH_A_THREAD
+    return dray_unfolds_to(view.data, view.size)
+
+
+def needs_thread(buffer, int64_t unfolded=-1):
+    """A cheap look: would `validate` take so long that it should not hold up an event loop? With what
+    `unfolds_to` said of `buffer`, it does not ask again. A batch that lies has to be decompressed with a
+    limit of what it said."""
+    cdef _View view = _View(buffer)
+    if unfolded < 0:
+        unfolded = dray_unfolds_to(view.data, view.size)
+    return unfolded > UNFOLDED_AT_ONCE or view.size > (COMPRESSED_AT_ONCE if unfolded else PLAIN_AT_ONCE)
 
 
 def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=INT32_MAX):

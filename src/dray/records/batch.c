@@ -177,22 +177,6 @@ const char *dray_check_headers(const uint8_t *data, const uint8_t *end, int32_t 
     return 0;
 }
 
-int64_t dray_compressed_bytes(const uint8_t *data, int64_t available)
-{
-    int64_t compressed = 0;
-
-    while (available >= DRAY_HEADER_SIZE) {
-        int64_t size = (int64_t)dray_get32(data + DRAY_AT_LENGTH) + DRAY_PREFIX_SIZE;
-        if (size < DRAY_HEADER_SIZE || size > available)
-            break;
-        if (dray_get16(data + DRAY_AT_ATTRIBUTES) & DRAY_CODEC_BITS)
-            compressed += size;
-        data += size;
-        available -= size;
-    }
-    return compressed;
-}
-
 int dray_is_sound(const uint8_t *data, int64_t size)
 {
     return dray_get32(data + DRAY_AT_LENGTH) == size - DRAY_PREFIX_SIZE && data[DRAY_AT_MAGIC] == MAGIC &&

@@ -96,9 +96,6 @@ int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray
 int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
                         dray_found *found, dray_problem *problem);
 
-/* How many bytes of the batches in `data` are compressed, as far as whole batches can be told apart. */
-int64_t dray_compressed_bytes(const uint8_t *data, int64_t available);
-
 /* Is the batch of `size` bytes at `data` what was once found good? Its records are not walked again. */
 int dray_is_sound(const uint8_t *data, int64_t size);
 

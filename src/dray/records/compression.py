@@ -31,6 +31,9 @@ _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
 _XERIAL_BLOCK = 32 * 1024
 _LENGTH = struct.Struct(">i")
+# No snappy element stands for more than 64 bytes, and those that do take three: a block that says more than
+# this of each of its bytes lies, and no room is made for it.
+_SNAPPY_MOST = 32
 
 _LZ4_MAGIC = 0x184D2204
 _LZ4_FLAGS_FIXED = 0b1110_0011  # version, independent blocks, reserved, dictionary
@@ -128,6 +131,8 @@ def _decompress_snappy(data: memoryview, limit: int) -> Buffer:
         sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
         if sum(sizes) > limit:
             raise _too_large(limit)
+        if sum(sizes) > _SNAPPY_MOST * len(data):
+            raise _invalid("its snappy blocks say that they hold more than they can")
         output = memoryview(uninitialised(sum(sizes)))
         end = 0
         for block, size in zip(blocks, sizes, strict=True):

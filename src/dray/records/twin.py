@@ -15,6 +15,7 @@ from .buffer import Buffer
 from .columns import Record
 from .compression import compress, decompress
 from .faults import RecordError, RecordFault
+from .twin_frames import MUCH, named_by
 
 # base offset, length, leader epoch, magic, checksum
 _OPENING = struct.Struct(">qiibI")
@@ -68,7 +69,8 @@ def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: in
     while position < len(view):
         where = f"batch at byte {position}"
         header = _read_header(view[position:], max_batch_bytes, where)
-        records = _read_records(view[position:], header, max_decompressed_bytes, where)
+        section = _read_section(view[position:], header, max_decompressed_bytes, where)
+        records = _read_records(section, header, where)
         timestamps = [record.timestamp for record in records]
         batches.append(
             Batch(
@@ -82,6 +84,7 @@ def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: in
                 producer_id=header.producer_id,
                 producer_epoch=header.producer_epoch,
                 base_sequence=header.base_sequence,
+                unfolded=len(section),
             )
         )
         position += header.size
@@ -94,7 +97,8 @@ def decode(buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1) -> list[t
     batches = []
     while view:
         header = _read_header(view, 2**31 - 1, "batch")
-        batches.append((header, _read_records(view, header, max_decompressed_bytes, "batch")))
+        section = _read_section(view, header, max_decompressed_bytes, "batch")
+        batches.append((header, _read_records(section, header, "batch")))
         view = view[header.size :]
     return batches
 
@@ -105,6 +109,20 @@ def find_timestamp(batch: Buffer, timestamp: int) -> tuple[int, int] | None:
         if record.timestamp >= timestamp:
             return record.offset - header.base_offset, record.timestamp
     return None
+
+
+def unfolds_to(buffer: Buffer) -> int:
+    view = memoryview(buffer)
+    total = 0
+    while len(view) >= _HEADER_SIZE:
+        size = int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE
+        if not _HEADER_SIZE <= size <= len(view):
+            break
+        codec = int.from_bytes(view[21:23], "big") & _CODEC
+        if codec:
+            total += max(1, named_by(codec, bytes(view[_HEADER_SIZE:size])))
+        view = view[size:]
+    return min(total, MUCH)
 
 
 def restore(buffer: bytearray | memoryview, places: list[tuple[int, int, int]], leader_epoch: int) -> int:
@@ -262,7 +280,7 @@ class _Reader:
             self.refuse("bytes are left over")
 
 
-def _read_records(view: memoryview, header: Header, limit: int, where: str) -> list[Record]:
+def _read_section(view: memoryview, header: Header, limit: int, where: str) -> memoryview:
     codec = header.attributes & _CODEC
     section: Buffer = view[_HEADER_SIZE : header.size]
     if codec:
@@ -270,7 +288,11 @@ def _read_records(view: memoryview, header: Header, limit: int, where: str) -> l
             section = decompress(codec, section, limit)
         except RecordError as error:
             raise RecordError(error.fault, f"{where}: {error}") from error
-    reader = _Reader(memoryview(section), where)
+    return memoryview(section)
+
+
+def _read_records(section: memoryview, header: Header, where: str) -> list[Record]:
+    reader = _Reader(section, where)
     records = []
     for index in range(header.record_count):
         body = _Reader(reader.take(reader.varint(32)), f"{where}, record {index}")

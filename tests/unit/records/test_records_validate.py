@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from dray.records import Batch, Codec, RecordError, RecordFault, find_timestamp, needs_thread, twin, validate
+from dray.records._core import HEADER_SIZE
 from dray.records.twin import Record, encode_varint
 
 LIMITS = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 22}
@@ -57,8 +58,9 @@ def fault_of(check, batch, **limits) -> RecordFault:
 
 @CODECS
 def test_facts_of_a_good_batch(check, codec):
+    rows = [Record(0, START + 5), Record(1, START + 9), Record(2, START + 9), Record(3, START - 4)]
     batch = twin.encode(
-        [Record(0, START + 5), Record(1, START + 9), Record(2, START + 9), Record(3, START - 4)],
+        rows,
         codec=codec,
         producer_id=7,
         producer_epoch=2,
@@ -76,6 +78,7 @@ def test_facts_of_a_good_batch(check, codec):
         producer_id=7,
         producer_epoch=2,
         base_sequence=11,
+        unfolded=len(twin.encode(rows)) - HEADER_SIZE,
     )
     assert facts.codec == codec
 

@@ -1,0 +1,136 @@
+"""Where a produced batch is judged: on the event loop, or in a thread.
+
+Small batches are judged at once; a hop to a thread would cost more than they do. What counts is what they
+unfold to, and that is for the sender to choose: a kilobyte may become a hundred megabytes. Frames say it, and
+are taken at their word: a batch is decompressed on the loop up to what it said, and one that goes further is
+judged again, in a thread. What is done on the loop is paid for (`Turns`), so that many small batches at once
+take several turns of it. What threads decompress at once has a bound in bytes (`Allowance`), and so has what
+the batches of one request unfold to together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.batches import Acceptable, Refused, TakesLong, accept, takes_long
+from dray.api.context import Context
+from dray.protocol import ErrorCode
+from dray.protocol.messages.produce import PartitionProduceData
+from dray.records import unfolds_to
+from dray.topics import Topic
+
+# What work on the loop costs, in bytes of an uncompressed batch (a nanosecond each, at worst). Every batch
+# has its price; and a compressed one may be made of so many small frames that its bytes cost more than those
+# that it unfolds to.
+_EVERY_BATCH: Final = 8 << 10
+_COMPRESSED: Final = 32
+
+
+class Unfolded:
+    """What the compressed batches of a request may still unfold to."""
+
+    __slots__ = ("left", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = self.left = limit
+
+    def refused(self) -> Refused:
+        """From the first batch that is too much on, every compressed one is: to try them all would be the
+        work that is not to be done."""
+        self.left = 0
+        return Refused(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batches of one request may decompress to {self.limit} bytes together: send fewer in one.",
+        )
+
+
+def accept_at_once(
+    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
+) -> Acceptable | None:
+    """None for what has to wait, for a thread or for its turn. Raises `Refused`."""
+    services = context.services
+    turns = services.turns
+    if turns.left <= 0:
+        return None
+    records = part.records
+    said = cost = 0
+    if records:
+        said = unfolds_to(records)
+        if said > request.left or takes_long(records, said, topic.settings):
+            return None
+        cost = _COMPRESSED * len(records) + said if said else len(records)
+    try:
+        accepted = accept(
+            records,
+            topic.settings,
+            context.header.api_version,
+            services.runtime.wall_ms(),
+            min(said, services.settings.max_decompressed_bytes),
+            at_once=True,
+        )
+        if said:
+            request.left -= accepted.batch.unfolded
+            cost += accepted.batch.unfolded - said
+        return accepted
+    except TakesLong:
+        return None
+    finally:
+        turns.left -= cost + _EVERY_BATCH
+
+
+async def accept_in_turn(
+    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
+) -> Acceptable:
+    """Raises `Refused`."""
+    await context.services.turns.wait(context.services.runtime)
+    accepted = accept_at_once(context, topic, part, request)
+    if accepted is None:
+        accepted = await _accept_in_thread(context, topic, part, request)
+    return accepted
+
+
+async def _accept_in_thread(
+    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
+) -> Acceptable:
+    records = part.records
+    assert records is not None  # what is empty is refused at once
+    said = unfolds_to(records)
+    if said and request.left <= 0:
+        raise request.refused()
+    most = context.services.settings.max_decompressed_bytes
+    limit = min(most, request.left)
+    try:
+        try:
+            accepted = await _try_in_thread(context, topic, part, min(said, limit))
+        except Refused as refused:
+            if refused.code != ErrorCode.MESSAGE_TOO_LARGE or said >= limit:
+                raise
+            accepted = await _try_in_thread(context, topic, part, limit)  # its frame lied
+    except Refused as refused:
+        if (
+            refused.code != ErrorCode.MESSAGE_TOO_LARGE
+            or limit == most
+            or len(records) > (topic.settings.max_message_bytes)
+        ):
+            raise
+        raise request.refused() from None
+    if said:
+        request.left -= accepted.batch.unfolded
+    return accepted
+
+
+async def _try_in_thread(
+    context: Context, topic: Topic, part: PartitionProduceData, limit: int
+) -> Acceptable:
+    services = context.services
+    assert part.records is not None
+    return await services.unfolding.in_thread(
+        services.runtime,
+        limit + len(part.records),
+        accept,
+        part.records,
+        topic.settings,
+        context.version,
+        services.runtime.wall_ms(),
+        limit,
+    )
