@@ -34,7 +34,7 @@ from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectMissing, ObjectStore
 from dray.protocol import SCHEMAS, ApiKey
 from dray.records import uninitialised
-from dray.runtime import Runtime
+from dray.runtime import Allowance, Runtime
 from dray.server import (
     Answer,
     CloseConnection,
@@ -158,6 +158,7 @@ class Node:
             self._settings.domains,
             self._settings.cluster.domains is not None,
         )
+        unfolding = Allowance(2 * self._settings.limits.decompressed_bytes)
         self._log = Log(
             self._metadata,
             self._objects,
@@ -165,6 +166,7 @@ class Node:
             cluster.domains,
             log_settings(self._settings),
             _MeasuredLog(self.metrics),
+            unfolding,
         )
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
@@ -200,6 +202,7 @@ class Node:
                 runtime=self._runtime,
                 settings=api_settings(self._settings),
                 groups=self._groups,
+                unfolding=unfolding,
             ),
             observer=_MeasuredRequests(self.metrics),
         )

@@ -3,6 +3,9 @@
 Of a WAL object only the batches that the index entry lists are read: one that was refused after the upload
 lies there too. The next pieces are fetched while one is decoded. Every piece is held against the index:
 checksums, counts, and one record for every offset.
+
+How far a piece unfolds is not known before it is here. Then its batches say it, and it is cut once more.
+Should they have lied, it is halved, down to a single batch: only what cannot be read alone is damaged.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
@@ -21,7 +25,7 @@ from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
-from dray.records import RecordError, decode, patch_all
+from dray.records import RecordError, RecordFault, decode, patch_all, unfolds_to
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -29,6 +33,11 @@ if TYPE_CHECKING:
 
 MIB: Final = 1 << 20
 PIECE_BYTES: Final = 6 * MIB
+# What several batches may unfold to in one part, with what each record takes beside its key and value. A
+# single batch may be as large as a broker accepts.
+UNFOLDED_BYTES: Final = 64 * MIB
+_ROW_BYTES: Final = 64
+_ONE_BATCH_MOST: Final = 2**31 - 1
 _AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
 # A compressed batch is taken to unfold to so many times its size, until the first ones have shown how many.
 _UNKNOWN_FACTOR: Final = 16
@@ -76,13 +85,132 @@ async def rows_of(
     source = _Source(unit, objects, runtime)
     expected = unit.start
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
-        async for decode_piece in pieces:
-            batch = await runtime.in_thread(decode_piece, expected)
-            expected += len(batch)
-            yield batch
+        async for piece in pieces:
+            left: list[FetchedBatches | FetchedGroup] = [*piece.cut()]
+            while left:
+                part = left.pop(0)
+                try:
+                    batch = await runtime.in_thread(part.decode, expected)
+                except UnfoldsTooFar:
+                    left[:0] = part.halves()
+                    continue
+                source.learn(part, batch)
+                expected += len(batch)
+                yield batch
     if expected != unit.end:
         where = f"{unit.topic}-{unit.partition}"
         raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
+
+
+class UnfoldsTooFar(Exception):
+    """Several batches that are more together than is held at once."""
+
+
+class Stored(NamedTuple):
+    """One batch as it was read."""
+
+    data: memoryview
+    path: str
+    base_offset: int
+    reference: BatchReference
+
+
+class FetchedBatches:
+    """Batches that adjoin in the log, to be turned into rows."""
+
+    def __init__(self, batches: list[Stored], partition: int) -> None:
+        self._batches = batches
+        self._partition = partition
+
+    def cut(self) -> list[FetchedBatches]:
+        """Into parts that say they unfold to no more than is held at once, or are one batch."""
+        parts: list[list[Stored]] = []
+        size = 0
+        for batch in self._batches:
+            weight = unfolds_to(batch.data) or len(batch.data)
+            weight += _ROW_BYTES * batch.reference.record_count
+            if not parts or size + weight > UNFOLDED_BYTES:
+                parts.append([])
+                size = 0
+            parts[-1].append(batch)
+            size += weight
+        return [FetchedBatches(part, self._partition) for part in parts]
+
+    def halves(self) -> list[FetchedBatches]:
+        middle = len(self._batches) // 2
+        return [
+            FetchedBatches(half, self._partition) for half in (self._batches[:middle], self._batches[middle:])
+        ]
+
+    def compressed_bytes(self) -> int:
+        return sum([one.reference.length for one in self._batches if _is_compressed(one.reference)])
+
+    def decode(self, expected: int) -> Rows:
+        """The rows, from the offset on that is expected next. It belongs in a thread."""
+        import pyarrow as pa
+
+        from dray.records.arrow import to_arrow
+
+        path = self._batches[0].path
+        joined = bytearray().join([batch.data for batch in self._batches])
+        places = accumulate([len(batch.data) for batch in self._batches], initial=0)
+        offsets = [batch.base_offset for batch in self._batches]
+        patch_all(joined, zip(places, offsets, strict=False), _LEADER_EPOCH)
+        limit = UNFOLDED_BYTES if len(self._batches) > 1 else _ONE_BATCH_MOST
+        try:
+            rows = to_arrow(decode(joined, max_decompressed_bytes=limit), self._partition)
+        except (RecordError, pa.ArrowInvalid) as error:
+            if len(self._batches) > 1 and getattr(error, "fault", None) is RecordFault.TOO_LARGE:
+                raise UnfoldsTooFar from None
+            self._name_damaged()
+            raise ObjectCorrupt(f"{path}: {error}") from error
+        if not is_dense(rows, expected):
+            self._name_damaged()
+            raise ObjectCorrupt(f"{path}: its index entry skips an offset from {expected} on")
+        return rows
+
+    def _name_damaged(self) -> None:
+        """Raises for the first batch that cannot be read alone, or is not the one that the index lists."""
+        import pyarrow as pa
+
+        from dray.records.arrow import to_arrow
+
+        for data, path, base_offset, reference in self._batches:
+            where = f"{path}: the batch at byte {reference.position} (offset {base_offset})"
+            try:
+                columns = decode(data)
+                to_arrow(columns, self._partition)
+            except RecordError as error:
+                raise ObjectCorrupt(f"{where} is not what was stored: {error}") from error
+            except pa.ArrowInvalid as error:
+                raise ObjectCorrupt(f"{where} has a timestamp that no table can hold") from error
+            if columns.row_count != reference.record_count:
+                raise ObjectCorrupt(f"{where} is not the one that the index lists")
+
+
+class FetchedGroup:
+    """A row group of a Parquet file."""
+
+    def __init__(self, piece: ParquetPiece, footer: Footer, data: Buffer) -> None:
+        self._piece = piece
+        self._footer = footer
+        self._data = data
+
+    def cut(self) -> list[FetchedGroup]:
+        return [self]
+
+    def halves(self) -> list[FetchedGroup]:
+        raise AssertionError("a row group is read as it is")
+
+    def compressed_bytes(self) -> int:
+        return 0
+
+    def decode(self, expected: int) -> Rows:
+        path, number, group = self._piece.entry.path, self._piece.number, self._piece.group
+        try:
+            return self._footer.read_group(number, group.position, self._data, expected, group.record_count)
+        except ParquetCorrupt as error:
+            raise ObjectCorrupt(f"{path}: {error}, from byte {group.position} on") from error
 
 
 class _Source:
@@ -127,25 +255,23 @@ class _Source:
         if runs:
             yield WalPiece(runs)
 
-    async def fetch(self, piece: WalPiece | ParquetPiece) -> Callable[[int], Rows]:
-        """Gets the bytes of a piece. What it answers turns them into rows from the offset on that is
-        expected next, and belongs in a thread."""
+    async def fetch(self, piece: WalPiece | ParquetPiece) -> FetchedBatches | FetchedGroup:
+        """Gets the bytes of a piece."""
         if isinstance(piece, ParquetPiece):
             footer, data = await asyncio.gather(
                 self._footer(piece.entry), self._range(piece.entry, piece.group.position, piece.group.length)
             )
-            return lambda expected: _read_group(piece, footer, data, expected)
+            return FetchedGroup(piece, footer, data)
         found = await asyncio.gather(
             *[self._range(run.entry, run.position, run.length) for run in piece.runs]
         )
-        return lambda expected: self._learn(piece, _decode(piece.runs, found, self._partition, expected))
+        return FetchedBatches(_stored(piece.runs, found), self._partition)
 
-    def _learn(self, piece: WalPiece, rows: Rows) -> Rows:
+    def learn(self, part: FetchedBatches | FetchedGroup, rows: Rows) -> None:
         """How far compressed batches unfold: the next pieces are cut accordingly."""
-        compressed = sum([one.length for run in piece.runs for _, one in run.batches if _is_compressed(one)])
+        compressed = part.compressed_bytes()
         if compressed:
             self._factor = min(_GREATEST_FACTOR, max(1, -(-rows.nbytes // compressed)))
-        return rows
 
     async def _range(self, entry: IndexEntry, position: int, length: int) -> Buffer:
         return await read_range(self._objects, entry, position, length)
@@ -164,6 +290,18 @@ def _is_compressed(reference: BatchReference) -> bool:
     return reference.attributes & _CODEC_BITS != 0
 
 
+def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[Stored]:
+    batches: list[Stored] = []
+    for run, data in zip(runs, found, strict=True):
+        view = memoryview(data)
+        for base_offset, reference in run.batches:
+            start = reference.position - run.position
+            batches.append(
+                Stored(view[start : start + reference.length], run.entry.path, base_offset, reference)
+            )
+    return batches
+
+
 def _join(runs: list[Run], entry: IndexEntry, base_offset: int, reference: BatchReference) -> None:
     if runs and runs[-1].entry is entry:
         last = runs[-1].batches[-1][1]
@@ -171,63 +309,6 @@ def _join(runs: list[Run], entry: IndexEntry, base_offset: int, reference: Batch
             runs[-1].batches.append((base_offset, reference))
             return
     runs.append(Run(entry, [(base_offset, reference)]))
-
-
-def _decode(runs: list[Run], found: Sequence[Buffer], partition: int, expected: int) -> Rows:
-    import pyarrow as pa
-
-    from dray.records.arrow import to_arrow
-
-    parts: list[memoryview] = []
-    places: list[tuple[int, int]] = []
-    at = 0
-    for run, data in zip(runs, found, strict=True):
-        view = memoryview(data)
-        for base_offset, reference in run.batches:
-            start = reference.position - run.position
-            parts.append(view[start : start + reference.length])
-            places.append((at, base_offset))
-            at += reference.length
-    joined = bytearray().join(parts)
-    patch_all(joined, places, _LEADER_EPOCH)
-    try:
-        batch = to_arrow(decode(joined), partition)
-    except (RecordError, pa.ArrowInvalid) as error:
-        _name_damaged(runs, parts, partition)
-        raise ObjectCorrupt(f"{runs[0].entry.path}: {error}") from error
-    if not is_dense(batch, expected):
-        _name_damaged(runs, parts, partition)
-        raise ObjectCorrupt(f"{runs[0].entry.path}: its index entry skips an offset from {expected} on")
-    return batch
-
-
-def _name_damaged(runs: list[Run], parts: list[memoryview], partition: int) -> None:
-    """Raises for the first batch that cannot be read alone, or is not the one that the index lists."""
-    import pyarrow as pa
-
-    from dray.records.arrow import to_arrow
-
-    batches = iter(parts)
-    for run in runs:
-        for base_offset, reference in run.batches:
-            where = f"{run.entry.path}: the batch at byte {reference.position} (offset {base_offset})"
-            try:
-                columns = decode(next(batches))
-                to_arrow(columns, partition)
-            except RecordError as error:
-                raise ObjectCorrupt(f"{where} is not what was stored: {error}") from error
-            except pa.ArrowInvalid as error:
-                raise ObjectCorrupt(f"{where} has a timestamp that no table can hold") from error
-            if columns.row_count != reference.record_count:
-                raise ObjectCorrupt(f"{where} is not the one that the index lists")
-
-
-def _read_group(piece: ParquetPiece, footer: Footer, data: Buffer, expected: int) -> Rows:
-    group = piece.group
-    try:
-        return footer.read_group(piece.number, group.position, data, expected, group.record_count)
-    except ParquetCorrupt as error:
-        raise ObjectCorrupt(f"{piece.entry.path}: {error}, from byte {group.position} on") from error
 
 
 async def _ahead(

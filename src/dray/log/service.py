@@ -32,12 +32,13 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.records import Batch, patch
-from dray.runtime import Runtime
+from dray.runtime import Allowance, Runtime
 
 _log = structlog.get_logger(__name__)
 
 # What a frame may hold beside a batch that it keeps in the tail cache.
 _SPARE_BYTES = 4096
+_UNFOLDED_AT_ONCE = 256 << 20
 
 
 class Log:
@@ -51,7 +52,9 @@ class Log:
         domains: int,
         settings: LogSettings | None = None,
         observer: LogObserver | None = None,
+        unfolding: Allowance | None = None,
     ) -> None:
+        """`unfolding` bounds what this log, and all else that is given it, unfolds at once."""
         settings = settings or LogSettings()
         self._settings = settings
         self._runtime = runtime
@@ -71,7 +74,7 @@ class Log:
         )
         self._reader = Reader(self._streams, self._index, self._tail, segments, parquet, self._wakeups.wake)
         self._poller = Poller(store, self._reader, runtime, self._wakeups, self._observer)
-        self._times = TimeLookup(self._reader)
+        self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
         self._retention = Retention(self._streams, runtime, settings)
         self._lifecycle = Lifecycle(
             self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block)

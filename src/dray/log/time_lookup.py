@@ -3,25 +3,35 @@
 Producers' times are not monotonic, but the running maximum that every entry carries is: the first entry
 whose running maximum reaches a time holds the first record that does. Only records below the
 stream's start can spoil that, and then the search goes forward from the start.
+
+Batches are opened in threads, within the broker's allowance of what may be unfolded at once: a small one may
+unfold to a hundred megabytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final
+from typing import Final, TypeVar
 
 from dray.log.entries import IndexEntry
 from dray.log.reader import Reader
 from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, TimestampedOffset
 from dray.objects.contract import ObjectMissing
-from dray.records import decode, find_timestamp
+from dray.records import RecordError, RecordFault, decode, find_timestamp, unfolds_to
+from dray.runtime import Allowance, Runtime
 
 _TRIES: Final = 4
+_COLUMNS: Final = 8  # what a batch of small records takes as columns, of its bytes
+_UNFOLDED_MOST: Final = 2**31 - 1
+
+T = TypeVar("T")
 
 
 class TimeLookup:
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: Reader, runtime: Runtime, unfolding: Allowance) -> None:
         self._reader = reader
+        self._runtime = runtime
+        self._unfolding = unfolding
 
     async def first_at_or_after(self, stream: int, timestamp: int) -> TimestampedOffset | None:
         return await self._steadily(stream, lambda bounds: self._first(stream, bounds, timestamp))
@@ -80,14 +90,15 @@ class TimeLookup:
                     continue
                 if base_offset < bounds.start:
                     view = await self._reader.read_batch(stream, entry, place)
-                    best = max(_records_from(view, bounds.start), key=lambda record: record.timestamp)
+                    best = await self._look(view, _greatest_from, bounds.start)
                 elif best is None or batch.max_timestamp > best.timestamp:
                     best = TimestampedOffset(base_offset, batch.max_timestamp)
                     best_batch = entry, place, base_offset
         if best is None or best_batch is None:
             return best
         entry, place, base_offset = best_batch
-        at = find_timestamp(await self._reader.read_batch(stream, entry, place), best.timestamp)
+        view = await self._reader.read_batch(stream, entry, place)
+        at = await self._look(view, _find, best.timestamp)
         if at is None:
             raise ObjectCorrupt(f"{entry.path}: no record has the time that the index says")
         return TimestampedOffset(base_offset + at[0], at[1])
@@ -113,8 +124,8 @@ class TimeLookup:
                 continue
             view = await self._reader.read_batch(stream, entry, place)
             if base_offset < start:
-                found = next((at for at in _records_from(view, start) if at.timestamp >= timestamp), None)
-            elif (at := find_timestamp(view, timestamp)) is not None:
+                found = await self._look(view, _first_from, start, timestamp)
+            elif (at := await self._look(view, _find, timestamp)) is not None:
                 found = TimestampedOffset(base_offset + at[0], at[1])
             else:
                 found = None
@@ -122,10 +133,34 @@ class TimeLookup:
                 return found
         return None
 
+    async def _look(self, view: memoryview, look: Callable[..., T], *arguments: int) -> T:
+        """What `look` finds in a batch, which it may unfold to what the batch says first, and then to
+        whatever it was accepted with: a frame may lie, and it was checked when it was produced."""
+        for limit in (unfolds_to(view), _UNFOLDED_MOST):
+            taken = len(view) + (limit if look is _find else _COLUMNS * max(limit, len(view)))
+            try:
+                return await self._unfolding.in_thread(self._runtime, taken, look, view, limit, *arguments)
+            except RecordError as error:
+                if error.fault is not RecordFault.TOO_LARGE or limit == _UNFOLDED_MOST:
+                    raise
+        raise AssertionError("the last limit either holds or is an error")
 
-def _records_from(batch: memoryview, start: int) -> Iterator[TimestampedOffset]:
+
+def _find(batch: memoryview, limit: int, timestamp: int) -> tuple[int, int] | None:
+    return find_timestamp(batch, timestamp, max_decompressed_bytes=limit)
+
+
+def _first_from(batch: memoryview, limit: int, start: int, timestamp: int) -> TimestampedOffset | None:
+    return next((at for at in _records_from(batch, limit, start) if at.timestamp >= timestamp), None)
+
+
+def _greatest_from(batch: memoryview, limit: int, start: int) -> TimestampedOffset:
+    return max(_records_from(batch, limit, start), key=lambda record: record.timestamp)
+
+
+def _records_from(batch: memoryview, limit: int, start: int) -> Iterator[TimestampedOffset]:
     """For the one batch that the stream's start cuts through: records below the start do not count."""
-    columns = decode(batch)
+    columns = decode(batch, max_decompressed_bytes=limit)
     offsets = memoryview(columns.offsets).cast("B").cast("q")
     timestamps = memoryview(columns.timestamps).cast("B").cast("q")
     for offset, time in zip(offsets, timestamps, strict=True):
