@@ -267,6 +267,12 @@ class Node:
         if self._serving.is_set():
             _log.info("broker has stopped", broker=self.broker_id)
 
+    def note_held_up(self, seconds: float, frames: list[str]) -> None:
+        """The event loop was held up by one turn of it, in which these frames were seen."""
+        self.metrics.slow_turns.value += 1
+        self.metrics.longest_turn.value = max(self.metrics.longest_turn.value, seconds)
+        _log.warning("the event loop was held up", seconds=round(seconds, 3), frames=frames)
+
     # --- what the sockets lead to
 
     async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:

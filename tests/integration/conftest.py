@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.integration.left_out import why_left_out
+from tests.services.dray import DrayProcess
 from tests.services.servers import Server, new_server
 from tests.services.target import ON_CLUSTER
 from tests.services.topics import create_topic
@@ -28,6 +29,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items if ON_CLUSTER else ():
         if item.path.parent == HERE and (reason := why_left_out(item.path.stem, item.name)):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def no_turn_is_long() -> Iterator[None]:
+    """No request may hold the event loop of a broker for more than 100 ms of processor time. (By the clock on
+    the wall these machines say nothing.) What a broker does while it starts does not count."""
+    yield
+    held_up = DrayProcess.held_up()
+    assert not held_up, "\n".join(held_up)
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import ClassVar
 
 from tests.services.metadata import store_settings
 from tests.services.process import ServerProcess, free_port
@@ -26,8 +27,15 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """Loopback is asked directly, whatever proxy the machine's environment names."""
 
 
+HELD_UP = b"the event loop was held up"
+"""What a broker logs of a turn of its loop that took more than 100 ms of processor time."""
+
+
 class DrayProcess(ServerProcess):
     """A broker on loopback. It keeps its data directory and its ports over kill and restart."""
+
+    spawned: ClassVar[set[DrayProcess]] = set()
+    """Those whose log has not been looked at since they were up."""
 
     def __init__(
         self,
@@ -46,6 +54,7 @@ class DrayProcess(ServerProcess):
         self.arguments = tuple(arguments)
         self.port = free_port()
         self.http_port = free_port()
+        self._looked_at = 0  # bytes of its log
 
     @property
     def bootstrap(self) -> str:
@@ -70,6 +79,28 @@ class DrayProcess(ServerProcess):
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
         ours = {"DRAY_COMPACTION__ENABLED": "false"} | store_settings(self.data_directory)
         return inherited | ours | self.settings
+
+    def spawn(self) -> None:
+        super().spawn()
+        DrayProcess.spawned.add(self)
+
+    @classmethod
+    def held_up(cls) -> list[str]:
+        """What the logs of all brokers say, since this was asked last, of turns that took too long."""
+        found: list[str] = []
+        for process in list(cls.spawned):
+            with process.log_path.open("rb") as log:
+                log.seek(process._looked_at)
+                lines = log.read()
+            process._looked_at += len(lines)
+            found += [
+                f"{process.name}: {line.decode(errors='replace')}"
+                for line in lines.splitlines()
+                if HELD_UP in line
+            ]
+            if not process.alive:
+                cls.spawned.discard(process)
+        return found
 
     def is_ready(self) -> bool:
         return self.http_status("/readyz") == 200

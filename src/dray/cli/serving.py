@@ -32,6 +32,7 @@ from dray.metadata.contract import MetadataError
 from dray.node import CannotListen, Node, groups_settings
 from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
+from dray.runtime.turn_watch import TurnWatch
 from dray.server import AddressInUse
 from dray.telemetry import configure_logging
 from dray.telemetry.logs import LogFormat
@@ -84,9 +85,11 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     stores = await open_stores(settings, runtime)
     node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
     beside: Supervisor | None = None
+    watch = TurnWatch(node.note_held_up)
     try:
         if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
+            watch.start()  # what a start takes, with its imports, keeps no client waiting that was served
             _tell_manager(node, settings)
             if banner:
                 _print_banner(node, settings)
@@ -100,6 +103,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
                 await beside.stop()
         with suppress(Exception):
             await node.stop()
+        watch.stop()
         raise
     try:
         if beside is not None:
@@ -108,6 +112,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     except Exception as error:
         raise Failure(f"stopping went wrong: {error!r}; the log says more") from error
     finally:
+        watch.stop()
         runtime.close()
 
 

@@ -98,6 +98,11 @@ class Metrics(ProcessMetrics):
             "dray_frame_memory_waiting_connections", "Connections that are not read until there is room"
         )
 
+        self.slow_turns = make.counter(
+            "dray_loop_slow_turns", "Turns of the event loop that took more than 100 ms of processor time"
+        )
+        self.longest_turn = make.gauge("dray_loop_longest_turn_seconds", "The longest of them")
+
         self.requests = make.counters(
             "dray_requests", "Requests answered, by API and outcome", "api", "outcome"
         )
