@@ -98,12 +98,13 @@ async def _accept_in_thread(
     if said and request.left <= 0:
         raise request.refused()
     most = context.services.settings.max_decompressed_bytes
-    limit = min(most, request.left)
+    limit = min(most, request.left) if said else most
+    word = max(said, len(records))  # also of one that is not compressed, and is to be
     try:
         try:
-            accepted = await _try_in_thread(context, topic, part, min(said, limit))
+            accepted = await _try_in_thread(context, topic, part, min(word, limit))
         except Refused as refused:
-            if refused.code != ErrorCode.MESSAGE_TOO_LARGE or said >= limit:
+            if refused.code != ErrorCode.MESSAGE_TOO_LARGE or word >= limit:
                 raise
             accepted = await _try_in_thread(context, topic, part, limit)  # its frame lied
     except Refused as refused:
