@@ -121,15 +121,15 @@ def _judge_at_once(
     """What can be said of every batch within this turn of the loop; None where it takes longer."""
     judged: list[_Judged | None] = []
     for topic, (_, part) in zip(found, parts, strict=True):
-        one: _Judged | None
+        if isinstance(topic, Refused):
+            judged.append(topic)
+            continue
         try:
-            if isinstance(topic, Refused):
-                raise topic
             accepted = accept_at_once(context, topic, part, request_bytes)
-            one = None if accepted is None else (topic, accepted)
         except Refused as refused:
-            one = refused
-        judged.append(one)
+            judged.append(refused)
+            continue
+        judged.append(None if accepted is None else (topic, accepted))
     return judged
 
 
