@@ -12,8 +12,8 @@ from dray.records import (
     RecordFault,
     decode,
     find_timestamp,
-    needs_thread,
     twin,
+    unfolds_at_once,
     unfolds_to,
     validate,
 )
@@ -76,8 +76,8 @@ def outcome(function, *arguments, **options):
 def agree(data: bytes) -> None:
     facts = outcome(validate, data, **LIMITS)
     assert facts == outcome(twin.validate, data, **LIMITS)
-    needs_thread(data)
     assert unfolds_to(data) == twin.unfolds_to(data)
+    assert unfolds_at_once(data) in (unfolds_to(data), -1)
     if isinstance(facts, RecordFault):
         return
     rows = [record for _, records in twin.decode(data) for record in records]

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.batches import Acceptable, Refused, TakesLong, accept, takes_long
+from dray.api.batches import Acceptable, Refused, TakesLong, accept
 from dray.api.context import Context
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import PartitionProduceData
-from dray.records import unfolds_to
+from dray.records import unfolds_at_once, unfolds_to
 from dray.topics import Topic
 
 # What work on the loop costs, in bytes of an uncompressed batch (a nanosecond each, at worst). Every batch
@@ -53,29 +53,31 @@ def accept_at_once(
     if turns.left <= 0:
         return None
     records = part.records
-    said = cost = 0
+    settings = topic.settings
+    cost = _EVERY_BATCH
+    said = 0
     if records:
-        said = unfolds_to(records)
-        if said > request.left or takes_long(records, said, topic.settings):
+        said = unfolds_at_once(records)
+        if said < 0 or settings.compression != "producer":
             return None
-        cost = _COMPRESSED * len(records) + said if said else len(records)
+        cost += len(records)
+        if said:
+            if said > request.left:
+                return None
+            cost += (_COMPRESSED - 1) * len(records) + said
+            said = min(said, services.settings.max_decompressed_bytes)
     try:
         accepted = accept(
-            records,
-            topic.settings,
-            context.header.api_version,
-            services.runtime.wall_ms(),
-            min(said, services.settings.max_decompressed_bytes),
-            at_once=True,
+            records, settings, context.header.api_version, services.runtime.wall_ms(), said, at_once=True
         )
-        if said:
-            request.left -= accepted.batch.unfolded
-            cost += accepted.batch.unfolded - said
-        return accepted
     except TakesLong:
         return None
     finally:
-        turns.left -= cost + _EVERY_BATCH
+        turns.left -= cost
+    if said:
+        request.left -= accepted.batch.unfolded
+        turns.left += said - accepted.batch.unfolded
+    return accepted
 
 
 async def accept_in_turn(

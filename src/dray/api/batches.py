@@ -20,7 +20,6 @@ from dray.records import (
     RecordError,
     RecordFault,
     decode,
-    needs_thread,
     recompress,
     stamp_append_time,
     validate,
@@ -71,11 +70,6 @@ class Acceptable:
     batch: Batch
     buffer: memoryview
     append_time_ms: int = field(default=-1)
-
-
-def takes_long(records: Buffer, unfolded: int, settings: TopicSettings) -> bool:
-    """Should `accept` run in a thread? `unfolded`: what the records say they unfold to."""
-    return settings.compression != "producer" or needs_thread(records, unfolded)
 
 
 def accept(

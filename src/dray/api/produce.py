@@ -70,11 +70,12 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
         return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
     request_bytes = Unfolded(context.services.settings.max_request_decompressed_bytes)
     found = judged = None
+    waits = False
     if _GATE not in context.connection.state:
         found = _find_at_once(context, parts)
     if found is not None:
-        judged = _judge_at_once(context, found, parts, request_bytes)
-    if judged is None or None in judged:
+        judged, waits = _judge_at_once(context, found, parts, request_bytes)
+    if judged is None or waits:
         begun = await _begin_in_turn(context, found, judged, parts, request_bytes)
     else:
         begun = _begin(context, judged, parts)
@@ -117,9 +118,11 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | Refused] 
 
 def _judge_at_once(
     context: Context, found: Sequence[Topic | Refused], parts: _Parts, request_bytes: Unfolded
-) -> list[_Judged | None]:
-    """What can be said of every batch within this turn of the loop; None where it takes longer."""
+) -> tuple[list[_Judged | None], bool]:
+    """What can be said of every batch within this turn of the loop; None where it takes longer, and whether
+    there is one of those."""
     judged: list[_Judged | None] = []
+    waits = False
     for topic, (_, part) in zip(found, parts, strict=True):
         if isinstance(topic, Refused):
             judged.append(topic)
@@ -129,8 +132,12 @@ def _judge_at_once(
         except Refused as refused:
             judged.append(refused)
             continue
-        judged.append(None if accepted is None else (topic, accepted))
-    return judged
+        if accepted is None:
+            judged.append(None)
+            waits = True
+        else:
+            judged.append((topic, accepted))
+    return judged, waits
 
 
 def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) -> list[_Begun]:

@@ -218,14 +218,14 @@ def unfolds_to(buffer):
     return dray_unfolds_to(view.data, view.size)
 
 
-def needs_thread(buffer, int64_t unfolded=-1):
-    """A cheap look: would `validate` take so long that it should not hold up an event loop? With what
-    `unfolds_to` said of `buffer`, it does not ask again. A batch that lies has to be decompressed with a
-    limit of what it said."""
+def unfolds_at_once(buffer):
+    """`unfolds_to`, or -1 where `validate` would take so long that it should not hold up an event loop. A
+    batch that lies has to be decompressed with a limit of what it said."""
     cdef _View view = _View(buffer)
-    if unfolded < 0:
-        unfolded = dray_unfolds_to(view.data, view.size)
-    return unfolded > UNFOLDED_AT_ONCE or view.size > (COMPRESSED_AT_ONCE if unfolded else PLAIN_AT_ONCE)
+    cdef int64_t unfolded = dray_unfolds_to(view.data, view.size)
+    if unfolded > UNFOLDED_AT_ONCE or view.size > (COMPRESSED_AT_ONCE if unfolded else PLAIN_AT_ONCE):
+        return -1
+    return unfolded
 
 
 def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=INT32_MAX):

@@ -5,7 +5,17 @@ from collections.abc import Callable
 
 import pytest
 
-from dray.records import Batch, Codec, RecordError, RecordFault, find_timestamp, needs_thread, twin, validate
+from dray.records import (
+    Batch,
+    Codec,
+    RecordError,
+    RecordFault,
+    find_timestamp,
+    twin,
+    unfolds_at_once,
+    unfolds_to,
+    validate,
+)
 from dray.records._core import HEADER_SIZE
 from dray.records.twin import Record, encode_varint
 
@@ -353,15 +363,24 @@ def test_the_message_says_which_record_of_which_batch():
         validate(good + bad, **LIMITS)
 
 
+def is_long(buffer) -> bool:
+    return unfolds_at_once(buffer) < 0
+
+
 def test_only_large_compressed_buffers_need_a_thread():
     incompressible = b"".join(n.to_bytes(2, "big") for n in range(20_000))
     one = [Record(0, START, value=incompressible)]
-    assert needs_thread(twin.encode(one, codec=Codec.SNAPPY))
-    assert needs_thread(twin.encode(records()) + twin.encode(one, codec=Codec.SNAPPY))
-    assert not needs_thread(twin.encode(one))
-    assert not needs_thread(twin.encode(records(), codec=Codec.GZIP))
+    assert is_long(twin.encode(one, codec=Codec.SNAPPY))
+    assert is_long(twin.encode(records()) + twin.encode(one, codec=Codec.SNAPPY))
+    assert not is_long(twin.encode(one))
+    assert not is_long(twin.encode(records(), codec=Codec.GZIP))
+    for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
+        small = twin.encode([Record(0, START, value=bytes(200_000))], codec=codec)
+        assert unfolds_at_once(small) == unfolds_to(small) >= 200_000
+        assert is_long(twin.encode([Record(0, START, value=bytes(300_000))], codec=codec)), "it unfolds far"
+    assert is_long(twin.encode([Record(0, START, value=bytes(5_000_000))])), "its records are walked"
     for nonsense in (b"", b"x", bytes(60), bytes(100), b"\xff" * 100, b"\x7f" * 100):
-        assert not needs_thread(nonsense)
+        assert not is_long(nonsense)
 
 
 def test_a_buffer_is_required():
