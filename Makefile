@@ -43,15 +43,15 @@ $(VENV)/.built: $(CORE) | $(VENV)/.created
 	touch $@
 
 # The core is built by the pinned Cython, so what is locked comes first.
-$(VENV)/.installed-run: $(VENV)/.locked-run
+$(VENV)/.installed-run: $(VENV)/.locked-run $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-$(VENV)/.installed-pipeline: $(VENV)/.locked-pipeline
+$(VENV)/.installed-pipeline: $(VENV)/.locked-pipeline $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.locked-dev
+$(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
