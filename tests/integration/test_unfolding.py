@@ -20,6 +20,8 @@ from tests.services.topics import create_topic
 from dray.client import KafkaConnection
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
+from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from dray.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -149,3 +151,40 @@ async def test_many_small_batches_of_one_request_take_several_turns(broker: Dray
     assert len(small) < 32 * 1024
     async with await connected(broker) as connection:
         assert codes(await connection.request(produce(small, PARTITIONS), 9)) == [0] * PARTITIONS
+
+
+async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: DrayProcess) -> None:
+    many = 10_000
+    async with await connected(broker) as connection:
+        new = CreatableTopic(name="wide", num_partitions=many, replication_factor=1)
+        created = await connection.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 5)
+        assert created.topics[0].error_code == 0
+        small = batch(plain(b"value"))
+        data = [PartitionProduceData(index=index, records=small) for index in range(many)]
+        sent = ProduceRequest(
+            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="wide", partition_data=data)]
+        )
+        assert codes(await connection.request(sent, 9)) == [0] * many
+        for timestamp in (-1, TIMESTAMP):
+            asked = [
+                ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in range(many)
+            ]
+            offsets: ListOffsetsResponse = await connection.request(
+                ListOffsetsRequest(topics=[ListOffsetsTopic(name="wide", partitions=asked)]), 5
+            )
+            assert [part.offset for part in offsets.topics[0].partitions] == [
+                1 if timestamp < 0 else 0
+            ] * many
+        wanted = [
+            FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=MIB) for index in range(many)
+        ]
+        fetched: FetchResponse = await connection.request(
+            FetchRequest(
+                max_wait_ms=100,
+                min_bytes=1,
+                max_bytes=32 * MIB,
+                topics=[FetchTopic(topic="wide", partitions=wanted)],
+            ),
+            11,
+        )
+        assert sum(len(part.records or b"") for part in fetched.responses[0].partitions) == many * len(small)

@@ -9,12 +9,13 @@ does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from enum import IntEnum
+from itertools import islice
 from typing import Final
 
 from dray.api.context import Context
+from dray.api.crowds import gather_some
 from dray.api.errors import read_error
 from dray.api.handler import handles
 from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed, repeated
@@ -63,14 +64,13 @@ async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsRe
             return _failed(partition, ErrorCode.INVALID_REQUEST)
         return await _look_up(context, name, partition)
 
-    rows = [
-        asyncio.gather(*(one(topic.name, partition) for partition in topic.partitions))
-        for topic in request.topics
-    ]
+    found = iter(
+        await gather_some(one(topic.name, asked) for topic in request.topics for asked in topic.partitions)
+    )
     return ListOffsetsResponse(
         topics=[
-            ListOffsetsTopicResponse(name=topic.name, partitions=list(await row))
-            for topic, row in zip(request.topics, rows, strict=True)
+            ListOffsetsTopicResponse(name=topic.name, partitions=list(islice(found, len(topic.partitions))))
+            for topic in request.topics
         ]
     )
 

@@ -16,11 +16,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import Final
 
 from dray.api.context import Context
+from dray.api.crowds import gather_some
 from dray.api.errors import topic_error
 from dray.api.handler import handles
 from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS
@@ -83,9 +83,9 @@ async def _find_all(
     """As Kafka: where one is asked for by id, only those that are count. Each is answered once."""
     by_id = {one.topic_id: one for one in asked if one.topic_id != ZERO_UUID}
     if by_id and context.version >= _BY_ID:
-        return list(await asyncio.gather(*(_find_by_id(context, one) for one in by_id.values())))
+        return await gather_some(_find_by_id(context, one) for one in by_id.values())
     by_name = {one.name: one for one in asked}
-    return list(await asyncio.gather(*(_find(context, request, one) for one in by_name.values())))
+    return await gather_some(_find(context, request, one) for one in by_name.values())
 
 
 async def _find(

@@ -15,6 +15,7 @@ from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put, Unavailable
 
 _TRIES = 16
+_CREATED_AT_ONCE = 500  # what takes ten milliseconds to encode
 
 
 class Lifecycle:
@@ -32,7 +33,7 @@ class Lifecycle:
         return streams
 
     async def _create(self, domain: int, streams: list[int]) -> None:
-        step = max(1, self._store.store.limits.operations // 4)
+        step = min(max(1, self._store.store.limits.operations // 4), _CREATED_AT_ONCE)
         for first in range(0, len(streams), step):
             operations: list[Operation] = []
             for stream in streams[first : first + step]:

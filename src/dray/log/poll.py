@@ -20,6 +20,7 @@ from dray.runtime import Runtime
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
 _NEVER = float("-inf")
+_PLANNED_AT_ONCE = 512
 
 
 class Poller:
@@ -100,6 +101,8 @@ class Poller:
             remaining -= plan.size
             empty = empty and plan.size == 0
             plans[place] = plan
+            if len(plans) % _PLANNED_AT_ONCE == 0:
+                await self._runtime.sleep(0)  # a fetch may be of ten thousand partitions
         return [plans[place] for place in range(len(requests))]
 
     def _order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
