@@ -172,9 +172,8 @@ async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: Dr
             offsets: ListOffsetsResponse = await connection.request(
                 ListOffsetsRequest(topics=[ListOffsetsTopic(name="wide", partitions=asked)]), 5
             )
-            assert [part.offset for part in offsets.topics[0].partitions] == [
-                1 if timestamp < 0 else 0
-            ] * many
+            expected = 1 if timestamp < 0 else 0
+            assert [part.offset for part in offsets.topics[0].partitions] == [expected] * many
         wanted = [
             FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=MIB) for index in range(many)
         ]

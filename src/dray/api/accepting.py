@@ -23,7 +23,7 @@ from dray.topics import Topic
 # has its price; and a compressed one may be made of so many small frames that its bytes cost more than those
 # that it unfolds to.
 _EVERY_BATCH: Final = 8 << 10
-_COMPRESSED: Final = 32
+_COMPRESSED: Final = 64
 
 
 class Unfolded:

@@ -193,10 +193,10 @@ async def test_compressed_batches_cost_more(codec: Codec, broker: Harness, topic
     turns.left = turns.limit
     sent = good(bytes(50_000), codec=codec)
     await broker.ask(request(topic, sent), 9)
-    assert turns.limit - turns.left == pytest.approx(plain + 32 * len(sent), abs=200)
+    assert turns.limit - turns.left == pytest.approx(plain + 64 * len(sent), abs=200)
     turns.left = turns.limit
     await broker.ask(request(topic, sent[:-10] + bytes(10)), 9)
-    assert turns.left <= turns.limit - 32 * len(sent), "one that is refused was looked at as well"
+    assert turns.left <= turns.limit - 64 * len(sent), "one that is refused was looked at as well"
 
 
 async def test_a_request_that_waits_for_its_turn_is_not_overtaken(broker: Harness, topic: Topic) -> None:
