@@ -5,12 +5,13 @@ from glob import glob
 from setuptools import Extension, setup
 
 ROOM = "src/dray/records"
+SOURCES = "_core.pyx", "crc32c.c", "batch.c", "columns.c", "unfold.c"
 
 setup(
     ext_modules=[
         Extension(
             "dray.records._core",
-            sources=[f"{ROOM}/_core.pyx", f"{ROOM}/crc32c.c", f"{ROOM}/batch.c", f"{ROOM}/columns.c", f"{ROOM}/unfold.c"],
+            sources=[f"{ROOM}/{name}" for name in SOURCES],
             depends=sorted(glob(f"{ROOM}/*.h") + glob(f"{ROOM}/*.px[di]")),
             extra_compile_args=["-O3", "-std=gnu11"],
         )

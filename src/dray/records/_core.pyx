@@ -234,7 +234,14 @@ def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=I
     cdef _Section section = _open(batch, _View(batch), 0, INT32_MAX, max_decompressed_bytes)
     cdef dray_found found
     cdef dray_problem problem
-    if dray_find_timestamp(section.data, section.size, &section.header, timestamp, &found, &problem) != 0:
+    cdef int answer
+    if section.size < WORTH_RELEASING:
+        answer = dray_find_timestamp(section.data, section.size, &section.header, timestamp, &found, &problem)
+    else:
+        with nogil:
+            answer = dray_find_timestamp(section.data, section.size, &section.header, timestamp, &found,
+                                         &problem)
+    if answer != 0:
         raise _error(&problem, 0)
     return None if found.offset_delta < 0 else (found.offset_delta, found.timestamp)
 
