@@ -171,7 +171,9 @@ class Node:
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
         await self._topics.start()
-        self._retention = retention_loop(self._settings, self._metadata, self._runtime, cluster.domains)
+        self._retention = retention_loop(
+            self._settings, self._metadata, self._runtime, cluster.domains, self._log
+        )
         self._retention.start()
         self._membership = Membership(
             self._metadata,
@@ -520,12 +522,14 @@ def log_settings(settings: Settings) -> LogSettings:
     )
 
 
-def retention_loop(settings: Settings, store: MetadataStore, runtime: Runtime, domains: int) -> RetentionLoop:
-    """In every broker: retention must not depend on a compactor."""
+def retention_loop(
+    settings: Settings, store: MetadataStore, runtime: Runtime, domains: int, log: Log
+) -> RetentionLoop:
+    """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
     knobs = log_settings(settings)
     streams = StreamStore(store, domains, knobs.producer_expiry_ms)
     return RetentionLoop(
-        Retention(streams, runtime, knobs),
+        Retention(streams, runtime, knobs, log.start_raised),
         StoredTopics(store, settings.topics.defaults),
         runtime,
         settings.log.retention_interval,

@@ -4,15 +4,22 @@ An entry never changes, so a cached one is right as long as its object is there;
 the object gone (compacted, expired), it drops what is cached of the stream and asks the store. The cache
 holds, per stream, its newest entries and a few windows that lagging consumers read from, and in all no more
 than so many bytes: the streams that were asked about longest ago give theirs up first.
+
+A stream's start is another matter: it may rise at any time, by any broker's doing. So the cache knows for how
+long what it says of a stream is vouched for: `confirmed` is when the store was last asked, behind a barrier.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
+from typing import Final
 
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.stream_store import Versioned
+from dray.log.types import Bounds
+
+NEVER: Final = float("-inf")
 
 _WINDOWS = 4
 _ENTRY_BYTES = 400  # what an entry takes beside its table
@@ -22,11 +29,27 @@ _STREAM_BYTES = 1000
 class _Known:
     """What is known of one stream. `tail` ends at the high watermark's end, or is empty."""
 
-    __slots__ = ("high_watermark", "size", "start", "tail", "windows")
+    __slots__ = (
+        "confirmed",
+        "doubted",
+        "high_watermark",
+        "loose",
+        "size",
+        "start",
+        "tail",
+        "unanswered",
+        "used",
+        "windows",
+    )
 
     def __init__(self, high_watermark: Versioned[HighWatermark], start: int | None) -> None:
         self.high_watermark = high_watermark
         self.start = start
+        self.confirmed = NEVER
+        self.doubted = NEVER
+        self.unanswered = False
+        self.loose = 0  # what the head takes where it is not in the tail
+        self.used = 0
         self.tail: list[IndexEntry] = []
         self.windows: list[list[IndexEntry]] = []
         self.size = _STREAM_BYTES
@@ -37,7 +60,46 @@ class IndexCache:
         self._entries = entries_per_stream
         self._limit = limit
         self._known: OrderedDict[int, _Known] = OrderedDict()
+        self._round = 0
         self.size = 0
+
+    # --- bounds
+
+    def bounds(self, stream: int) -> Bounds | None:
+        """As far as they are known."""
+        known = self._known.get(stream)
+        if known is None or known.start is None:
+            return None
+        return Bounds(known.start, known.high_watermark.value.end)
+
+    def confirmed(self, stream: int) -> float:
+        """Since when what is known of the stream's bounds may be outdated."""
+        known = self._known.get(stream)
+        return NEVER if known is None else known.confirmed
+
+    def confirm(self, stream: int, asked: float) -> None:
+        """The store answered who asked then, behind a barrier. What was doubted since is not confirmed."""
+        known = self._known.get(stream)
+        if known is not None:
+            known.unanswered = False
+            if asked >= known.doubted:
+                known.confirmed = max(known.confirmed, asked)
+
+    def unanswered(self, stream: int) -> bool:
+        """Was the store asked since, and did not answer?"""
+        known = self._known.get(stream)
+        return known is None or known.unanswered
+
+    def not_answered(self, stream: int) -> None:
+        known = self._known.get(stream)
+        if known is not None:
+            known.unanswered = True
+
+    def doubt(self, stream: int, now: float) -> None:
+        """Its start was raised, it seems: the store is asked before anything is said of the stream."""
+        known = self._known.get(stream)
+        if known is not None:
+            known.doubted, known.confirmed = now, NEVER
 
     def high_watermark(self, stream: int) -> HighWatermark | None:
         known = self._known.get(stream)
@@ -62,8 +124,11 @@ class IndexCache:
                 known.high_watermark = found
             if start is not None and (known.start is None or start > known.start):
                 known.start = start
+                self._drop_below(known, start)
+        known.used = self._round
         if found.value.head is not None:
             self._extend(known, found.value.head)
+        self._count_head(known)
         self._make_room()
 
     def find(self, stream: int, offset: int) -> IndexEntry | None:
@@ -71,6 +136,7 @@ class IndexCache:
         if known is None:
             return None
         self._known.move_to_end(stream)
+        known.used = self._round
         for run in (known.tail, *known.windows):
             if run and run[0].start <= offset < run[-1].end:
                 return run[bisect_right(run, offset, key=_start_of) - 1]
@@ -84,6 +150,7 @@ class IndexCache:
         upto = 1
         while upto < len(window) and window[upto].start == window[upto - 1].end:
             upto += 1
+        known.used = self._round
         known.windows.insert(0, window[:upto])
         self._grow(known, _size_of(window[:upto]))
         while len(known.windows) > _WINDOWS:
@@ -95,12 +162,37 @@ class IndexCache:
         if known is not None:
             known.tail.clear()
             known.windows.clear()
+            known.loose = 0
             self._grow(known, _STREAM_BYTES - known.size)
+            self._count_head(known)
 
     def forget(self, stream: int) -> None:
         known = self._known.pop(stream, None)
         if known is not None:
             self.size -= known.size
+
+    def forget_idle(self) -> None:
+        """Streams that were not asked about between the last two calls."""
+        while self._known:
+            stream, known = next(iter(self._known.items()))
+            if known.used >= self._round:
+                break
+            self.forget(stream)
+        self._round += 1
+
+    def _drop_below(self, known: _Known, start: int) -> None:
+        for run in (known.tail, *known.windows):
+            gone = bisect_right(run, start, key=_end_of)
+            self._grow(known, -_size_of(run[:gone]))
+            del run[:gone]
+        known.windows = [window for window in known.windows if window]
+
+    def _count_head(self, known: _Known) -> None:
+        head, tail = known.high_watermark.value.head, known.tail
+        loose = 0 if head is None or (tail and tail[-1] is head) else _size_of([head])
+        if loose != known.loose:
+            self._grow(known, loose - known.loose)
+            known.loose = loose
 
     def _extend(self, known: _Known, head: IndexEntry) -> None:
         tail = known.tail
@@ -128,6 +220,10 @@ class IndexCache:
 
 def _start_of(entry: IndexEntry) -> int:
     return entry.start
+
+
+def _end_of(entry: IndexEntry) -> int:
+    return entry.end
 
 
 def _size_of(entries: list[IndexEntry]) -> int:

@@ -3,6 +3,10 @@
 Sizes are planned from the index first, then all bytes are read side by side. A poll that finds too
 little waits for a wake-up: a local commit, or a watch's hint of somebody else's. Neither is proof of
 silence, so an answer that says "nothing" is given only after the store was asked once more.
+
+Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is not served
+for longer. The store is asked in the background when half of that has passed, and waited for when all of it has;
+where it does not answer, the read is refused.
 """
 
 from __future__ import annotations
@@ -10,29 +14,37 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
 from dray.log.reader import Plan, Reader
 from dray.log.types import LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
+from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.runtime import Runtime
 
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
-_NEVER = float("-inf")
 _PLANNED_AT_ONCE = 512
 
 
 class Poller:
     def __init__(
-        self, store: MetadataStore, reader: Reader, runtime: Runtime, wakeups: Wakeups, observer: LogObserver
+        self,
+        store: MetadataStore,
+        reader: Reader,
+        runtime: Runtime,
+        wakeups: Wakeups,
+        observer: LogObserver,
+        bounds_seconds: float,
     ) -> None:
         self._store = store
         self._reader = reader
         self._runtime = runtime
         self._wakeups = wakeups
         self._observer = observer
-        self._asked: dict[int, float] = {}
+        self._bounds_seconds = bounds_seconds
+        self._unwatched = NEVER  # when anything may have changed without a hint
 
     async def fetch(
         self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
@@ -45,7 +57,7 @@ class Poller:
         slept = 0.0
         asked, unheard = await self._ask_doubtful(requests)
         while True:
-            plans = await self._plan(requests, max_bytes)
+            plans = await self._plan(requests, max_bytes, unheard)
             if self._enough(plans, min_bytes):
                 break
             remaining = deadline - self._runtime.monotonic()
@@ -63,6 +75,7 @@ class Poller:
                 continue
             slept += await self._wait([request.stream for request in requests], remaining)
             asked = False
+            unheard |= await self._ask_outdated(requests)
         results = await self._read(plans, unheard, min_bytes)
         _keep_to(max_bytes, results)
         self._observer.fetched(self._runtime.monotonic() - began - slept)
@@ -80,13 +93,20 @@ class Poller:
 
     # --- planning
 
-    async def _plan(self, requests: Sequence[ReadRequest], max_bytes: int) -> list[Plan | ReadResult]:
+    async def _plan(
+        self, requests: Sequence[ReadRequest], max_bytes: int, unheard: dict[int, LogError]
+    ) -> list[Plan | ReadResult]:
+        oldest = self._runtime.monotonic() - self._bounds_seconds
         plans: dict[int, Plan | ReadResult] = {}
         remaining = max_bytes
         room = self._reader.parquet.cache_bytes
         empty = True
         for place in self._order(requests):
             request = requests[place]
+            if request.stream in unheard and self._reader.confirmed(request.stream) < oldest:
+                # What it holds may have been deleted since. (Of all others the store was just asked.)
+                plans[place] = self._failed(request, unheard[request.stream])
+                continue
             try:
                 plan = await self._reader.plan(request, remaining, at_least_one=empty)
             except LogError as error:
@@ -134,25 +154,40 @@ class Poller:
     # --- asking the store
 
     async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> tuple[bool, dict[int, LogError]]:
-        """Ask about streams that seem at their end and were not asked about lately. True when that was
-        all of them, and the store answered; and those that it did not answer about."""
+        """Ask about streams that seem at their end and were not asked about lately, and about those whose
+        bounds are outdated. True when that was all of them, and the store answered; and those that it did not
+        answer about."""
         now = self._runtime.monotonic()
         doubtful = []
         for request in requests:
-            bounds = self._reader.known_bounds(request.stream)
-            if bounds is None or (
-                request.offset >= bounds.end
-                and now - self._asked.get(request.stream, _NEVER) > _DOUBT_SECONDS
+            bounds, confirmed = (
+                self._reader.known_bounds(request.stream),
+                self._reader.confirmed(request.stream),
+            )
+            age = now - confirmed
+            if (
+                bounds is None
+                or age > self._bounds_seconds
+                or (request.offset >= bounds.end and self._is_doubtful(request.stream, age, confirmed))
             ):
                 doubtful.append(request)
+            elif 2 * age > self._bounds_seconds:
+                self._reader.confirm_soon(request.stream)
         unheard = await self._ask(doubtful) if doubtful else {}
         return len(doubtful) == len(requests) and not unheard, unheard
 
+    def _is_doubtful(self, stream: int, age: float, confirmed: float) -> bool:
+        """May a stream have grown and no hint of it be under way?"""
+        return age > _DOUBT_SECONDS or confirmed <= self._unwatched or self._reader.is_unanswered(stream)
+
+    async def _ask_outdated(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
+        """After a wait: ask about the streams whose bounds are too old by now."""
+        oldest = self._runtime.monotonic() - self._bounds_seconds
+        outdated = [request for request in requests if self._reader.confirmed(request.stream) < oldest]
+        return await self._ask(outdated) if outdated else {}
+
     async def _ask(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
         """The streams that the store did not answer about: "nothing there" cannot be said of those."""
-        now = self._runtime.monotonic()
-        if len(self._asked) > 100_000:
-            self._asked.clear()
         for request in requests:
             self._wakeups.seen(request.stream)  # before the read: a hint that comes during it counts
         answers = await asyncio.gather(
@@ -163,24 +198,25 @@ class Poller:
         for request, answer in zip(requests, answers, strict=True):
             if isinstance(answer, LogError):
                 unheard[request.stream] = answer
-                self._asked.pop(request.stream, None)
             elif isinstance(answer, BaseException):
                 raise answer
-            else:
-                self._asked[request.stream] = now
         return unheard
 
     # --- following other brokers
 
     async def follow(self, domain: int) -> None:
-        """Wake the polls of a domain's streams when the store hints that one grew. Runs for ever."""
+        """Wake the polls of a domain's streams when the store hints that one grew, and doubt what is known of
+        those whose start was raised. Runs for ever."""
         async for change in self._store.watch(domain):
             if change.key is None:
-                self._asked.clear()
+                self._unwatched = self._runtime.monotonic()
                 for stream in self._wakeups.streams():
                     self._hinted(stream)
-            elif change.key.endswith("/hwm"):
-                stream = int(change.key.split("/")[4])
+                continue
+            stream, part = keys.part_of_stream(change.key)
+            if part == keys.START:
+                self._reader.doubt_start(stream)
+            elif part == keys.HIGH_WATERMARK:
                 if self._wakeups.waits(stream):
                     self._hinted(stream)
                 elif self._reader.known_bounds(stream) is not None:

@@ -1,7 +1,8 @@
 """Reading a stream: its bounds, where an offset lies, and its batches.
 
 The cached index only ever runs behind: before the reader says that there is nothing more, or that an offset
-is out of range, it asks the store again, behind a barrier.
+is out of range, it asks the store again, behind a barrier. A start that runs behind would serve what was deleted:
+so bounds are good for a few seconds, and then the store is asked (`docs/design/0066`).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from dray.log.stream_store import StreamStore, Versioned
 from dray.log.tail_cache import TailBatch, TailCache
 from dray.log.types import (
     Bounds,
+    LogError,
     LogUnavailable,
     ObjectCorrupt,
     OffsetOutOfRange,
@@ -27,6 +29,7 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectMissing
+from dray.runtime import Runtime
 
 _WINDOW = 64
 
@@ -64,9 +67,12 @@ class Reader:
         tail: TailCache,
         segments: SegmentReader,
         parquet: ParquetReader,
+        runtime: Runtime,
         on_growth: Callable[[int], None],
     ) -> None:
         self._store = store
+        self._runtime = runtime
+        self._confirming: set[int] = set()
         self._on_growth = on_growth
         self._index = index
         self._tail = tail
@@ -76,20 +82,50 @@ class Reader:
     # --- bounds
 
     def known_bounds(self, stream: int) -> Bounds | None:
-        high_watermark, start = self._index.high_watermark(stream), self._index.start(stream)
-        if high_watermark is None or start is None:
-            return None
-        return Bounds(start, high_watermark.end)
+        return self._index.bounds(stream)
+
+    def confirmed(self, stream: int) -> float:
+        """When the store was last asked for the stream's bounds, behind a barrier."""
+        return self._index.confirmed(stream)
+
+    def is_unanswered(self, stream: int) -> bool:
+        """Was the store asked since, and did not answer?"""
+        return self._index.unanswered(stream)
+
+    def confirm_soon(self, stream: int) -> None:
+        """Ask the store in the background, so that no fetch has to wait for it."""
+        if stream not in self._confirming:
+            self._confirming.add(stream)
+            self._runtime.spawn(self._confirm(stream), "confirm-bounds")
+
+    async def _confirm(self, stream: int) -> None:
+        try:
+            await self.refresh(stream, barrier=True)
+        except LogError:
+            pass  # the next fetch meets it itself, or goes on with what is still good
+        finally:
+            self._confirming.discard(stream)
+
+    def doubt_start(self, stream: int) -> None:
+        """It may have been raised: the next fetch asks first."""
+        self._index.doubt(stream, self._runtime.monotonic())
 
     async def refresh(self, stream: int, barrier: bool = False) -> Bounds:
         """Ask the store for the stream's bounds."""
+        asked = self._runtime.monotonic()
         try:
             if barrier:
                 await self._store.barrier(stream)
             high_watermark, start = await asyncio.gather(
                 self._store.high_watermark(stream), self._store.start(stream)
             )
+            if start.version == 0 and high_watermark is not None:
+                # Read side by side: a stream that was swept in between has no start any more. Whether it
+                # was is seen behind a barrier.
+                await self._store.barrier(stream)
+                high_watermark = await self._store.high_watermark(stream)
         except MetadataError as error:
+            self._index.not_answered(stream)
             raise LogUnavailable(f"the metadata store did not answer: {error}") from error
         if high_watermark is None and not barrier:
             return await self.refresh(stream, barrier=True)  # it may be newer than what we read from
@@ -98,6 +134,9 @@ class Reader:
             raise StreamClosed(f"stream {stream} is closed")
         before = self._index.high_watermark(stream)
         self._index.observe(stream, high_watermark, start.value)
+        if barrier:
+            self._index.confirm(stream, asked)
+        self._tail.drop_below(stream, start.value)
         bounds = self.known_bounds(stream)
         assert bounds is not None
         if before is None or before.end != bounds.end:
@@ -118,7 +157,7 @@ class Reader:
         """Raises OffsetOutOfRange, StreamClosed, LogUnavailable."""
         bounds = self.known_bounds(request.stream)
         if bounds is None:
-            bounds = await self.refresh(request.stream)
+            bounds = await self.refresh(request.stream, barrier=True)
         if not bounds.start <= request.offset <= bounds.end:
             bounds = await self.refresh(request.stream, barrier=True)
             if not bounds.start <= request.offset <= bounds.end:

@@ -10,6 +10,8 @@ abandoned, one that is written waits for its table, and the rest is a matter of 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.settings import LogSettings
@@ -23,13 +25,18 @@ from dray.runtime import Runtime
 
 _STEPS = 64
 
+Raised = Callable[[int], Awaitable[None]]  # for the caches of who raises the start
+
 
 class WaitsForTable(LogUnavailable):
     """A compaction of the stream is written and not yet in its table: only a compactor can go on."""
 
 
 class Retention:
-    def __init__(self, store: StreamStore, runtime: Runtime, settings: LogSettings) -> None:
+    def __init__(
+        self, store: StreamStore, runtime: Runtime, settings: LogSettings, on_raised: Raised | None = None
+    ) -> None:
+        self._on_raised = on_raised
         self._store = store
         self._runtime = runtime
         self._settings = settings
@@ -66,6 +73,8 @@ class Retention:
         if threshold is None:
             return False
         await self.raise_start(stream, threshold)
+        if self._on_raised is not None:
+            await self._on_raised(stream)
         return True
 
     async def _being_compacted(self, stream: int) -> bool:

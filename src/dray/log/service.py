@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import structlog
 
@@ -72,8 +73,12 @@ class Log:
             settings.parquet_footer_cache_bytes,
             settings.parquet_groups_ahead,
         )
-        self._reader = Reader(self._streams, self._index, self._tail, segments, parquet, self._wakeups.wake)
-        self._poller = Poller(store, self._reader, runtime, self._wakeups, self._observer)
+        self._reader = Reader(
+            self._streams, self._index, self._tail, segments, parquet, runtime, self._wakeups.wake
+        )
+        self._poller = Poller(
+            store, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
+        )
         self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
         self._retention = Retention(self._streams, runtime, settings)
         self._lifecycle = Lifecycle(
@@ -203,8 +208,14 @@ class Log:
     async def delete_records(self, stream: int, before: int) -> int:
         start = await self._retention.raise_start(stream, before)
         self._committers[stream % self._domains].forget(stream)  # sealed, perhaps
-        await self._reader.refresh(stream)
+        await self.start_raised(stream)
         return start
+
+    async def start_raised(self, stream: int) -> None:
+        """This process has raised the stream's start: nothing below it is served from now on, nor kept."""
+        self._reader.doubt_start(stream)  # or, should the store not answer now, the next fetch asks
+        with suppress(LogError):
+            await self._reader.refresh(stream, barrier=True)
 
     # --- producers
 

@@ -23,6 +23,9 @@ class LogSettings:
     parquet_cache_bytes: int = 128 * MIB
     parquet_footer_cache_bytes: int = 32 * MIB
     parquet_groups_ahead: int = 2
+    cache_idle_seconds: float = 300.0
+    # What was deleted is served for no longer than this, by whichever broker
+    bounds_seconds: float = 5.0
     # Waiting and trying again
     retry_seconds: float = 0.05
     retry_limit: int = 6

@@ -32,18 +32,21 @@ class _Run:
     """Adjoining batches of one stream, and their base offsets beside them for the search. Those before
     `first` are gone, and are cleared away when they are as many as the others."""
 
-    __slots__ = ("batches", "first", "starts")
+    __slots__ = ("batches", "first", "size", "starts", "used")
 
     def __init__(self) -> None:
         self.starts: list[int] = []
         self.batches: list[TailBatch] = []
         self.first = 0
+        self.size = 0
+        self.used = 0
 
     def holds(self, offset: int) -> bool:
         return self.starts[self.first] <= offset < self.batches[-1].end_offset
 
     def drop_first(self) -> bool:
         """Is nothing left?"""
+        self.size -= len(self.batches[self.first].view) + BESIDE
         self.batches[self.first] = _GONE
         self.first += 1
         if self.first == len(self.starts):
@@ -61,19 +64,25 @@ class TailCache:
         self._limit = limit
         self._most = most_batches
         self._runs: dict[int, _Run] = {}
-        self._order: deque[tuple[int, int, int]] = deque()  # stream, base offset, size
+        # Stream and base offset of every batch, the oldest first; those that went before their turn too.
+        self._order: deque[tuple[int, int]] = deque()
+        self._round = 0
         self.size = 0
 
     def add(self, stream: int, batches: list[TailBatch]) -> None:
         run = self._runs.get(stream)
         if run is None or run.batches[-1].end_offset != batches[0].base_offset:
-            run = self._runs[stream] = _Run()  # new, or another broker appended in between
+            self.forget(stream)  # another broker appended in between, perhaps
+            run = self._runs[stream] = _Run()
+        added = 0
         for batch in batches:
             run.starts.append(batch.base_offset)
             run.batches.append(batch)
-            size = len(batch.view) + BESIDE
-            self._order.append((stream, batch.base_offset, size))
-            self.size += size
+            self._order.append((stream, batch.base_offset))
+            added += len(batch.view) + BESIDE
+        run.size += added
+        self.size += added
+        run.used = self._round
         while self.size > self._limit or len(self._order) > self._most:
             self._drop_oldest()
 
@@ -82,6 +91,7 @@ class TailCache:
         run = self._runs.get(stream)
         if run is None or not run.holds(offset):
             return []
+        run.used = self._round
         first = bisect_right(run.starts, offset, lo=run.first) - 1
         found: list[TailBatch] = []
         for place in range(first, len(run.batches)):  # `islice` would walk there
@@ -97,11 +107,36 @@ class TailCache:
         return run is not None and run.holds(offset)
 
     def forget(self, stream: int) -> None:
-        self._runs.pop(stream, None)
+        run = self._runs.pop(stream, None)
+        if run is not None:
+            self.size -= run.size
+
+    def drop_below(self, stream: int, start: int) -> None:
+        """Batches that lie wholly below the stream's start."""
+        run = self._runs.get(stream)
+        while run is not None and run.batches[run.first].end_offset <= start:
+            if self._drop_first(stream, run):
+                return
+
+    def forget_idle(self) -> None:
+        """Streams that were neither written nor read between the last two calls."""
+        for stream, run in list(self._runs.items()):
+            if run.used < self._round:
+                self.forget(stream)
+        if not self._runs:
+            self._order.clear()
+        self._round += 1
+
+    def _drop_first(self, stream: int, run: _Run) -> bool:
+        before = run.size
+        empty = run.drop_first()
+        self.size -= before - run.size
+        if empty:
+            del self._runs[stream]
+        return empty
 
     def _drop_oldest(self) -> None:
-        stream, base_offset, size = self._order.popleft()
-        self.size -= size
+        stream, base_offset = self._order.popleft()
         run = self._runs.get(stream)
-        if run is not None and run.starts[run.first] == base_offset and run.drop_first():
-            del self._runs[stream]
+        if run is not None and run.starts[run.first] == base_offset:
+            self._drop_first(stream, run)

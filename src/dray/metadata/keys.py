@@ -66,6 +66,8 @@ def deleted_topic(topic_id: UUID) -> str:
 # --- streams
 
 STREAMS: Final = f"{ROOT}streams/"
+HIGH_WATERMARK: Final = "hwm"
+START: Final = "start"
 
 
 def stream(stream_id: int) -> str:
@@ -73,11 +75,11 @@ def stream(stream_id: int) -> str:
 
 
 def high_watermark(stream_id: int) -> str:
-    return f"{stream(stream_id)}hwm"
+    return f"{stream(stream_id)}{HIGH_WATERMARK}"
 
 
 def start(stream_id: int) -> str:
-    return f"{stream(stream_id)}start"
+    return f"{stream(stream_id)}{START}"
 
 
 def producers(stream_id: int) -> str:
@@ -95,6 +97,14 @@ def index_entry(stream_id: int, end: int, cumulative_size: int) -> str:
 def index_from(stream_id: int, end: int) -> str:
     """At or below every index key whose end offset is `end` or more."""
     return f"{offset_index(stream_id)}{number(end)}"
+
+
+def part_of_stream(key: str) -> tuple[int, str]:
+    """The stream and what follows it in the key; -1 and nothing for a key that is no stream's."""
+    if not key.startswith(STREAMS):
+        return -1, ""
+    number_part, _, part = key.removeprefix(STREAMS).partition("/")
+    return (int(number_part), part) if number_part.isdecimal() else (-1, "")
 
 
 JOBS: Final = f"{ROOT}compaction/"
