@@ -40,8 +40,7 @@ class Batches:
         """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
         first = bisect_right(self.starts, offset) - 1
         end = bisect_right(self.positions, self.positions[first] + limit) - 1
-        if at_least_one:
-            end = max(end, first + 1)
+        end = max(end, first + 1 if at_least_one else first)  # a negative limit leaves nothing
         return self.data[self.positions[first] : self.positions[end]], end == len(self.starts)
 
 

@@ -4,9 +4,9 @@ Sizes are planned from the index first, then all bytes are read side by side. A 
 little waits for a wake-up: a local commit, or a watch's hint of somebody else's. Neither is proof of
 silence, so an answer that says "nothing" is given only after the store was asked once more.
 
-Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is not served
-for longer. The store is asked in the background when half of that has passed, and waited for when all of it has;
-where it does not answer, the read is refused.
+Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is served
+for no longer. The store is asked in the background when half of that has passed, and waited for when all of it
+has; where it does not answer, the read is refused.
 """
 
 from __future__ import annotations
@@ -160,10 +160,8 @@ class Poller:
         now = self._runtime.monotonic()
         doubtful = []
         for request in requests:
-            bounds, confirmed = (
-                self._reader.known_bounds(request.stream),
-                self._reader.confirmed(request.stream),
-            )
+            bounds = self._reader.known_bounds(request.stream)
+            confirmed = self._reader.confirmed(request.stream)
             age = now - confirmed
             if (
                 bounds is None

@@ -1,8 +1,8 @@
 """Reading a stream: its bounds, where an offset lies, and its batches.
 
 The cached index only ever runs behind: before the reader says that there is nothing more, or that an offset
-is out of range, it asks the store again, behind a barrier. A start that runs behind would serve what was deleted:
-so bounds are good for a few seconds, and then the store is asked (`docs/design/0066`).
+is out of range, it asks the store again, behind a barrier. A start that runs behind would serve what was
+deleted: so bounds are good for a few seconds, and then the store is asked (`docs/design/0066`).
 """
 
 from __future__ import annotations

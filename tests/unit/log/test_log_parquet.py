@@ -360,6 +360,21 @@ async def test_the_greatest_time_of_what_is_left(log: Log, world: World, small_g
     assert await reader.find_max_timestamp(stream) == TimestampedOffset(7, 51)
 
 
+async def test_a_batch_above_the_limit_comes_alone_wherever_it_lies(
+    log: Log, world: World, small_groups: None
+) -> None:
+    """At the end of a row group, too: the limit that is left for the next one is negative then."""
+    stream = await filled(log, 40)
+    entries = await entries_of(world, stream)
+    entry = await compact(world, stream, entries[:39])
+    assert len(entry.row_groups()) > 4
+    reader = world.log(tail_cache_bytes=0)
+    for offset in range(entry.end):
+        [buffer] = (await read(reader, stream, offset, 100)).buffers
+        assert len(buffer) > 100
+        assert len(twin.decode(buffer)) == 1, f"from offset {offset}"
+
+
 def test_arrow_is_not_loaded_before_it_is_needed() -> None:
     """A broker without compacted files does not pay for it."""
     code = "import sys, dray.log, dray.node; print('pyarrow' in sys.modules)"
@@ -373,7 +388,7 @@ def test_arrow_is_not_loaded_before_it_is_needed() -> None:
 @given(
     st.lists(st.integers(1, 300), min_size=1, max_size=60),
     st.integers(0, 59),
-    st.integers(0, 3000),
+    st.integers(-3000, 3000),  # negative: more was taken than there was room for
     st.booleans(),
 )
 def test_batches_are_cut_where_they_end(sizes: list[int], at: int, limit: int, at_least_one: bool) -> None:
@@ -383,7 +398,7 @@ def test_batches_are_cut_where_they_end(sizes: list[int], at: int, limit: int, a
     offset = 100 + at % len(sizes)
     view, finished = batches.take(offset, limit, at_least_one)
     found = [record for header, rows in twin.decode(view) for record in rows]
-    assert len(view) <= limit or (at_least_one and len(twin.decode(view)) == 1)
+    assert len(view) <= max(limit, 0) or (at_least_one and len(twin.decode(view)) == 1)
     if found:
         assert found[0].offset <= offset <= found[-1].offset
         assert finished == (found[-1].offset == 99 + len(sizes))
