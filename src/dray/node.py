@@ -514,6 +514,8 @@ def log_settings(settings: Settings) -> LogSettings:
         parquet_cache_bytes=log.compacted_cache_bytes,
         parquet_footer_cache_bytes=log.compacted_footer_bytes,
         parquet_groups_ahead=log.compacted_read_ahead,
+        cache_idle_seconds=log.cache_idle,
+        bounds_seconds=log.deleted_within,
         producer_expiry_ms=round(log.producer_expiry * 1000),
         orphan_seconds=log.orphan_ttl,
         grace_seconds=log.collect_grace,

@@ -180,6 +180,17 @@ def bounds_are_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Reader, "refresh", refresh)
 
 
+def what_others_deleted_is_served_from_memory(patch: pytest.MonkeyPatch) -> None:
+    """Raised starts are not followed, and what is known of a stream's bounds is good for ever."""
+    kept = Poller.__init__
+
+    def init(self: Poller, *given: Any) -> None:
+        kept(self, *given[:-1], bounds_seconds=1e9)
+
+    patch.setattr(Poller, "__init__", init)
+    patch.setattr(Reader, "doubt_start", lambda *_: None)
+
+
 def produce_requests_overtake(patch: pytest.MonkeyPatch) -> None:
     """Those of one connection reach the log in any order."""
     kept = FrameProtocol._serve
@@ -256,6 +267,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
+    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 7),
     "produce requests overtake": (produce_requests_overtake, 0),
     "answers without waiting for the log": (answers_without_waiting_for_the_log, 0),
     "deletions are answered before the topic is gone": (deletions_are_answered_before_the_topic_is_gone, 0),

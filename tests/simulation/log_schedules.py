@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -413,8 +414,9 @@ async def a_stream_newer_than_what_is_read() -> None:
 
 
 async def reading_what_has_expired() -> None:
-    """The reader's index is cached, and the object of its entry is gone."""
+    """The reader's index is cached, the object of its entry is gone, and the bound has not passed yet."""
     stage = Stage()
+    stage.settings = replace(stage.settings, bounds_seconds=3600.0)
     broker, reader = stage.actor(), stage.actor()
     [stream] = await broker.log.create_streams(1)
     for value in (b"a", b"b", b"c"):

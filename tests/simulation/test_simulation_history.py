@@ -6,7 +6,17 @@ import pytest
 
 from dray.simulation import history
 from dray.simulation.committed import CommittedOffsets
-from dray.simulation.history import Anomaly, EndAsked, History, Outcome, Poll, StartRaised, Write, anomalies
+from dray.simulation.history import (
+    Anomaly,
+    Deleted,
+    EndAsked,
+    History,
+    Outcome,
+    Poll,
+    StartRaised,
+    Write,
+    anomalies,
+)
 from dray.simulation.log_truth import Violation
 from dray.simulation.ownership import Ownership
 
@@ -65,7 +75,25 @@ def test_records_below_a_raised_start_are_not_lost() -> None:
     assert found == []
 
 
+def test_records_may_be_read_until_the_bound_has_passed_and_those_above_the_start_ever_after() -> None:
+    found = anomalies(
+        History(
+            writes=[write(0, "a"), write(1, "b", sent=2, answered=3)],
+            polls=[poll(0, (0, "a"), (1, "b")), poll(1, (1, "b"), sent=9, answered=10)],
+            starts=[StartRaised("t", 1, 4.0)],
+            deleted=[Deleted("t", 1, 5.0), Deleted("other", 2, 0.0)],
+        )
+    )
+    assert found == []
+
+
 PLANTED = {
+    history.DELETED_READ: History(
+        writes=[write(0, "a")],
+        polls=[poll(0, (0, "a"))],
+        starts=[StartRaised("t", 1, 2.0)],
+        deleted=[Deleted("t", 1, 4.9)],
+    ),
     history.LOST_WRITE: History(
         writes=[write(0, "a"), write(1, "b", sent=2, answered=3), write(2, "c", sent=2, answered=3)],
         polls=[poll(0, (0, "a"), (2, "c"))],

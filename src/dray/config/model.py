@@ -195,6 +195,16 @@ class LogSettings(Section):
         default=512,
         description="Offset index entries kept per stream for consumers that are behind the tail.",
     )
+    cache_idle: Annotated[float, Duration(1.0, 365 * DAY)] = Field(
+        default=5 * MINUTE,
+        description="What nobody used for so long leaves the caches, and its memory goes back to the system.",
+    )
+    deleted_within: Annotated[float, Duration(0.1, HOUR)] = Field(
+        default=5.0,
+        description="Records are served for no longer than this after their deletion was acknowledged, by "
+        "whichever broker; mostly it is milliseconds. A broker that cannot ask the metadata store for so "
+        "long refuses reads.",
+    )
     producer_expiry: Annotated[float, Duration(MINUTE, 365 * DAY)] = Field(
         default=DAY,
         description="An idempotent producer that wrote nothing for so long is forgotten.",

@@ -119,6 +119,7 @@ class Committer:
         self._on_duplicate = on_duplicate
         self._on_retry = on_retry
         self._states: dict[int, StreamState] = {}
+        self._resting: dict[int, StreamState] = {}  # as they were when it was last looked for idle ones
         self._failures = FailedSequences()
 
     def entries_since_snapshot(self, stream: int) -> int:
@@ -131,6 +132,13 @@ class Committer:
 
     def forget(self, stream: int) -> None:
         self._states.pop(stream, None)
+
+    def forget_idle(self) -> None:
+        """States that no commit has touched since the last call: who appends next reads them again."""
+        for stream, state in self._resting.items():
+            if self._states.get(stream) is state:
+                self.forget(stream)
+        self._resting = dict(self._states)
 
     def fail(self, chunk: Chunk, error: LogError) -> None:
         """Refuse what is left of a chunk. The batches that their producers sent behind it are on their

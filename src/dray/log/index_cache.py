@@ -172,10 +172,10 @@ class IndexCache:
             self.size -= known.size
 
     def forget_idle(self) -> None:
-        """Streams that were not asked about between the last two calls."""
+        """Streams that were not asked about between the last three calls."""
         while self._known:
             stream, known = next(iter(self._known.items()))
-            if known.used >= self._round:
+            if known.used >= self._round - 1:
                 break
             self.forget(stream)
         self._round += 1

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
+from dray.log.entries import IndexEntry, RowGroup
 from dray.parquet.reader import Footer
 
 GroupKey: TypeAlias = tuple[UUID, int]  # file, number of the row group
@@ -18,12 +19,14 @@ _LENGTH = Struct(">i")
 _LENGTH_AT: Final = 8
 _PREFIX: Final = 12
 _COUNT_AT: Final = 57
+_FILE_BYTES: Final = 400
+_GROUP_BYTES: Final = 350
 
 
 class Batches:
     """The batches of a row group in one buffer, and where each begins."""
 
-    __slots__ = ("data", "positions", "starts")
+    __slots__ = ("data", "positions", "size", "starts", "used")
 
     def __init__(self, data: bytearray, first_offset: int) -> None:
         self.data = memoryview(data)
@@ -35,6 +38,8 @@ class Batches:
             offset += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
             at += _PREFIX + _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
             self.positions.append(at)
+        self.size = len(data)  # the positions are small beside batches that fill `BATCH_BYTES`
+        self.used = 0
 
     def take(self, offset: int, limit: int, at_least_one: bool) -> tuple[memoryview, bool]:
         """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
@@ -53,6 +58,7 @@ class GroupCache:
         self._finished: OrderedDict[GroupKey, Batches] = OrderedDict()
         self._ahead: OrderedDict[GroupKey, Batches] = OrderedDict()
         self._in_use: OrderedDict[GroupKey, Batches] = OrderedDict()
+        self._round = 0
         self.size = 0
         self.finished_size = 0
 
@@ -66,11 +72,13 @@ class GroupCache:
         batches = self._take(key)
         if batches is not None:
             self._in_use[key] = batches  # as the one that was used last
+            batches.used = self._round
         return batches
 
     def put(self, key: GroupKey, batches: Batches, ahead: bool) -> None:
         (self._ahead if ahead else self._in_use)[key] = batches
-        self.size += len(batches.data)
+        batches.used = self._round
+        self.size += batches.size
         while self.size > self._limit and len(self):
             self._drop_one()
 
@@ -79,24 +87,33 @@ class GroupCache:
         batches = self._take(key)
         if batches is not None:
             self._finished[key] = batches
-            self.finished_size += len(batches.data)
+            self.finished_size += batches.size
 
     def _take(self, key: GroupKey) -> Batches | None:
         batches = self._finished.pop(key, None)
         if batches is not None:
-            self.finished_size -= len(batches.data)
+            self.finished_size -= batches.size
             return batches
         return self._in_use.pop(key, None) or self._ahead.pop(key, None)
+
+    def forget_idle(self) -> None:
+        """Row groups that were not used between the last three calls."""
+        for kind in (self._finished, self._ahead, self._in_use):
+            for key, batches in list(kind.items()):
+                if batches.used < self._round - 1:
+                    self._take(key)
+                    self.size -= batches.size
+        self._round += 1
 
     def _drop_one(self) -> None:
         if self._finished:
             _, dropped = self._finished.popitem(last=False)
-            self.finished_size -= len(dropped.data)
+            self.finished_size -= dropped.size
         elif self._ahead:
             _, dropped = self._ahead.popitem()
         else:
             _, dropped = self._in_use.popitem(last=False)
-        self.size -= len(dropped.data)
+        self.size -= dropped.size
 
 
 class FooterCache:
@@ -105,19 +122,23 @@ class FooterCache:
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._known: OrderedDict[UUID, tuple[asyncio.Task[Footer], int]] = OrderedDict()
-        self._size = 0
+        self._used: dict[UUID, int] = {}
+        self._round = 0
+        self.size = 0
 
     def get(self, file: UUID) -> asyncio.Task[Footer] | None:
         known = self._known.get(file)
         if known is None:
             return None
         self._known.move_to_end(file)
+        self._used[file] = self._round
         return known[0]
 
     def put(self, file: UUID, task: asyncio.Task[Footer], size: int) -> asyncio.Task[Footer]:
         self._known[file] = task, size
-        self._size += size
-        while self._size > self._limit and len(self._known) > 1:
+        self._used[file] = self._round
+        self.size += size
+        while self.size > self._limit and len(self._known) > 1:
             self._drop(next(iter(self._known)))
         task.add_done_callback(lambda done: self._read(file, done))
         return task
@@ -127,5 +148,41 @@ class FooterCache:
         if (task.cancelled() or task.exception() is not None) and known is not None and known[0] is task:
             self._drop(file)  # the next one who asks tries again
 
+    def forget_idle(self) -> None:
+        """Footers that were not used between the last three calls."""
+        while self._known and self._used[file := next(iter(self._known))] < self._round - 1:
+            self._drop(file)
+        self._round += 1
+
     def _drop(self, file: UUID) -> None:
-        self._size -= self._known.pop(file)[1]
+        del self._used[file]
+        self.size -= self._known.pop(file)[1]
+
+
+class LayoutCache:
+    """Where the row groups of files lie, as their entries say; the least used go first."""
+
+    def __init__(self, limit: int = 16 << 20) -> None:
+        self._limit = limit
+        self._known: OrderedDict[UUID, list[RowGroup]] = OrderedDict()
+        self.size = 0
+
+    def get(self, entry: IndexEntry) -> list[RowGroup]:
+        groups = self._known.get(entry.object_id)
+        if groups is not None:
+            self._known.move_to_end(entry.object_id)
+            return groups
+        groups = self._known[entry.object_id] = entry.row_groups()
+        self.size += _layout_bytes(groups)
+        while self.size > self._limit and len(self._known) > 1:
+            self.size -= _layout_bytes(self._known.popitem(last=False)[1])
+        return groups
+
+    def clear(self) -> None:
+        """They are cheap to make again."""
+        self._known.clear()
+        self.size = 0
+
+
+def _layout_bytes(groups: list[RowGroup]) -> int:
+    return _FILE_BYTES + _GROUP_BYTES * len(groups)

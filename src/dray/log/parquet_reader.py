@@ -10,15 +10,13 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
-from uuid import UUID
 
 from dray.log.entries import IndexEntry, RowGroup
 from dray.log.object_ranges import read_footer, read_range
-from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey
+from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey, LayoutCache
 from dray.log.segments import LEADER_EPOCH
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 # What a batch is made of, at most: several fit into the least that consumers usually ask for.
 BATCH_BYTES: Final = 128 << 10
 
-_LAYOUTS: Final = 512
 _LOADS_AT_ONCE: Final = 4
 _FOOTER_WEIGHT: Final = 8  # decoded, a footer takes about so many times its bytes
 
@@ -59,7 +56,7 @@ class ParquetReader:
         self._runtime = runtime
         self.cache_bytes = cache_bytes
         self._ahead = groups_ahead
-        self._layouts: OrderedDict[UUID, list[RowGroup]] = OrderedDict()
+        self._layouts = LayoutCache()
         self._cached = GroupCache(cache_bytes)
         self._loading: dict[GroupKey, asyncio.Task[Batches]] = {}
         self._expected = 0  # what the row groups being read ahead will take
@@ -69,12 +66,19 @@ class ParquetReader:
     # --- without reading
 
     def groups(self, entry: IndexEntry) -> list[RowGroup]:
-        groups = self._layouts.get(entry.object_id)
-        if groups is None:
-            groups = self._layouts[entry.object_id] = entry.row_groups()
-            if len(self._layouts) > _LAYOUTS:
-                self._layouts.popitem(last=False)
-        return groups
+        return self._layouts.get(entry)
+
+    @property
+    def size(self) -> int:
+        """What is kept, of row groups, footers and layouts."""
+        return self._cached.size + self._footers.size + self._layouts.size
+
+    def forget_idle(self) -> None:
+        """What was not used between the last three calls."""
+        self._cached.forget_idle()
+        self._footers.forget_idle()
+        if self.is_empty:
+            self._layouts.clear()
 
     @property
     def is_empty(self) -> bool:

@@ -5,8 +5,8 @@ little waits for a wake-up: a local commit, or a watch's hint of somebody else's
 silence, so an answer that says "nothing" is given only after the store was asked once more.
 
 Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is served
-for no longer. The store is asked in the background when half of that has passed, and waited for when all of it
-has; where it does not answer, the read is refused.
+for no longer. The store is asked in the background when half of that has passed, and waited for when all
+of it has; where it does not answer, the read is refused.
 """
 
 from __future__ import annotations

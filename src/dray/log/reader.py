@@ -151,6 +151,17 @@ class Reader:
         """What is cached of the index does not hold any more: ask the store from now on."""
         self._index.forget_entries(stream)
 
+    def forget_idle(self) -> None:
+        """What nobody read lately, of all that is kept of streams and objects."""
+        self._index.forget_idle()
+        self._tail.forget_idle()
+        self._segments.forget_idle()
+        self.parquet.forget_idle()
+
+    @property
+    def kept_bytes(self) -> int:
+        return self._index.size + self._tail.size + self._segments.size + self.parquet.size
+
     # --- planning
 
     async def plan(self, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Plan:

@@ -1,7 +1,8 @@
 """Reading batches back from WAL objects, in segments of about a mebibyte.
 
 An entry's batches are cut into segments in a fixed way, so that every consumer of a stream asks for the
-same ones: a segment is read once, checked, patched, and then shared.
+same ones: a segment is read once, checked, patched, and then shared. What is kept is bounded by bytes: the
+buffers that hold segments, and the layouts that say where batches lie.
 
 An object holds the batches of many streams side by side, and who reads one of them often reads its neighbours
 as well: what is asked of one object in the same turn of the event loop is read in one call, and checked by
@@ -27,13 +28,30 @@ from dray.runtime import Runtime
 SEGMENT_BYTES: Final = 1 << 20
 LEADER_EPOCH: Final = 0
 
-_LAYOUTS: Final = 512
+LAYOUT_BYTES: Final = 32 << 20
+"""What all layouts take together."""
+
+_BATCH_BYTES: Final = 6 * 8  # three numbers in the layout, three in its segment
+_SEGMENT_BYTES: Final = 400
+_LAYOUT_BYTES: Final = 1000
+
+
+class Block:
+    """A buffer that was read in one call, and the segments in it. It is in memory as long as any of them
+    is, so they come and go together."""
+
+    __slots__ = ("segments", "size", "used")
+
+    def __init__(self, size: int, used: int) -> None:
+        self.size = size
+        self.used = used
+        self.segments: list[Segment] = []
 
 
 class Segment:
     """Adjoining batches of an entry, and their bytes while they are in memory."""
 
-    __slots__ = ("data", "end", "first", "length", "loading", "loads", "places", "position")
+    __slots__ = ("block", "data", "end", "first", "length", "loading", "loads", "places", "position")
 
     def __init__(self, first: int, end: int, position: int, length: int, places: array[int]) -> None:
         self.first = first  # batches first up to, not including, end
@@ -42,6 +60,7 @@ class Segment:
         self.length = length
         self.places = places  # of each batch: position in the segment, length, base offset
         self.data: memoryview | None = None
+        self.block: Block | None = None  # where there is data
         self.loading: asyncio.Future[memoryview] | None = None
         self.loads = 0  # since it was last served
 
@@ -49,11 +68,12 @@ class Segment:
 class EntryLayout:
     """An entry's batches, decoded once while somebody reads them."""
 
-    __slots__ = ("lengths", "path", "positions", "segment_ends", "segments", "starts")
+    __slots__ = ("lengths", "path", "positions", "segment_ends", "segments", "size", "starts", "used")
 
     def __init__(self, entry: IndexEntry) -> None:
         self.path = entry.path
-        self.starts, self.positions, self.lengths = entry.places()
+        self.starts, self.positions, self.lengths = [array("q", column) for column in entry.places()]
+        self.used = 0
         self.segments: list[Segment] = []
         first, last = 0, len(self.starts) - 1
         for place, (position, length) in enumerate(zip(self.positions, self.lengths, strict=True)):
@@ -61,13 +81,15 @@ class EntryLayout:
             if size >= SEGMENT_BYTES or place == last:
                 self.segments.append(self._segment(first, place + 1, size))
                 first = place + 1
-        self.segment_ends = [segment.end for segment in self.segments]
+        self.segment_ends = array("q", [segment.end for segment in self.segments])
+        self.size = _LAYOUT_BYTES + _SEGMENT_BYTES * len(self.segments) + _BATCH_BYTES * len(self.starts)
 
     def _segment(self, first: int, end: int, size: int) -> Segment:
         begin = self.positions[first]
-        places = array("q")
-        for place in range(first, end):
-            places.extend((self.positions[place] - begin, self.lengths[place], self.starts[place]))
+        places = array("q", bytes(3 * 8 * (end - first)))
+        places[0::3] = array("q", [position - begin for position in self.positions[first:end]])
+        places[1::3] = self.lengths[first:end]
+        places[2::3] = self.starts[first:end]
         return Segment(first, end, begin, size, places)
 
     def place_of(self, offset: int) -> int:
@@ -92,18 +114,41 @@ class SegmentReader:
         self._runtime = runtime
         self._cache_bytes = cache_bytes
         self._layouts: OrderedDict[tuple[str, int], EntryLayout] = OrderedDict()
-        self._kept: OrderedDict[Segment, None] = OrderedDict()  # those with data, the longest unused first
+        self._layouts_size = 0
+        self._kept: OrderedDict[Block, None] = OrderedDict()  # the longest unused first
         self._wanted: dict[str, list[Segment]] = {}  # by the object's path, in this turn of the loop
         self._size = 0
+        self._round = 0
+
+    @property
+    def size(self) -> int:
+        """What is kept, of buffers and of layouts."""
+        return self._size + self._layouts_size
 
     def layout(self, entry: IndexEntry, stream: int) -> EntryLayout:
         key = (entry.path, stream)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layouts[key] = EntryLayout(entry)
-            if len(self._layouts) > _LAYOUTS:
-                self._layouts.popitem(last=False)
+            self._layouts_size += layout.size
+            while self._layouts_size > LAYOUT_BYTES and len(self._layouts) > 1:
+                self._drop_layout()
+        else:
+            self._layouts.move_to_end(key)
+        layout.used = self._round
         return layout
+
+    def _drop_layout(self) -> None:
+        """The longest unused. Nobody finds its segments any more: what they hold goes as others come."""
+        self._layouts_size -= self._layouts.popitem(last=False)[1].size
+
+    def forget_idle(self) -> None:
+        """What was not used between the last three calls."""
+        while self._layouts and next(iter(self._layouts.values())).used < self._round - 1:
+            self._drop_layout()
+        while self._kept and next(iter(self._kept)).used < self._round - 1:
+            self._drop_block()
+        self._round += 1
 
     def ready(self, layout: EntryLayout, first: int, end: int) -> list[memoryview] | None:
         """The batches `first` up to, not including, `end` of an entry, ready to be served, if all of them
@@ -119,8 +164,7 @@ class SegmentReader:
                 if segment.loading is None:
                     self._load(layout, segment)
             elif complete:
-                self._kept.move_to_end(segment)
-                segment.loads = 0
+                self._use(segment)
                 views += layout.views(segment, segment.data, first, end)
             at = segment.end
             number += 1
@@ -149,6 +193,12 @@ class SegmentReader:
         that was read and dropped before it was served, or could not be read, has to be waited for."""
         numbers = range(layout.segment_of(first), layout.segment_of(end - 1) + 1)
         return all(layout.segments[number].loads <= 1 for number in numbers)
+
+    def _use(self, segment: Segment) -> None:
+        segment.loads = 0
+        if segment.block is not None:
+            segment.block.used = self._round
+            self._kept.move_to_end(segment.block)
 
     async def _data(self, layout: EntryLayout, segment: Segment) -> memoryview:
         segment.loads = 0
@@ -190,22 +240,37 @@ class SegmentReader:
             for segment in segments:
                 _fail(segment, LogUnavailable(f"{path} was not read: {error!r}"))
             raise
+        blocks: dict[int, Block] = {}  # by the buffer that their segments lie in
         for segment, answer in zip(segments, answers, strict=True):
             if isinstance(answer, ObjectCorrupt):
                 _fail(segment, answer)
-            else:
-                self._keep(segment, answer)
+                continue
+            block = blocks.get(id(answer.obj))
+            if block is None:
+                block = blocks[id(answer.obj)] = Block(memoryview(answer.obj).nbytes, self._round)
+            self._fill(block, segment, answer)
+        for block in blocks.values():
+            self._keep(block)
 
-    def _keep(self, segment: Segment, data: memoryview) -> None:
-        loading, segment.loading, segment.data = segment.loading, None, data
+    @staticmethod
+    def _fill(block: Block, segment: Segment, data: memoryview) -> None:
+        loading, segment.loading = segment.loading, None
         if loading is not None and not loading.done():
             loading.set_result(data)
-        self._kept[segment] = None
-        self._size += segment.length
+        segment.data, segment.block = data, block
+        block.segments.append(segment)
+
+    def _keep(self, block: Block) -> None:
+        self._kept[block] = None
+        self._size += block.size
         while self._size > self._cache_bytes and self._kept:
-            oldest, _ = self._kept.popitem(last=False)
-            oldest.data = None
-            self._size -= oldest.length
+            self._drop_block()
+
+    def _drop_block(self) -> None:
+        block, _ = self._kept.popitem(last=False)
+        self._size -= block.size
+        for segment in block.segments:
+            segment.data = segment.block = None
 
 
 def _fail(segment: Segment, problem: Exception) -> None:

@@ -34,12 +34,16 @@ from dray.metadata.contract import MetadataError, MetadataStore
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.records import Batch, patch
 from dray.runtime import Allowance, Runtime
+from dray.runtime.memory import give_back
 
 _log = structlog.get_logger(__name__)
 
 # What a frame may hold beside a batch that it keeps in the tail cache.
 _SPARE_BYTES = 4096
 _UNFOLDED_AT_ONCE = 256 << 20
+
+# What has to leave the caches before the heap is looked through for pages that are free.
+_WORTH_RETURNING = 16 << 20
 
 
 class Log:
@@ -109,6 +113,7 @@ class Log:
         for domain in range(self._domains):
             self._tasks.append(self._runtime.spawn(self._follow(domain), f"follow-domain-{domain}"))
         self._tasks.append(self._runtime.spawn(self._collect(), "collect"))
+        self._tasks.append(self._runtime.spawn(self._let_go(), "let-go-of-idle-caches"))
 
     async def stop(self) -> None:
         """Flush, commit and settle what was appended; then stop what runs in the background."""
@@ -232,6 +237,22 @@ class Log:
             except (MetadataError, LogError) as error:
                 _log.warning("watch interrupted", domain=domain, error=str(error))
             await self._runtime.sleep(self._settings.retry_seconds)
+
+    async def _let_go(self) -> None:
+        """What nobody used for `cache_idle_seconds` leaves the caches, and its memory the process."""
+        unreturned = 0
+        while True:
+            await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
+            before = self._reader.kept_bytes
+            self._reader.forget_idle()
+            for committer in self._committers:
+                committer.forget_idle()
+            self._wakeups.forget_missed(lambda stream: self._reader.known_bounds(stream) is not None)
+            self._observer.tail_cache(self._tail.size)
+            unreturned += before - self._reader.kept_bytes
+            if unreturned >= _WORTH_RETURNING:
+                await self._runtime.in_thread(give_back)
+                unreturned = 0
 
     async def _collect(self) -> None:
         rounds = 0

@@ -64,8 +64,9 @@ class TailCache:
         self._limit = limit
         self._most = most_batches
         self._runs: dict[int, _Run] = {}
-        # Stream and base offset of every batch, the oldest first; those that went before their turn too.
+        # Stream and base offset of every batch, the oldest first; `_gone` of them went before their turn.
         self._order: deque[tuple[int, int]] = deque()
+        self._gone = 0
         self._round = 0
         self.size = 0
 
@@ -110,22 +111,33 @@ class TailCache:
         run = self._runs.pop(stream, None)
         if run is not None:
             self.size -= run.size
+            self._went(len(run.starts) - run.first)
 
     def drop_below(self, stream: int, start: int) -> None:
         """Batches that lie wholly below the stream's start."""
         run = self._runs.get(stream)
         while run is not None and run.batches[run.first].end_offset <= start:
             if self._drop_first(stream, run):
-                return
+                run = None
+            self._went(1)
 
     def forget_idle(self) -> None:
-        """Streams that were neither written nor read between the last two calls."""
+        """Streams that were neither written nor read between the last three calls."""
         for stream, run in list(self._runs.items()):
-            if run.used < self._round:
+            if run.used < self._round - 1:
                 self.forget(stream)
-        if not self._runs:
-            self._order.clear()
         self._round += 1
+
+    def _went(self, count: int) -> None:
+        """Batches went before their turn. Their places are cleared away when they are most of all."""
+        self._gone += count
+        if self._gone >= _GONE_AT_LEAST and 2 * self._gone > len(self._order):
+            self._order = deque([place for place in self._order if self._is_held(*place)])
+            self._gone = 0
+
+    def _is_held(self, stream: int, base_offset: int) -> bool:
+        run = self._runs.get(stream)
+        return run is not None and run.starts[run.first] <= base_offset
 
     def _drop_first(self, stream: int, run: _Run) -> bool:
         before = run.size
@@ -140,3 +152,5 @@ class TailCache:
         run = self._runs.get(stream)
         if run is not None and run.starts[run.first] == base_offset:
             self._drop_first(stream, run)
+        else:
+            self._gone -= 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class Wakeups:
@@ -42,6 +42,10 @@ class Wakeups:
     def miss(self, stream: int) -> None:
         """It may have grown, and nobody is here to be woken: whoever comes next must not sleep on it."""
         self._missed.add(stream)
+
+    def forget_missed(self, is_known: Callable[[int], bool]) -> None:
+        """Of a stream of which nothing is known any more the store is asked anyway."""
+        self._missed = set(filter(is_known, self._missed))
 
     def missed(self, stream: int) -> bool:
         return stream in self._missed

@@ -12,7 +12,7 @@ from dray.protocol.messages.delete_records import (
 )
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from dray.simulation.client import SimulatedClient, Unanswered
-from dray.simulation.history import StartRaised
+from dray.simulation.history import Deleted, StartRaised
 from dray.simulation.log_truth import Violation
 from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS
 
@@ -96,6 +96,8 @@ class Administrator(SimulatedClient):
             )
             self.world.expect(self.name, "DeleteRecords", result.error_code, allowed)
             return
+        gone_from = self.world.now() + self.world.conditions.deleted_within
+        self.world.history.deleted.append(Deleted(stream, before, gone_from))
         self.world.counts["records deleted"] += 1
         self.world.trace(self.name, "deleted records of", f"{name}-{partition} below", before)
         if not before <= result.low_watermark <= truth.log.start(stream):

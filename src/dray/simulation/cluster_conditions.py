@@ -23,6 +23,7 @@ class Role(Enum):
     ADMINISTRATOR = "administrator"
     CLASSIC_MEMBER = "classic member"
     CONSUMER_MEMBER = "consumer member"
+    RETURNING_READER = "returning reader"
 
 
 class Disaster(Enum):
@@ -54,6 +55,7 @@ _EVERYBODY = (
     Role.CLASSIC_MEMBER,
     Role.CONSUMER_MEMBER,
     Role.CONSUMER_MEMBER,
+    Role.RETURNING_READER,
 )
 
 
@@ -78,6 +80,7 @@ class ClusterConditions:
     known_machine: bool = False  # whether brokers can see that another process has died
     orphan_seconds: float = 1.0
     snapshot_every: int = 256
+    deleted_within: float = 0.4  # what was deleted is served for no longer
     deletes_topics: bool = True
     fills_up: bool = True  # whether the run goes on until it holds what every run should
 
@@ -126,6 +129,7 @@ class ClusterConditions:
             orphan_seconds=random.choice((0.2, 0.5, 1.5)),
             snapshot_every=random.choice((3, 20, 256)),
             deletes_topics=random.random() < 0.7,
+            deleted_within=random.choice((0.2, 0.4, 0.8)),
         )
 
     def compaction(self) -> CompactionSettings:
@@ -165,6 +169,7 @@ class ClusterConditions:
                         "collect_interval": 1.0,
                         "collect_grace": 0.3,
                         "audit_interval": 2.0,
+                        "deleted_within": self.deleted_within,
                     }
                 ),
                 "topics": given.topics.model_copy(update={"auto_create": False}),

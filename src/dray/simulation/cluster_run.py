@@ -22,6 +22,7 @@ from dray.simulation.log_truth import Violation
 from dray.simulation.loop import run
 from dray.simulation.producers import IdempotentProducer, PlainProducer
 from dray.simulation.readers import Reader
+from dray.simulation.returning_readers import ReturningReader
 
 
 class Player(Protocol):
@@ -134,6 +135,7 @@ KINDS: dict[Role, type[Player]] = {
     Role.ADMINISTRATOR: Administrator,
     Role.CLASSIC_MEMBER: ClassicMember,
     Role.CONSUMER_MEMBER: ConsumerMember,
+    Role.RETURNING_READER: ReturningReader,
 }
 
 

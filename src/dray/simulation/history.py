@@ -61,12 +61,21 @@ class StartRaised(NamedTuple):
     sent: float
 
 
+class Deleted(NamedTuple):
+    """Acknowledged: no poll that is sent later than `gone_from` finds records below the offset."""
+
+    partition: Partition
+    offset: int
+    gone_from: float
+
+
 @dataclass(slots=True)
 class History:
     writes: list[Write] = field(default_factory=list)
     polls: list[Poll] = field(default_factory=list)
     ends: list[EndAsked] = field(default_factory=list)
     starts: list[StartRaised] = field(default_factory=list)
+    deleted: list[Deleted] = field(default_factory=list)
 
 
 class Anomaly(NamedTuple):
@@ -83,6 +92,7 @@ SKIPPING_POLL = "poll that skips"
 NON_MONOTONIC_POLL = "non-monotonic poll"
 NON_MONOTONIC_WRITE = "non-monotonic write"
 STALE_READ = "stale read"
+DELETED_READ = "stale read of what was deleted"
 FUTURE_READ = "read before it was written"
 END_WENT_BACK = "end of the log that went back"
 
@@ -96,6 +106,7 @@ def anomalies(history: History) -> list[Anomaly]:
     found += _polls(history.polls, placed)
     found += _lost(history, start)
     found += _stale(history, start)
+    found += _deleted(history)
     found += _writes_in_order(history.writes)
     found += _ends(history)
     return found
@@ -227,6 +238,21 @@ def _stale(history: History, starts: Mapping[Partition, list[StartRaised]]) -> I
             yield Anomaly(
                 STALE_READ, poll.partition, f"{poll.client} found nothing at {poll.position}, below {end}"
             )
+
+
+def _deleted(history: History) -> Iterable[Anomaly]:
+    """Records below a start that was acknowledged long enough before they were asked for."""
+    for poll in history.polls:
+        for deleted in history.deleted:
+            if deleted.partition != poll.partition or deleted.gone_from >= poll.sent:
+                continue
+            found = [offset for offset, _ in poll.records if offset < deleted.offset]
+            if found:
+                yield Anomaly(
+                    DELETED_READ,
+                    poll.partition,
+                    f"{poll.client} got {found[0]}, though all below {deleted.offset} was deleted",
+                )
 
 
 Ends = list[tuple[float, int]]  # by time of the answer: the greatest end acknowledged by then
