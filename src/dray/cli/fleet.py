@@ -94,11 +94,11 @@ def _arguments(settings: Settings, number: int, broker_id: int, config: Path | N
 
 
 def _environment(settings: Settings, number: int, count: int) -> Mapping[str, str]:
-    """What there are no flags for. They share the memory that one would have taken."""
+    """What there are no flags for."""
     broker = settings.broker
     variables = {}
     if settings.log.tail_cache_bytes is None:
-        variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.tail_cache_bytes // count)
+        variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.for_one_of(count).tail_cache_bytes)
     if broker.advertised is not None:
         variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
     for name, address in broker.listeners.items():

@@ -61,6 +61,9 @@ def up(
     HTTP at 9644, 9645 and 9646: a cluster on one machine. Clients may start at any of them. One that dies is
     started again, and its clients go on with the others.
 
+    Recent records stay in memory: an eighth of it, and 512 MiB at most for all brokers together.
+    [bold]log.tail_cache_bytes[/] says otherwise, for each of them.
+
     Where Java 17 and the pipeline's packages are there ([bold]make setup-pipeline[/]), a compactor runs as
     well, and every topic is an Iceberg table a few minutes later.
 
@@ -82,7 +85,7 @@ def up(
     else:
         from dray.cli.serving import serve
 
-        serve(settings, lock, banner=banner, compacts=True, config=config)
+        serve(settings.for_one_of(1), lock, banner=banner, compacts=True, config=config)
 
 
 def broker(

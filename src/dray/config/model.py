@@ -35,6 +35,8 @@ from dray.config.section import Section
 
 INT32_MAX = 2**31 - 1
 TAIL_CACHE_SHARE = 8
+UP_TAIL_CACHE_BYTES = 512 * MIB
+"""What `drayd up` takes by itself at most, all its brokers together: it is not alone on its machine."""
 
 _PATH = Text(r"(?s:.+)", "a path")
 _ZONE = Text(r"[A-Za-z0-9._-]{1,100}", "a zone id of 1 to 100 letters, digits, '.', '_' or '-'")
@@ -171,7 +173,8 @@ class LogSettings(Section):
         default=None,
         description="The newest records, kept for consumers that follow the tail or are not far behind: they "
         "are read from memory, and not from the object store. `auto`: an eighth of the memory that the "
-        "process may use (the machine's, or its container's limit), from 32MiB to 8GiB.",
+        "process may use (the machine's, or its container's limit), from 32MiB to 8GiB; with `drayd up` at "
+        "most 512MiB, for all its brokers together.",
     )
     segment_cache_bytes: Annotated[int, Size(0, 1024 * GIB)] = Field(
         default=64 * MIB,
@@ -404,6 +407,18 @@ class Settings(Section):
         if self.log.tail_cache_bytes is not None:
             return self.log.tail_cache_bytes
         return min(max(usable_memory() // TAIL_CACHE_SHARE, 32 * MIB), 8 * GIB)
+
+    @property
+    def up_tail_cache_bytes(self) -> int:
+        """Of all brokers of a `drayd up`, unless a size is given: then each has that."""
+        return min(self.tail_cache_bytes, UP_TAIL_CACHE_BYTES)
+
+    def for_one_of(self, brokers: int) -> Settings:
+        """What one of the brokers of a `drayd up` goes by: they share the memory that `up` takes."""
+        if self.log.tail_cache_bytes is not None:
+            return self
+        share = self.up_tail_cache_bytes // brokers
+        return self.model_copy(update={"log": self.log.model_copy(update={"tail_cache_bytes": share})})
 
     @property
     def metadata_path(self) -> Path:

@@ -5,10 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from dray.cli.failures import USAGE, Failure
 from dray.cli.fleet import broker_children
-from dray.config import load
+from dray.cli.main import app
+from dray.config import Settings, load
+
+MIB = 1 << 20
 
 
 def children(count: int = 3, config: Path | None = None, **environment: str):
@@ -47,11 +51,25 @@ def test_they_start_from_what_is_configured() -> None:
     assert found[1].environment == {"DRAY_BROKER__ADVERTISED": "kafka.example:19093"}
 
 
-def test_they_share_the_memory_that_one_would_take() -> None:
-    alone = load(None, {}).settings.tail_cache_bytes
+@pytest.mark.parametrize(("command", "wanted"), [("up", 512 * MIB), ("broker", 8192 * MIB)])
+def test_one_alone_takes_no_more_than_that_with_up(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str, wanted: int
+) -> None:
+    served: list[Settings] = []
+    monkeypatch.setattr("dray.config.model.usable_memory", lambda: 1 << 36)
+    monkeypatch.setattr("dray.cli.serving.serve", lambda settings, *_, **__: served.append(settings))
+    assert CliRunner().invoke(app, [command, "--data-dir", str(tmp_path)]).exit_code == 0
+    assert [settings.tail_cache_bytes for settings in served] == [wanted]
+
+
+@pytest.mark.parametrize(("memory", "shared"), [(1 << 31, 256 * MIB), (1 << 36, 512 * MIB)])
+def test_they_share_the_memory_that_one_would_take(
+    monkeypatch: pytest.MonkeyPatch, memory: int, shared: int
+) -> None:
+    monkeypatch.setattr("dray.config.model.usable_memory", lambda: memory)
     for child in children(3):
         taken = load(None, child.environment).settings.tail_cache_bytes
-        assert alone // 3 - 1 <= taken <= alone // 3
+        assert shared // 3 - 1 <= taken <= shared // 3
 
 
 def test_ports_that_the_system_chooses_it_chooses_for_each() -> None:

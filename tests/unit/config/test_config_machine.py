@@ -71,3 +71,14 @@ def test_the_tail_cache_is_a_share_of_the_memory_unless_said_otherwise(
         monkeypatch.setattr("dray.config.model.usable_memory", lambda memory=memory: memory)
         assert Settings().tail_cache_bytes == wanted
         assert told.tail_cache_bytes == 5 * MIB
+
+
+@pytest.mark.parametrize(("memory", "wanted"), [(2048 * MIB, 256 * MIB), (1 << 40, 512 * MIB)])
+def test_up_takes_half_a_gibibyte_of_it_at_most_unless_said_otherwise(
+    monkeypatch: pytest.MonkeyPatch, memory: int, wanted: int
+) -> None:
+    monkeypatch.setattr("dray.config.model.usable_memory", lambda: memory)
+    assert Settings().for_one_of(1).tail_cache_bytes == wanted
+    assert Settings().for_one_of(4).tail_cache_bytes == wanted // 4
+    told = Settings.model_validate({"log": {"tail_cache_bytes": "3GiB"}})
+    assert told.for_one_of(4).tail_cache_bytes == 3072 * MIB
