@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dray.cli import admin_groups, table
+from dray.cli import admin_groups, release, table
 from dray.cli.asking import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
 from dray.cli.configuration import ConfigOption, DataDirOption, load_config
 from dray.cli.failures import USAGE, Failure
@@ -24,6 +24,7 @@ topics_app = typer.Typer(help="Create, list, describe, delete and alter topics."
 app.add_typer(topics_app, name="topics")
 app.add_typer(admin_groups.app, name="groups")
 app.command("table")(table.table)
+app.command("finish-compactions")(release.finish_compactions)
 
 NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
