@@ -153,7 +153,10 @@ class Committer:
         waiting: dict[int, Aim | None] = dict.fromkeys(staged.chunks)
         failed: list[int] = []
         undecided = False
+        give_up_at = self._runtime.monotonic() + self._settings.commit_seconds
         for attempt in range(_ROUNDS):
+            if attempt and self._runtime.monotonic() >= give_up_at:
+                break  # its producer has given up long ago, and may have sent it again
             aims = await self._aim_all(staged, waiting, failed)
             if not aims:
                 break

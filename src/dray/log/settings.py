@@ -29,6 +29,7 @@ class LogSettings:
     # Waiting and trying again
     retry_seconds: float = 0.05
     retry_limit: int = 6
+    commit_seconds: float = 30.0  # then a commit is not tried again: as long as most producers wait
     settle_seconds: float = 1.0
     # Producers
     producer_expiry_ms: int = 24 * 3_600_000

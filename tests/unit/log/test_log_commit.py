@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from log_harness import World, append, batch_bytes, read, start_append, values_in
@@ -10,6 +11,7 @@ from log_harness import World, append, batch_bytes, read, start_append, values_i
 from dray.log import Log, LogObserver
 from dray.log.types import Appended, LogUnavailable, OutOfOrderSequence, ProducerFenced
 from dray.metadata import keys
+from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Put, Unavailable
 from dray.records import crc32c
 from dray.simulation.scripted import Fate
 
@@ -255,3 +257,51 @@ async def test_a_snapshot_that_cannot_be_moved_is_moved_later(world: World) -> N
         await append(log, stream, sent(sequence))
         await asyncio.sleep(1)
     assert (await log._streams.snapshot(stream)).value.upto >= 4
+
+
+class SlowRefusals:
+    """A store that takes ten seconds to say that it did not do it, as SQLite does behind a long lock."""
+
+    def __init__(self, world: World, error: type[MetadataError]) -> None:
+        self.tries = 0
+        store, kept = world.store, world.store.write
+
+        async def write(domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+            if any(isinstance(each, Put) and each.key.endswith("/hwm") for each in operations):
+                self.tries += 1
+                await asyncio.sleep(10.0)
+                if self.tries <= 100:
+                    raise error("told to")
+            return await kept(domain, operations)
+
+        store.write = write  # type: ignore[method-assign]
+
+
+async def test_a_commit_is_not_tried_again_when_its_producer_has_given_up(world: World) -> None:
+    """A producer without sequences has sent it again by then: what is committed now would be there twice."""
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    slow = SlowRefusals(world, Unavailable)
+    began = world.runtime.monotonic()
+    with pytest.raises(LogUnavailable):
+        await append(log, stream, batch_bytes([b"v"]))
+    assert 30 <= world.runtime.monotonic() - began < 42
+    slow.tries = 100
+    await asyncio.sleep(60)
+    assert (await log.bounds(stream)).end == 0, "and it is not there"
+    await log.stop()
+    assert world.keys(keys.STAGING) == [], "a clear no leaves nothing"
+
+
+async def test_a_commit_that_is_unclear_when_its_time_is_over_stays_undecided(world: World) -> None:
+    """The last write may still land: its references stay, and the collector finds out."""
+    log = world.log(retry_limit=50)
+    [stream] = await log.create_streams(1)
+    SlowRefusals(world, Ambiguous)
+    began = world.runtime.monotonic()
+    with pytest.raises(LogUnavailable):
+        await append(log, stream, batch_bytes([b"v"]))
+    assert 30 <= world.runtime.monotonic() - began < 42
+    await log.stop()
+    assert len(world.keys(keys.STAGING)) == 1
+    assert len(world.keys(keys.REFERENCES)) == 1
