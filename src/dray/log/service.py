@@ -108,6 +108,7 @@ class Log:
             for domain, committer in enumerate(self._committers)
         ]
         self._tasks: list[asyncio.Task[None]] = []
+        self._has_appended = False  # lately
 
     async def start(self) -> None:
         for domain in range(self._domains):
@@ -168,6 +169,7 @@ class Log:
         self._observer.tail_cache(self._tail.size)
         self._index.observe(stream, committed.high_watermark)
         self._wakeups.wake(stream)
+        self._has_appended = True
 
     def _duplicate(self, stream: int, remembered: Remembered, pending: PendingBatch) -> None:
         pending.acknowledge(
@@ -239,8 +241,9 @@ class Log:
             await self._runtime.sleep(self._settings.retry_seconds)
 
     async def _let_go(self) -> None:
-        """What nobody used for `cache_idle_seconds` leaves the caches, and its memory the process."""
-        unreturned = 0
+        """What nobody used for `cache_idle_seconds` leaves the caches. Memory goes back to the system when
+        that was much, and once after nothing was appended for a while: requests leave a heap behind, too."""
+        unreturned, is_used = 0, False
         while True:
             await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
             before = self._reader.kept_bytes
@@ -250,9 +253,11 @@ class Log:
             self._wakeups.forget_missed(lambda stream: self._reader.known_bounds(stream) is not None)
             self._observer.tail_cache(self._tail.size)
             unreturned += before - self._reader.kept_bytes
-            if unreturned >= _WORTH_RETURNING:
+            is_quiet, self._has_appended = not self._has_appended, False
+            is_used = is_used or not is_quiet
+            if unreturned >= _WORTH_RETURNING or (is_used and is_quiet):
                 await self._runtime.in_thread(give_back)
-                unreturned = 0
+                unreturned, is_used = 0, not is_quiet
 
     async def _collect(self) -> None:
         rounds = 0

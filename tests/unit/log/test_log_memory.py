@@ -277,21 +277,48 @@ async def test_appending_goes_on_after_the_state_was_let_go(world: World) -> Non
     await log.stop()
 
 
+@pytest.fixture
+def returned(world: World, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When memory was given back."""
+    found: list[float] = []
+    monkeypatch.setattr(service, "give_back", lambda: found.append(world.runtime.monotonic()))
+    return found
+
+
 async def test_memory_goes_back_to_the_system_when_much_was_let_go(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: World, monkeypatch: pytest.MonkeyPatch, returned: list[float]
 ) -> None:
-    returned: list[float] = []
-    monkeypatch.setattr(service, "give_back", lambda: returned.append(world.runtime.monotonic()))
     monkeypatch.setattr(service, "_WORTH_RETURNING", 2_000)
     log = world.log(cache_idle_seconds=IDLE)
     await log.start()
     stream = await filled(log)
-    for _ in range(10):
+    [busy] = await log.create_streams(1)
+    for _ in range(40):
         await asyncio.sleep(IDLE / 10)
-        await read(log, stream, 0)
-    assert returned == [], "not while it is used"
-    await asyncio.sleep(4 * IDLE)
+        await append(log, busy, batch_bytes([b"v"]))
+    assert not log._tail.holds(stream, 0)
     assert len(returned) == 1
+    await log.stop()
+
+
+async def test_memory_goes_back_to_the_system_once_after_the_last_append(
+    world: World, returned: list[float]
+) -> None:
+    """Frames and answers, and the records of a topic that was deleted: caches do not know of those."""
+    log = world.log(cache_idle_seconds=IDLE)
+    await log.start()
+    [stream] = await log.create_streams(1)
+    for _ in range(20):
+        await asyncio.sleep(IDLE / 5)
+        await append(log, stream, batch_bytes([b"v"]))
+    assert returned == []
+    for _ in range(20):  # consumers poll on
+        await asyncio.sleep(IDLE / 5)
+        await read(log, stream, 0)
+    assert len(returned) == 1
+    await append(log, stream, batch_bytes([b"v"]))
+    await asyncio.sleep(4 * IDLE)
+    assert len(returned) == 2
     await log.stop()
 
 
