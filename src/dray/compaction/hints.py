@@ -21,7 +21,6 @@ _log = structlog.get_logger(__name__)
 
 ABOVE_ALL: Final = 2**63
 _PAUSE_SECONDS: Final = 1.0
-_INDEX: Final = "offset-index"
 
 
 class Hints:
@@ -72,8 +71,9 @@ class Hints:
             await self._runtime.sleep(_PAUSE_SECONDS)
 
     def _hear(self, key: str) -> None:
-        if not key.startswith(keys.STREAMS):
+        stream = keys.stream_of(key)
+        if stream is None:
             return
-        stream, part, *rest = key.removeprefix(keys.STREAMS).split("/")
-        end = int(rest[0]) if part == _INDEX else ABOVE_ALL
-        self._changed[int(stream)] = min(end, self._changed.get(int(stream), ABOVE_ALL))
+        end = keys.end_of_index_entry(key)
+        known = self._changed.get(stream, ABOVE_ALL)
+        self._changed[stream] = known if end is None else min(end, known)

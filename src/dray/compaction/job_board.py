@@ -26,27 +26,31 @@ class JobBoard:
         self._store = store
         self._runtime = runtime
         self.jobs: dict[int, Versioned[Job]] = {}
+        self.unreadable: set[int] = set()  # streams whose job is there and cannot be read
         # On our own clock: when an unfinished job was first seen at its version.
         self._since: dict[tuple[int, int], float] = {}
 
     async def read(self) -> None:
         jobs: dict[int, Versioned[Job]] = {}
+        unreadable: set[int] = set()
         for domain in range(self._store.domains):
             await self._store.store.barrier(domain)
             start, end = keys.JOBS, keys.prefix_end(keys.JOBS)
             while True:
                 page = await self._store.store.scan(domain, start, end, _PAGE)
                 for record in page:
-                    try:
-                        job = Job.decode(record.value)
-                    except UnreadableValue as error:
-                        _log.error("a stream is not compacted", key=record.key, error=str(error))
+                    stream = keys.stream_of_job(record.key)
+                    if stream is None:
                         continue
-                    jobs[keys.stream_of_job(record.key)] = Versioned(job, record.version)
+                    try:
+                        jobs[stream] = Versioned(Job.decode(record.value), record.version)
+                    except UnreadableValue as error:
+                        _log.error("a stream is not compacted", stream=stream, error=str(error))
+                        unreadable.add(stream)
                 if len(page) < _PAGE:
                     break
                 start = page[-1].key + "\0"
-        self.jobs = jobs
+        self.jobs, self.unreadable = jobs, unreadable
         now = self._runtime.monotonic()
         self._since = {
             (stream, job.version): self._since.get((stream, job.version), now)

@@ -2,6 +2,10 @@
 
 Keys start with `/dray/v1/`; names in them are percent-encoded, so that no name can reach into
 another's keys; numbers are zero-padded to 20 digits, so that byte order is number order.
+
+Keys are taken apart here too, and nowhere else: a topic or a group may be called like any part of a key. What
+takes one apart answers None for a key of another family, since watches and scans bring those as well, and a
+newer build may have families that this one does not know.
 """
 
 from __future__ import annotations
@@ -12,6 +16,8 @@ from uuid import UUID
 from zlib import crc32
 
 ROOT: Final = "/dray/v1/"
+
+_DIGITS: Final = 20
 
 # The domain of keys that belong to no stream: the cluster, its topics, its counters.
 CLUSTER_DOMAIN: Final = 0
@@ -25,7 +31,7 @@ def domain_of_stream(stream: int, domains: int) -> int:
 def number(value: int) -> str:
     if not 0 <= value < 10**20:
         raise ValueError(f"{value} does not fit a 20-digit key part")
-    return f"{value:020d}"
+    return f"{value:0{_DIGITS}d}"
 
 
 def name(text: str) -> str:
@@ -34,6 +40,20 @@ def name(text: str) -> str:
 
 def parse_name(part: str) -> str:
     return unquote(part)
+
+
+def _number_of(part: str) -> int | None:
+    return int(part) if len(part) == _DIGITS and part.isascii() and part.isdigit() else None
+
+
+def _name_below(prefix: str, key: str) -> str | None:
+    """The one name that follows the prefix."""
+    part = key.removeprefix(prefix)
+    return None if part == key or "/" in part else parse_name(part)
+
+
+def _parts_below(prefix: str, key: str) -> list[str]:
+    return key.removeprefix(prefix).split("/") if key.startswith(prefix) else []
 
 
 def prefix_end(prefix: str) -> str:
@@ -55,8 +75,21 @@ def broker(broker_id: int) -> str:
     return f"{BROKERS}{number(broker_id)}"
 
 
+def broker_of(key: str) -> int | None:
+    """The id in a broker's key."""
+    match _parts_below(BROKERS, key):
+        case [broker_id]:
+            return _number_of(broker_id)
+    return None
+
+
 def topic(topic_name: str) -> str:
     return f"{TOPICS}{name(topic_name)}"
+
+
+def topic_of(key: str) -> str | None:
+    """The name in a topic's key."""
+    return _name_below(TOPICS, key)
 
 
 def deleted_topic(topic_id: UUID) -> str:
@@ -107,6 +140,32 @@ def part_of_stream(key: str) -> tuple[int, str]:
     return (int(number_part), part) if number_part.isdecimal() else (-1, "")
 
 
+def stream_of(key: str) -> int | None:
+    """The stream of any of a stream's own keys."""
+    match _parts_below(STREAMS, key):
+        case [stream_id, _, *_]:
+            return _number_of(stream_id)
+    return None
+
+
+def stream_of_high_watermark(key: str) -> int | None:
+    """Called for every change that a watch tells of."""
+    if not key.endswith("/hwm"):
+        return None
+    match _parts_below(STREAMS, key):
+        case [stream_id, _]:
+            return _number_of(stream_id)
+    return None
+
+
+def end_of_index_entry(key: str) -> int | None:
+    """The end offset in the key of an index entry."""
+    match _parts_below(STREAMS, key):
+        case [_, "offset-index", end, _]:
+            return _number_of(end)
+    return None
+
+
 JOBS: Final = f"{ROOT}compaction/"
 
 
@@ -114,8 +173,11 @@ def job(stream_id: int) -> str:
     return f"{JOBS}{number(stream_id)}/job"
 
 
-def stream_of_job(key: str) -> int:
-    return int(key.removeprefix(JOBS).partition("/")[0])
+def stream_of_job(key: str) -> int | None:
+    match _parts_below(JOBS, key):
+        case [stream_id, "job"]:
+            return _number_of(stream_id)
+    return None
 
 
 # --- groups
@@ -123,6 +185,7 @@ def stream_of_job(key: str) -> int:
 GROUPS: Final = f"{ROOT}groups/"
 GROUP_LEASES: Final = f"{ROOT}group-leases/"
 GROUP_CONFIGS: Final = f"{ROOT}group-configs/"
+GROUP_OFFSETS: Final = f"{ROOT}group-offsets/"
 
 
 def domain_of_group(group: str, domains: int) -> int:
@@ -135,8 +198,17 @@ def group(group_id: str) -> str:
     return f"{GROUPS}{name(group_id)}"
 
 
+def group_of(key: str) -> str | None:
+    """The group of a record."""
+    return _name_below(GROUPS, key)
+
+
 def group_lease(group_id: str) -> str:
     return f"{GROUP_LEASES}{name(group_id)}"
+
+
+def group_of_lease(key: str) -> str | None:
+    return _name_below(GROUP_LEASES, key)
 
 
 def group_configs(group_id: str) -> str:
@@ -144,13 +216,25 @@ def group_configs(group_id: str) -> str:
     return f"{GROUP_CONFIGS}{name(group_id)}"
 
 
+def group_of_configs(key: str) -> str | None:
+    return _name_below(GROUP_CONFIGS, key)
+
+
 def group_offsets(group_id: str) -> str:
     """Apart from the records, so that listing groups does not walk through their offsets."""
-    return f"{ROOT}group-offsets/{name(group_id)}/"
+    return f"{GROUP_OFFSETS}{name(group_id)}/"
 
 
 def group_offset(group_id: str, topic_name: str, partition: int) -> str:
     return f"{group_offsets(group_id)}{name(topic_name)}/{number(partition)}"
+
+
+def place_of_offset(key: str) -> tuple[str, str, int] | None:
+    """Group, topic and partition of a committed offset."""
+    match _parts_below(GROUP_OFFSETS, key):
+        case [group_id, topic_name, partition] if (index := _number_of(partition)) is not None:
+            return parse_name(group_id), parse_name(topic_name), index
+    return None
 
 
 # --- WAL objects
