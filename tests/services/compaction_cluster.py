@@ -16,6 +16,7 @@ from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, Writte
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.compaction.tables import TableChange, Tables
+from dray.compaction.topic_source import LiveTopics
 from dray.log import Collector, Log, LogSettings
 from dray.log.stream_store import StreamStore
 from dray.log.types import Appended, ReadRequest
@@ -60,8 +61,8 @@ class CheckedCatalog(MemoryCatalog):
 class FixedTopics:
     topics: list[Topic] = field(default_factory=list)
 
-    async def live(self) -> list[Topic]:
-        return list(self.topics)
+    async def live(self) -> LiveTopics:
+        return LiveTopics(list(self.topics))
 
 
 class WatchedWriter:

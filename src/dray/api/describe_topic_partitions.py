@@ -30,8 +30,10 @@ async def handle(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     everything = not request.topics
+    topics = context.services.topics
     names = {topic.name for topic in request.topics} or {
-        topic.name for topic in context.services.topics.all_cached()
+        *(topic.name for topic in topics.all_cached()),
+        *topics.unreadable(),
     }
     if not _is_valid(request, names):
         refused = [_refused(name, ErrorCode.INVALID_REQUEST) for name in sorted(names) if not everything]
@@ -48,7 +50,7 @@ async def handle(
             break
         topic = await _find(context, name)
         if isinstance(topic, ErrorCode):
-            if not everything:
+            if not everything or topic is ErrorCode.LEADER_NOT_AVAILABLE:
                 response.topics.append(_refused(name, topic))
             continue
         begin = skip if name == first else 0

@@ -29,6 +29,7 @@ from dray.topics import (
     TopicError,
     TopicExists,
     TopicsUnavailable,
+    TopicUnreadable,
     UnknownTopic,
     UnknownTopicId,
 )
@@ -61,6 +62,11 @@ _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
     UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
     # It may have happened: the client may try again, and must be ready to find it done.
     TopicsUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    # For administrators, whose clients end at once on this code and show the message, which says what to do.
+    # Those who read and write hear that there is no leader *now* (LEADER_NOT_AVAILABLE,
+    # NOT_LEADER_OR_FOLLOWER): they try again, elsewhere too, until a broker that can read the topic serves
+    # it. None of these codes lets a client take the topic for gone, or create it.
+    TopicUnreadable: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
 

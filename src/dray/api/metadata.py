@@ -2,6 +2,7 @@
 
 - No list of topics (v0: an empty one) means all of them. From v12 topics may be asked for by id; ids are
   *returned* from v10. Below v12 a request by id is an INVALID_REQUEST.
+- A topic that is there and that this build cannot read is named with LEADER_NOT_AVAILABLE, also among all.
 - An unknown topic is created with the broker's defaults if the broker and the request (from v4) allow it, and
   the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
   that no topic can have.
@@ -46,6 +47,7 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
         found: list[Topic | MetadataResponseTopic] = list(services.topics.all_cached())
+        found += [_unknown(ErrorCode.LEADER_NOT_AVAILABLE, name) for name in services.topics.unreadable()]
     else:
         found = await _find_all(context, request, asked)
     routes = Routes(context)

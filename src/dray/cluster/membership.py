@@ -3,16 +3,19 @@
 A broker id is taken by putting its key if absent. When the key of a crashed namesake still stands, its
 session has yet to run out: we wait that long, unless the caller can tell that its process is dead, and
 only then say that the id is taken. A broker whose own session ends goes on serving (nothing it does
-rests on being listed) and registers again.
+rests on being listed) and registers again: under the id that it had, or, if that id was automatic and a
+newcomer has it by now, under another one, of which those who `listen` hear.
 """
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
+from uuid import UUID
 
 import structlog
 
@@ -28,8 +31,6 @@ from dray.metadata.contract import (
     Put,
     Record,
     Session,
-    SessionEnded,
-    Unavailable,
 )
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
@@ -39,6 +40,7 @@ _log = structlog.get_logger(__name__)
 AUTOMATIC: Final = -1  # as a broker id: the lowest that is free
 
 _PAUSE: Final = 0.2
+_REMEMBERED: Final = 64
 
 
 class BrokerIdTaken(Exception):
@@ -61,6 +63,10 @@ class Membership:
         self._store = store
         self._runtime = runtime
         self._me = broker
+        self._is_automatic = broker.broker_id == AUTOMATIC
+        # What this process has registered with, or may have: those of refused attempts are left out.
+        self._incarnations: deque[UUID] = deque(maxlen=_REMEMBERED)
+        self._listeners: list[Callable[[int], None]] = []
         self._ttl = session_ttl
         self._is_dead = is_dead
         self._session: Session | None = None
@@ -93,6 +99,10 @@ class Membership:
     def find(self, broker_id: int) -> Broker | None:
         return next((broker for broker in self._known if broker.broker_id == broker_id), None)
 
+    def listen(self, renumbered: Callable[[int], None]) -> None:
+        """`renumbered` is called with this broker's id whenever it has become another one."""
+        self._listeners.append(renumbered)
+
     async def start(self) -> None:
         """Registered when this returns. Raises `BrokerIdTaken`, or the store's errors."""
         self._me = dataclasses.replace(self._me, started_ms=self._runtime.wall_ms())
@@ -118,10 +128,10 @@ class Membership:
     async def _register(self) -> Session:
         session = await self._store.session(keys.CLUSTER_DOMAIN, self._ttl)
         try:
-            if self._me.broker_id == AUTOMATIC:
-                await self._take_lowest(session)
-            else:
+            if not self._is_automatic:
                 await self._take(session)
+            elif self._me.broker_id == AUTOMATIC or not await self._retake(session):
+                await self._take_lowest(session)
         except BaseException:
             with suppress(MetadataError):
                 await session.close()
@@ -133,14 +143,33 @@ class Membership:
         while True:
             taken = set()
             for record in await self._scan():
-                broker_id = _broker_id(record)
-                if self._is_dead(decode_broker(broker_id, record.value)):
-                    await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
-                else:
+                broker_id = keys.broker_of(record.key)
+                if broker_id is not None and not await self._removed(broker_id, record):
                     taken.add(broker_id)
             broker_id = next(number for number in range(len(taken) + 1) if number not in taken)
             if await self._put(dataclasses.replace(self._me, broker_id=broker_id), session):
                 return
+
+    async def _retake(self, session: Session) -> bool:
+        """The id that this broker had, unless another has it now."""
+        while not await self._put(self._me, session):
+            await self._store.barrier(keys.CLUSTER_DOMAIN)
+            record = await self._store.get(keys.CLUSTER_DOMAIN, keys.broker(self._me.broker_id))
+            if record is not None and not await self._removed(self._me.broker_id, record):
+                return False
+        return True
+
+    async def _removed(self, broker_id: int, record: Record) -> bool:
+        """Whether a registration was nobody's: ours from before our session ended, or a dead one's. One that
+        cannot be read is somebody's."""
+        try:
+            registered = decode_broker(broker_id, record.value)
+        except UnreadableValue:
+            return False
+        if registered.incarnation not in self._incarnations and not self._is_dead(registered):
+            return False
+        await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
+        return True
 
     async def _take(self, session: Session) -> None:
         """Twice the time to live: a namesake that is gone is certainly unlisted by then."""
@@ -148,17 +177,12 @@ class Membership:
         while not await self._put(self._me, session):
             key = keys.broker(self._me.broker_id)
             record = await self._store.get(keys.CLUSTER_DOMAIN, key)
-            if record is None:
-                continue
-            namesake = decode_broker(self._me.broker_id, record.value)
-            if namesake.incarnation == self._me.incarnation or self._is_dead(namesake):
-                # Ours from before our session ended, or a dead one's: nobody needs it any more.
-                await self._store.write(keys.CLUSTER_DOMAIN, [Delete(key, record.version)])
+            if record is None or await self._removed(self._me.broker_id, record):
                 continue
             if self._runtime.monotonic() >= deadline:
                 raise BrokerIdTaken(
-                    f"broker id {self._me.broker_id} is taken by the broker at "
-                    f"{namesake.host}:{namesake.port}: give this one another id, or stop that one"
+                    f"broker id {self._me.broker_id} is taken by {_described(self._me.broker_id, record)}: "
+                    "give this one another id, or stop that one"
                 )
             await self._runtime.sleep(min(_PAUSE, self._ttl))
 
@@ -171,10 +195,12 @@ class Membership:
             [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
             applied = outcome.applied
         except Ambiguous:
+            self._incarnations.append(broker.incarnation)  # it may yet arrive
             await self._store.barrier(keys.CLUSTER_DOMAIN)
             record = await self._store.get(keys.CLUSTER_DOMAIN, key)
             applied = record is not None and record.value == put.value
         if applied:
+            self._incarnations.append(broker.incarnation)
             self._me = broker
         return applied
 
@@ -184,16 +210,29 @@ class Membership:
                 await self._session.wait_ended()
                 _log.warning("this broker's session ended; it registers again", broker=self._me.broker_id)
                 self._session = None
+            before = self._me.broker_id
             try:
                 self._session = await self._register()
             except BrokerIdTaken as error:
                 _log.error("this broker cannot be listed", error=str(error))
-            except (Unavailable, Ambiguous, SessionEnded) as error:
+            except MetadataError as error:
                 _log.warning("this broker is not registered yet", error=str(error))
             if self._session is None:
                 await self._runtime.sleep(_PAUSE)
             else:
                 _log.info("this broker is registered again", broker=self._me.broker_id)
+                await self._announce(before)
+
+    async def _announce(self, before: int) -> None:
+        """What this process says of the brokers, and of itself, is to agree with its registration."""
+        if self._me.broker_id != before:
+            _log.warning("this broker took another id", broker=self._me.broker_id, given_away=before)
+            for renumbered in self._listeners:
+                renumbered(self._me.broker_id)
+        try:
+            await self._read_all()
+        except MetadataError as error:
+            _log.warning("the brokers are read again later", error=str(error))
 
     # --- knowing the others
 
@@ -203,8 +242,8 @@ class Membership:
     async def _read_all(self) -> None:
         others: dict[int, Broker] = {}
         for record in await self._scan():
-            broker_id = _broker_id(record)
-            if broker_id == self._me.broker_id:
+            broker_id = keys.broker_of(record.key)
+            if broker_id is None or broker_id == self._me.broker_id:
                 continue
             try:
                 others[broker_id] = decode_broker(broker_id, record.value)
@@ -214,5 +253,9 @@ class Membership:
         self._known = tuple(others[broker_id] for broker_id in sorted(others))
 
 
-def _broker_id(record: Record) -> int:
-    return int(record.key.removeprefix(keys.BROKERS))
+def _described(broker_id: int, record: Record) -> str:
+    try:
+        namesake = decode_broker(broker_id, record.value)
+    except UnreadableValue as error:
+        return f"another broker ({error})"
+    return f"the broker at {namesake.host}:{namesake.port}"

@@ -35,6 +35,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.swap import SwapImpossible
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
+from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import Runtime
 from dray.topics.model import Topic
@@ -137,7 +138,8 @@ class Compactor:
         return summary
 
     async def _round(self, summary: CycleSummary, everything: bool) -> bool:
-        now = Round(await self._topics.live(), summary, everything, self._settings.streams_at_once)
+        live = await self._topics.live()
+        now = Round(live.known, summary, everything, self._settings.streams_at_once)
         self._known.keep_only(now.places)
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):
@@ -228,7 +230,13 @@ class Compactor:
     async def _commit_topic(self, now: Round, table: TopicTable, jobs: list[Underway]) -> None:
         open_jobs: list[Underway] = []
         for job in jobs:
-            if await self._saga.is_closed(job.stream):
+            try:
+                job.written  # noqa: B018 - one that says nothing of its file must not stop the others
+                closed = await self._saga.is_closed(job.stream)
+            except UnreadableValue as error:
+                now.note(job.stream, str(error))
+                continue
+            if closed:
                 await self._take_out(now, table, job)
             else:
                 open_jobs.append(job)
@@ -259,7 +267,7 @@ class Compactor:
     # --- retain
 
     async def _retain(self, summary: CycleSummary, everything: bool) -> None:
-        topics = await self._topics.live()
+        topics = (await self._topics.live()).known
         now_ms = self._runtime.wall_ms()
 
         def failed(topic: Topic, partition: int, error: Exception) -> None:

@@ -97,7 +97,7 @@ class RetentionLoop:
     async def once(self) -> int:
         """How many streams let go of something."""
         try:
-            topics = await self._topics.live()
+            topics = (await self._topics.live()).known
         except MetadataError as error:
             _log.warning("retention interrupted", error=str(error))
             return 0

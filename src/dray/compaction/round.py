@@ -44,7 +44,9 @@ class Round:
 
     def name_of(self, stream: int) -> tuple[str, int]:
         place = self.places.get(stream)
-        return (f"stream {stream} of a deleted topic", -1) if place is None else (place[0].name, place[1])
+        if place is None:
+            return f"stream {stream} of a topic that is gone or unreadable", -1
+        return place[0].name, place[1]
 
     def note(self, stream: int, reason: str) -> None:
         """A stream stands still, and somebody should know why."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
+from uuid import UUID
 
 import structlog
 
@@ -15,8 +17,21 @@ from dray.topics.model import Topic, decode_topic
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class LiveTopics:
+    """Every topic that exists, at one moment."""
+
+    known: list[Topic]
+    unreadable: frozenset[str] = frozenset()
+    """Names of those that are there and that this build cannot read: nothing of theirs is garbage."""
+
+    def are_without(self, name: str, topic_id: UUID) -> bool:
+        """Whether the topic is certainly gone, or another has its name by now."""
+        return name not in self.unreadable and all(topic.topic_id != topic_id for topic in self.known)
+
+
 class TopicSource(Protocol):
-    async def live(self) -> list[Topic]:
+    async def live(self) -> LiveTopics:
         """Every topic that exists, as it is now."""
 
 
@@ -27,14 +42,18 @@ class StoredTopics:
         self._store = store
         self._defaults = defaults  # the brokers' own defaults for topic configs
 
-    async def live(self) -> list[Topic]:
+    async def live(self) -> LiveTopics:
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         end = keys.prefix_end(keys.TOPICS)
-        found: list[Topic] = []
+        known: list[Topic] = []
+        unreadable: set[str] = set()
         for record in await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, end):
-            name = keys.parse_name(record.key.removeprefix(keys.TOPICS))
+            name = keys.topic_of(record.key)
+            if name is None:
+                continue
             try:
-                found.append(decode_topic(name, record.value, self._defaults))
+                known.append(decode_topic(name, record.value, self._defaults))
             except UnreadableValue as error:
-                _log.error("a topic is not compacted", topic=name, error=str(error))
-        return found
+                _log.error("a topic is neither compacted nor retained", topic=name, error=str(error))
+                unreadable.add(name)
+        return LiveTopics(known, frozenset(unreadable))

@@ -55,7 +55,7 @@ class Upkeep:
     async def run(self, summary: CycleSummary) -> None:
         if self._tables is not None:
             await self.drop_dead_tables(summary)
-            topics = await self._topics.live()
+            topics = (await self._topics.live()).known
             await self.follow(topics, summary)
             await self._maintain(self._tables, topics, summary)
         await self.collect(summary)
@@ -85,16 +85,18 @@ class Upkeep:
             await self._try(topic.name, hold(topic), summary)
 
     async def drop_dead_tables(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
-        """The tables first, then the topics: a table is never older than its topic."""
+        """The tables first, then the topics: a table is never older than its topic. The table of a topic that
+        cannot be read stays."""
         tables = self._tables
         if tables is None or not self._settings.drop_tables:
             return
 
         async def drop() -> None:
             there = await tables.topics()
-            alive = {topic.topic_id for topic in await self._topics.live()}
+            live = await self._topics.live()
             for table in there:
-                if table.topic_id not in alive and (dry_run or await tables.drop(table)):
+                gone = live.are_without(table.topic, table.topic_id)
+                if gone and (dry_run or await tables.drop(table)):
                     summary.tables_dropped += 1
 
         await self._try("tables of deleted topics", drop(), summary)
@@ -104,7 +106,10 @@ class Upkeep:
         older_than_ms = self._runtime.wall_ms() - self._settings.snapshot_keep_ms
         await self._board.read()
         for topic in topics:
-            unfinished = self._board.unfinished_names(set(topic.streams))
+            streams = set(topic.streams)
+            if streams & self._board.unreadable:
+                continue  # one of their jobs may need a snapshot, and nobody can tell which
+            unfinished = self._board.unfinished_names(streams)
 
             async def maintain(topic: Topic = topic, unfinished: list[str] = unfinished) -> None:
                 if await tables.live_files(table_of(topic)) is not None:

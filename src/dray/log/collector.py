@@ -20,6 +20,7 @@ from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Put, Record
+from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import Runtime
 from dray.wal import PREFIX, WalPath, parse_object_path
@@ -91,7 +92,7 @@ class Collector:
                 if now - since < self._settings.grace_seconds:
                     waiting[wal_id] = since
                     seen.pending += 1
-                elif await self._delete_object(wal_keys.decode_object(record.value)):
+                elif (path := _path_of(record)) is not None and await self._delete_object(path):
                     seen.deleted += 1
                     # Only now: while the key is there, the object is found again.
                     if not self._dry_run:
@@ -136,12 +137,13 @@ class Collector:
     async def _resolve_orphan(self, domain: int, wal_id: UUID, record: Record) -> bool:
         """Take the mark, fence every stream, judge, and let go of what is not in the log."""
         try:
+            staging = wal_keys.Staging.decode(record.value)  # before it is touched: it may be unreadable
             # Taking it moves its version: whoever staged it will see that before it commits again.
             [taken] = await self._store.store.write(domain, [Put(record.key, record.value, record.version)])
             if not taken.applied:
                 return False
             dropped = []
-            for stream in wal_keys.Staging.decode(record.value).streams:
+            for stream in staging.streams:
                 if not await self._fence(stream):
                     return False
                 if not await self._in_log(stream, wal_id):
@@ -201,3 +203,16 @@ class Collector:
         while page := await self._store.store.scan(domain, start, end, _PAGE):
             yield page
             start = page[-1].key + "\0"
+
+
+def _path_of(record: Record) -> str | None:
+    """Where the object of an object key lies. None, and it stays, if this build cannot read the value."""
+    try:
+        path = wal_keys.decode_object(record.value)
+        parsed = parse_object_path(path)
+        if parsed is None or parsed.wal_id != keys.wal_id_of(record.key):
+            raise ValueCorrupt("a WAL object key", f"its path {path!r} is not that of its object")
+    except UnreadableValue as error:
+        _log.error("WAL object not deleted", key=record.key, error=str(error))
+        return None
+    return path

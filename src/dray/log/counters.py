@@ -11,7 +11,7 @@ from struct import Struct
 from typing import Final
 
 from dray.log.types import LogUnavailable
-from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataStore, Put, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataError, MetadataStore, Put
 from dray.metadata.keys import CLUSTER_DOMAIN
 from dray.metadata.values import ValueCorrupt, unseal
 
@@ -53,7 +53,7 @@ class Counter:
                 [outcome] = await self._store.write(CLUSTER_DOMAIN, [put])
             except Ambiguous:
                 continue  # this block may be ours or not: it is nobody's
-            except Unavailable as error:
+            except MetadataError as error:
                 raise LogUnavailable(f"no numbers to be had from {self._key}: {error}") from error
             if outcome.applied:
                 return current, current + block
@@ -69,4 +69,6 @@ def decode(value: bytes) -> int:
     if len(value) != _VALUE.size:
         raise ValueCorrupt("a counter", f"{len(value)} bytes")
     current: int = _VALUE.unpack(value)[1]
+    if current < 0:
+        raise ValueCorrupt("a counter", str(current))
     return current

@@ -18,6 +18,7 @@ from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.tables import TableChange, TablesError
+from dray.compaction.topic_source import LiveTopics
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -135,17 +136,19 @@ class CompactedWorld(LogWorld):
 
     # --- topics
 
-    async def live(self) -> list[Topic]:
+    async def live(self) -> LiveTopics:
         """The last stream is a topic of its own, since it may be deleted."""
         parts = {"kept": self.streams[:-1], "perhaps": self.streams[-1:]}
         if self.streams[-1] in self.closing:
             del parts["perhaps"]
         settings = TopicSettings.of({"retention.ms": "-1"}, {})
-        return [
-            Topic(name, UUID(int=streams[0] + 1), tuple(streams), {}, 0, settings)
-            for name, streams in parts.items()
-            if streams
-        ]
+        return LiveTopics(
+            [
+                Topic(name, UUID(int=streams[0] + 1), tuple(streams), {}, 0, settings)
+                for name, streams in parts.items()
+                if streams
+            ]
+        )
 
     # --- what must always hold
 
@@ -220,7 +223,7 @@ class CompactedWorld(LogWorld):
 
     async def _check_leftovers(self, store: StreamStore) -> None:
         await super()._check_leftovers(store)
-        for topic in await self.live():
+        for topic in (await self.live()).known:
             table = self.catalog.tables.get(topic.name)
             shown = set() if table is None else set(table.newest.files)
             compacted = {

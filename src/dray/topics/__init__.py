@@ -12,6 +12,7 @@ from dray.topics.errors import (
     TopicError,
     TopicExists,
     TopicsUnavailable,
+    TopicUnreadable,
     UnknownTopic,
     UnknownTopicId,
 )
@@ -38,6 +39,7 @@ __all__ = [
     "TopicError",
     "TopicExists",
     "TopicSettings",
+    "TopicUnreadable",
     "Topics",
     "TopicsOptions",
     "TopicsUnavailable",

@@ -3,6 +3,9 @@
 Being behind is safe. An append by a stale entry goes to a stream that is closed or still the topic's;
 the handler that meets a closed stream re-reads and answers by what it then finds.
 
+A topic whose record this build cannot read is *unreadable*, which is neither known nor absent: asking for it
+raises, and its name stays taken. Only a record that is not there says that a topic is gone.
+
 Reads overlap, so each takes a ticket when it starts, and what it found is dropped if something newer
 is known: a slow read must not bring back a topic that a faster one already saw deleted.
 """
@@ -39,7 +42,8 @@ class TopicCache:
         self._unknown_id_pause = unknown_id_pause
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[UUID, Topic] = {}
-        self.changes = 0  # moves with every topic that comes, goes or is altered
+        self.unreadable: dict[str, str] = {}  # by name: what is wrong with its record
+        self.changes = 0  # moves with every topic that comes, goes, is altered or becomes unreadable
         self._by_unified: dict[str, set[str]] = {}
         self._versions: dict[str, int] = {}
         self._ticket = 0
@@ -59,23 +63,35 @@ class TopicCache:
     # --- reading
 
     async def refresh(self, name: str, *, barrier: bool = False) -> Topic | None:
+        """Raises `UnreadableValue` for a topic that is there and cannot be read."""
         if barrier:
             await self._store.barrier(keys.CLUSTER_DOMAIN)
+        await self._read(name)
+        if (fault := self.unreadable.get(name)) is not None:
+            raise UnreadableValue(fault)
+        return self.by_name.get(name)
+
+    async def _read(self, name: str) -> None:
         ticket = self._next_ticket()
         record = await self._store.get(keys.CLUSTER_DOMAIN, keys.topic(name))
         self._apply(name, record, ticket)
-        return self.by_name.get(name)
 
     async def refresh_id(self, topic_id: UUID) -> Topic | None:
-        """There is no index by id: an unknown one costs a scan, shared and not repeated at once."""
+        """There is no index by id: an unknown one costs a scan, shared and not repeated at once. Raises
+        `UnreadableValue` where the id may be that of a topic that cannot be read."""
         if self._runtime.monotonic() - self._read_started >= self._unknown_id_pause:
             await self.refresh_all()
         elif self._reading is not None and (error := await asyncio.shield(self._reading)) is not None:
             raise error
-        return self.by_id.get(topic_id)
+        topic = self.by_id.get(topic_id)
+        if topic is None and self.unreadable:
+            raise UnreadableValue(next(iter(self.unreadable.values())))
+        return topic
 
     async def refresh_key(self, key: str) -> None:
-        await self.refresh(keys.parse_name(key.removeprefix(keys.TOPICS)))
+        """For who follows the topics: one that cannot be read is noted, and no failure."""
+        if (name := keys.topic_of(key)) is not None:
+            await self._read(name)
 
     async def refresh_all(self) -> None:
         """Callers that come while a scan is under way share the one that starts after it."""
@@ -99,7 +115,7 @@ class TopicCache:
             records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, keys.prefix_end(keys.TOPICS))
         except MetadataError as error:
             return error
-        found = {keys.parse_name(record.key.removeprefix(keys.TOPICS)): record for record in records}
+        found = {name: record for record in records if (name := keys.topic_of(record.key)) is not None}
         for name in [*self._versions, *(name for name in found if name not in self._versions)]:
             self._apply(name, found.get(name), ticket)
         self._applied_all = max(self._applied_all, ticket)
@@ -134,9 +150,11 @@ class TopicCache:
             topic = decode_topic(name, record.value, self._defaults)
         except UnreadableValue as error:
             # One topic of a newer build must not take the others away from this broker.
-            _log.error("a topic is left out", topic=name, error=str(error))
+            _log.error("a topic cannot be read, and is not served", topic=name, error=str(error))
             self._forget(name)
-            self._versions[name] = record.version
+            self.changes += 1
+            self.unreadable[name] = str(error)
+            self._occupy(name, record.version)
             return
         self._remember(topic, record.version)
 
@@ -145,16 +163,19 @@ class TopicCache:
         self.changes += 1
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
-        self._by_unified.setdefault(unified(topic.name), set()).add(topic.name)
-        self._versions[topic.name] = version
+        self._occupy(topic.name, version)
+
+    def _occupy(self, name: str, version: int) -> None:
+        self._by_unified.setdefault(unified(name), set()).add(name)
+        self._versions[name] = version
 
     def _forget(self, name: str) -> None:
-        self._versions.pop(name, None)
-        topic = self.by_name.pop(name, None)
-        if topic is None:
+        if self._versions.pop(name, None) is None:
             return
         self.changes += 1
-        self.by_id.pop(topic.topic_id, None)
+        self.unreadable.pop(name, None)
+        if (topic := self.by_name.pop(name, None)) is not None:
+            self.by_id.pop(topic.topic_id, None)
         names = self._by_unified[unified(name)]
         names.discard(name)
         if not names:

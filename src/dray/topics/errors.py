@@ -54,3 +54,8 @@ class InvalidTopicRequest(TopicError):
 
 class TopicsUnavailable(TopicError):
     """A store failed or answered unclearly: whether it happened must be asked again."""
+
+
+class TopicUnreadable(TopicsUnavailable):
+    """The topic is there, and this build cannot read it: another broker can, or this one once it is upgraded.
+    Nothing was done, and nothing may be taken for gone."""

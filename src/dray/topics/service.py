@@ -35,6 +35,7 @@ from dray.topics.errors import (
     TopicError,
     TopicExists,
     TopicsUnavailable,
+    TopicUnreadable,
     UnknownTopic,
     UnknownTopicId,
 )
@@ -126,17 +127,18 @@ class Topics:
 
     async def refresh(self, name: str, *, barrier: bool = False) -> Topic | None:
         """What the store says now; behind a `barrier`, what it says of everything acknowledged by now. Raises
-        `TopicsUnavailable`."""
+        `TopicsUnavailable`, and `TopicUnreadable` of a topic that is there and cannot be read: None says that
+        there is none."""
         try:
             return await self._cache.refresh(name, barrier=barrier)
         except MetadataError as error:
-            raise TopicsUnavailable(str(error)) from error
+            raise _unavailable(error) from error
 
     async def refresh_by_id(self, topic_id: UUID) -> Topic | None:
         try:
             return await self._cache.refresh_id(topic_id)
         except MetadataError as error:
-            raise TopicsUnavailable(str(error)) from error
+            raise _unavailable(error) from error
 
     @property
     def changes(self) -> int:
@@ -147,6 +149,10 @@ class Topics:
     def all_cached(self) -> list[Topic]:
         """Every known topic, by name."""
         return sorted(self._cache.by_name.values(), key=lambda topic: topic.name)
+
+    def unreadable(self) -> Collection[str]:
+        """The names of topics that are there and cannot be read, as far as is known."""
+        return self._cache.unreadable.keys()
 
     async def read_all(self) -> list[Topic]:
         try:
@@ -169,10 +175,7 @@ class Topics:
         if (other := self._cache.colliding(new.name)) is not None:
             raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
         # Another broker may have deleted it a moment ago: that it exists is said behind a barrier only.
-        if (
-            await self.refresh(new.name) is not None
-            and await self.refresh(new.name, barrier=True) is not None
-        ):
+        if await self._exists(new.name) and await self._exists(new.name, barrier=True):
             raise TopicExists(new.name)
         config = replace_configs(new.config)
         count = self._count_partitions(new, known_brokers)
@@ -185,6 +188,12 @@ class Topics:
             return await self._create(topic, count)
         finally:
             self._creating.pop(unified(new.name), None)
+
+    async def _exists(self, name: str, *, barrier: bool = False) -> bool:
+        try:
+            return await self.refresh(name, barrier=barrier) is not None
+        except TopicUnreadable:
+            return True
 
     async def ensure(self, name: str) -> Topic:
         """The topic, created with the broker's defaults if need be; callers at the same time share one."""
@@ -328,7 +337,7 @@ class Topics:
         try:
             topic, version = await self._records.change(name, change)
         except UnreadableValue as error:
-            raise TopicsUnavailable(str(error)) from error
+            raise TopicUnreadable(str(error)) from error
         self._cache.wrote(topic, version)
         return topic
 
@@ -356,7 +365,7 @@ class Topics:
         try:
             await self._deletion.delete(topic)
         except UnreadableValue as error:
-            raise TopicsUnavailable(str(error)) from error
+            raise TopicsUnavailable(str(error)) from error  # it is decided: a newer build goes on with it
         finally:
             # Whatever became of it: from here on only the store knows.
             self._cache.deleted(topic.name)
@@ -374,7 +383,7 @@ class Topics:
         try:
             found = await self._records.read(name, certain=True)
         except MetadataError as error:
-            raise TopicsUnavailable(str(error)) from error
+            raise _unavailable(error) from error
         if found is None:
             self._cache.deleted(name)
             return None
@@ -401,6 +410,11 @@ class Topics:
             await self._streams.sweep_streams(streams)
         except (LogUnavailable, MetadataError) as error:
             _log.warning("unused streams are left behind", streams=len(streams), error=str(error))
+
+
+def _unavailable(error: MetadataError) -> TopicsUnavailable:
+    kind = TopicUnreadable if isinstance(error, UnreadableValue) else TopicsUnavailable
+    return kind(str(error))
 
 
 def _check_only_assigned(new: NewTopic) -> None:

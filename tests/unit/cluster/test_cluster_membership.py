@@ -8,7 +8,7 @@ from tests.unit.topics.topic_fakes import FaultyStore, eventually
 
 from dray.cluster import AUTOMATIC, Broker, BrokerIdTaken, Listener, Membership
 from dray.metadata import keys
-from dray.metadata.contract import Put
+from dray.metadata.contract import Delete, Put
 from dray.metadata.memory import MemoryState
 from dray.runtime import SystemRuntime
 
@@ -204,3 +204,126 @@ async def test_a_broker_of_a_newer_build_hides_no_other(cluster: Cluster) -> Non
     member = cluster.member(broker(1))
     await member.start()
     assert ids(member) == [1, 2]
+
+
+class HeldStore(FaultyStore):
+    """Sessions are opened only while `open` is set, and watches tell nothing."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.runtime, cluster.state)
+        self.open = asyncio.Event()
+        self.open.set()
+        self.opened = 0
+
+    async def session(self, domain: int, ttl: float):  # type: ignore[no-untyped-def, override]
+        await self.open.wait()
+        self.opened += 1
+        return await super().session(domain, ttl)
+
+    async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+        await asyncio.Event().wait()
+        yield None
+
+
+def ports(member: Membership) -> dict[int, int]:
+    return {each.broker_id: each.port for each in member.brokers()}
+
+
+async def lose_session(member: Membership) -> None:
+    session = member._session
+    assert session is not None
+    await session.close()
+
+
+async def test_an_automatic_id_that_a_newcomer_has_is_given_up(cluster: Cluster) -> None:
+    store = HeldStore(cluster)
+    first = cluster.member(broker(AUTOMATIC, 9001), store=store)
+    heard: list[int] = []
+    first.listen(heard.append)
+    await first.start()
+    store.open.clear()
+    await lose_session(first)
+    newcomer = cluster.member(broker(AUTOMATIC, 9002))
+    await newcomer.start()
+    assert newcomer.me.broker_id == first.me.broker_id == 0
+    third = cluster.member(broker(AUTOMATIC, 9003))
+    await third.start()
+    store.open.set()
+    await eventually(lambda: first.is_registered)
+    assert first.me.broker_id == 2, "the lowest that is free"
+    expected = {0: 9002, 1: 9003, 2: 9001}
+    for member in cluster.members:
+        await eventually(lambda member=member: ports(member) == expected)  # type: ignore[misc]
+    assert heard == [2]
+
+
+async def test_an_automatic_id_that_is_still_free_is_kept(cluster: Cluster) -> None:
+    """Also where ids below it have become free: an id that changes costs clients a look at the metadata."""
+    members = [cluster.member(broker(AUTOMATIC, 9001 + number)) for number in range(2)]
+    heard: list[int] = []
+    for member in members:
+        await member.start()
+        member.listen(heard.append)
+    await members[0].stop()
+    before = members[1].me
+    await lose_session(members[1])
+    await eventually(lambda: members[1].me.incarnation != before.incarnation)
+    assert members[1].me.broker_id == 1
+    assert heard == []
+
+
+async def test_an_automatic_id_is_kept_though_its_old_registration_still_stands(cluster: Cluster) -> None:
+    member = cluster.member(broker(AUTOMATIC), ttl=3600)
+    await member.start()
+    before, session = member.me.incarnation, member._session
+    assert session is not None
+    session.abandon()  # type: ignore[attr-defined]
+    await eventually(lambda: member._session not in {None, session})
+    assert member.me.incarnation != before
+    assert ids(member) == [0]
+
+
+async def test_a_given_id_is_never_changed(cluster: Cluster) -> None:
+    store = HeldStore(cluster)
+    first = cluster.member(broker(0, 9001), store=store, ttl=0.3)
+    await first.start()
+    store.open.clear()
+    await lose_session(first)
+    newcomer = cluster.member(broker(AUTOMATIC, 9002))
+    await newcomer.start()
+    store.open.set()
+    await eventually(lambda: store.opened >= 2)
+    assert first.me.broker_id == newcomer.me.broker_id == 0
+    await newcomer.stop()
+    await eventually(lambda: first.is_registered)
+    assert first.me.broker_id == 0
+
+
+@pytest.mark.parametrize("value", [b"\x02{}", b"\x01", b""])
+async def test_the_id_of_a_broker_that_cannot_be_read_is_taken(cluster: Cluster, value: bytes) -> None:
+    store = FaultyStore(cluster.runtime, cluster.state)
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(0), value)])
+    member = cluster.member(broker(AUTOMATIC))
+    await member.start()
+    assert ids(member) == [1]
+    quick = QuickRuntime()
+    namesake = Membership(FaultyStore(SystemRuntime(threads=1), cluster.state), quick, broker(0))
+    with pytest.raises(BrokerIdTaken, match=r"^broker id 0 is taken by another broker \(.*\): give this one"):
+        await namesake.start()
+    record = await store.get(keys.CLUSTER_DOMAIN, keys.broker(0))
+    assert record is not None
+    assert record.value == value
+
+
+async def test_a_broker_keeps_trying_while_its_id_cannot_be_read(cluster: Cluster) -> None:
+    store = HeldStore(cluster)
+    member = cluster.member(broker(4), store=store, ttl=0.05)
+    await member.start()
+    store.open.clear()
+    await lose_session(member)
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(4), b"\x02{}")])
+    store.open.set()
+    await eventually(lambda: store.opened >= 3)  # so it has failed once
+    assert not member.is_registered
+    await store.write(keys.CLUSTER_DOMAIN, [Delete(keys.broker(4))])
+    await eventually(lambda: member.is_registered)

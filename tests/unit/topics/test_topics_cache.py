@@ -7,18 +7,20 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from tests.unit.topics.topic_fakes import QUIET, FaultyStore, eventually, settle
+from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, eventually, settle
 
 from dray.metadata import keys
-from dray.metadata.contract import Put
+from dray.metadata.contract import Delete, Put
 from dray.topics import (
     Alteration,
     AlterOperation,
+    InvalidTopicName,
     NewTopic,
     TopicExists,
     Topics,
     TopicsOptions,
     TopicsUnavailable,
+    TopicUnreadable,
 )
 
 MakeTopics = Callable[..., Topics]
@@ -120,3 +122,66 @@ async def test_an_unknown_id_is_not_scanned_for_at_every_ask(make_topics: MakeTo
     eager = make_topics(QUIET)
     assert await eager.get_by_id(UUID(int=7)) is None
     assert await eager.get_by_id(topic.topic_id) == topic
+
+
+async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gone(
+    make_topics: MakeTopics, store: FaultyStore, streams: FakeStreams
+) -> None:
+    topics = make_topics(store=store)
+    before = await topics.create(NewTopic("orders.new"))
+    changes = topics.changes
+    record = await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders.new"))
+    assert record is not None
+    await store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x02" + record.value[1:])])
+    await topics.read_all()
+    assert topics.changes != changes
+    assert (topics.cached("orders.new"), topics.cached_by_id(before.topic_id)) == (None, None)
+    assert list(topics.unreadable()) == ["orders.new"]
+    made = len(streams.events)
+    for attempt in (
+        topics.get("orders.new"),
+        topics.get_by_id(before.topic_id),
+        topics.ensure("orders.new"),
+        topics.delete("orders.new"),
+        topics.delete_by_id(before.topic_id),
+    ):
+        with pytest.raises(
+            TopicUnreadable, match="is stored in format 2, and this build reads formats up to 1"
+        ):
+            await attempt
+    with pytest.raises(TopicExists):
+        await topics.create(NewTopic("orders.new"))
+    with pytest.raises(InvalidTopicName, match="collides"):
+        await topics.create(NewTopic("orders_new"))
+    assert len(streams.events) == made, "no stream was made for it, or taken from it"
+    await store.write(keys.CLUSTER_DOMAIN, [Put(record.key, record.value)])
+    assert await topics.get("orders.new") == before
+    assert list(topics.unreadable()) == []
+
+
+async def test_a_topic_that_could_not_be_read_may_go(make_topics: MakeTopics, store: FaultyStore) -> None:
+    topics = make_topics(store=store)
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+    await topics.read_all()
+    await store.write(keys.CLUSTER_DOMAIN, [Delete(keys.topic("newer"))])
+    assert await topics.get("newer") is None
+    assert list(topics.unreadable()) == []
+    assert await topics.get_by_id(UUID(int=1)) is None
+    await topics.create(NewTopic("newer"))
+
+
+async def test_following_goes_on_past_a_topic_that_cannot_be_read(
+    make_topics: MakeTopics, store: FaultyStore
+) -> None:
+    watching = make_topics(store=store)
+    await watching.start()
+    try:
+        await eventually(lambda: watching._cache._scans >= 2)  # the watch is in place
+        await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+        await eventually(lambda: list(watching.unreadable()) == ["newer"])
+        scans = watching._cache._scans
+        topic = await make_topics().create(NewTopic("orders"))
+        await eventually(lambda: watching.cached("orders") == topic)
+        assert watching._cache._scans == scans, "the watch was not interrupted"
+    finally:
+        await watching.stop()

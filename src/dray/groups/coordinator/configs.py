@@ -176,7 +176,8 @@ class GroupConfigs:
             records = await self._store.scan(
                 keys.CLUSTER_DOMAIN, keys.GROUP_CONFIGS, keys.prefix_end(keys.GROUP_CONFIGS)
             )
-            self._known = {}
+            there = {_group_of(record.key) for record in records}
+            self._known = {group_id: known for group_id, known in self._known.items() if group_id in there}
             for record in records:
                 self._learn(record)
 
@@ -189,7 +190,8 @@ class GroupConfigs:
                 self._learn(record)
 
     def _learn(self, record: Record) -> None:
-        """Limits may have moved since a value was set: it is held between those of today."""
+        """Limits may have moved since a value was set: it is held between those of today. A value that cannot
+        be read is not taken for none: what was known before stays."""
         group_id = _group_of(record.key)
         try:
             overrides = decode_configs(group_id, record.value)
@@ -199,11 +201,10 @@ class GroupConfigs:
             )
         except (UnreadableValue, ValueError) as error:
             _log.error("the configs of a group are not used", group=group_id, error=str(error))
-            self._known.pop(group_id, None)
 
 
 def _group_of(key: str) -> str:
-    return keys.parse_name(key.removeprefix(keys.GROUP_CONFIGS))
+    return keys.group_of_configs(key) or ""
 
 
 def _invalid(message: str) -> Refused:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.groups.coordinator.faults import NotCoordinator, Unreachable
@@ -130,9 +130,19 @@ class Leases:
             await asyncio.wait([opening])
         for own in list(self._sessions.values()):
             own.watching.cancel()
-            with suppress(MetadataError):  # it ends by itself, a little later
-                await own.session.close()
+            await self._close(own.session)
         self._sessions.clear()
+
+    def renumber(self, broker_id: int) -> None:
+        """This broker has another id. Every lease names the old one: all of them end, to be taken again."""
+        self._me = replace(self._me, broker_id=broker_id)
+        for domain, own in list(self._sessions.items()):
+            self._end(domain, own)
+            self._runtime.spawn(self._close(own.session), f"end group session {domain}")
+
+    async def _close(self, session: Session) -> None:
+        with suppress(MetadataError):  # it ends by itself, a little later
+            await session.close()
 
     async def holder(self, group_id: str) -> Holder | None:
         """Who holds the lease, as far as a read can tell."""

@@ -18,7 +18,7 @@ from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Un
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put, Record
+from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
 
@@ -93,12 +93,14 @@ class Ledger:
         records = await self._storage.scan_offsets()
         self._topics = {}
         for record in records:
-            place = _place_of(self._storage.group_id, record)
+            place = keys.place_of_offset(record.key)
+            if place is None:
+                raise Unreachable(f"{record.key}: this build does not know such keys: upgrade it")
             try:
                 offset = CommittedOffset.decode(record.value)
             except UnreadableValue as error:
                 raise Unreachable(f"{record.key}: {error}") from error
-            self._adopt(place, _Entry(offset, record.version, record.key))
+            self._adopt(place[1:], _Entry(offset, record.version, record.key))
 
     async def change(self, offsets: Mapping[Place, Wanted]) -> None:
         """Commit or delete. Done when this returns; raises `Refused`."""
@@ -267,11 +269,6 @@ class Ledger:
         for topic, partitions in self._topics.items():
             for partition, entry in partitions.items():
                 yield (topic, partition), entry
-
-
-def _place_of(group_id: str, record: Record) -> Place:
-    topic, _, partition = record.key.removeprefix(keys.group_offsets(group_id)).rpartition("/")
-    return keys.parse_name(topic), int(partition)
 
 
 def _size_of(offset: Wanted) -> int:

@@ -37,7 +37,9 @@ async def list_groups(groups: Groups) -> list[GroupListing]:
         except MetadataError as error:
             raise Unreachable(str(error)) from error
         for record in records:
-            group_id = keys.parse_name(record.key.removeprefix(keys.GROUPS))
+            group_id = keys.group_of(record.key)
+            if group_id is None:
+                continue
             if group_id not in listed and groups.tells_of(group_id, holders.get(group_id)):
                 listed[group_id] = _listing(group_id, _stored_state(group_id, record))
     return [listing for _, listing in sorted(listed.items()) if listing is not None]
@@ -48,10 +50,16 @@ async def _scan(groups: Groups, domain: int, prefix: str) -> list[Record]:
 
 
 def _holders(leases: list[Record]) -> dict[str, Holder]:
+    """Without those that cannot be read: such a group may be told of twice, which is better than never."""
     holders = {}
     for lease in leases:
-        group_id = keys.parse_name(lease.key.removeprefix(keys.GROUP_LEASES))
-        holders[group_id] = decode_holder(group_id, lease.value)
+        group_id = keys.group_of_lease(lease.key)
+        if group_id is None:
+            continue
+        try:
+            holders[group_id] = decode_holder(group_id, lease.value)
+        except UnreadableValue as error:
+            _log.error("the holder of a group is not known", group=group_id, error=str(error))
     return holders
 
 

@@ -74,6 +74,7 @@ class Groups:
             lost=self._on_session_lost,
             is_dead=is_dead,
         )
+        membership.listen(self.leases.renumber)
         self._active: dict[str, ActiveGroup] = {}
         self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -290,8 +291,13 @@ class Groups:
         """A refusal is an answer for all who wait, and no failure of the task they share."""
         try:
             lease = await self.leases.take(group_id)
+        except Refused as error:
+            return error
+        try:
             group = await self._open(group_id, lease)
         except Refused as error:
+            # Another broker may be able to: of a newer build, say, where this one cannot read the group.
+            await self.leases.release(lease)
             return error
         self._active[group_id] = group
         self.observer.taken()

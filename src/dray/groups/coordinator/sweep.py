@@ -22,7 +22,7 @@ from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError
 from dray.protocol import ZERO_UUID
-from dray.topics import Topic, TopicsUnavailable
+from dray.topics import Topic, TopicsUnavailable, TopicUnreadable
 
 if TYPE_CHECKING:
     from dray.groups.coordinator.service import Groups
@@ -40,20 +40,29 @@ async def sweep_forever(groups: Groups) -> None:
 
 
 async def sweep(groups: Groups) -> None:
-    """One round over all groups that are this broker's to sweep."""
+    """One round over all groups that are this broker's to sweep. A group that is in the way of nothing but
+    itself (another has taken it, or this build cannot read it) has its turn the next time."""
     held = {group.group_id: group for group in groups.active()}
     for group in held.values():
-        await sweep_group(groups, group)
+        await _try_to_sweep(groups, group)
     for group_id in await _unled(groups):
         if group_id in held:
             continue
         try:
             found = await groups.existing(group_id)
-        except Refused:
-            continue  # somebody has taken it meanwhile
+        except Refused as error:
+            _log.info("a group is not swept", group=group_id, error=str(error))
+            continue
         if found is not None:
-            await sweep_group(groups, found)
+            await _try_to_sweep(groups, found)
             groups.forget(found)
+
+
+async def _try_to_sweep(groups: Groups, group: ActiveGroup) -> None:
+    try:
+        await sweep_group(groups, group)
+    except (TopicsUnavailable, Refused) as error:
+        _log.warning("a group is swept later", group=group.group_id, error=str(error))
 
 
 async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
@@ -62,7 +71,9 @@ async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
     judged: set[Place] = set()
     if rule is not None:
         now_ms, retention_ms = groups.runtime.wall_ms(), groups.settings.offset_retention_ms
-        judged.update(expired_offsets(offsets, rule, now_ms, retention_ms))
+        expired = expired_offsets(offsets, rule, now_ms, retention_ms)
+        unreadable = groups.topics.unreadable()  # nobody can tell whether the group still reads these
+        judged.update(place for place in expired if place[0] not in unreadable)
     doubtful = {
         topic
         for (topic, _), offset in offsets.items()
@@ -101,7 +112,7 @@ async def _orphaned(
     """Offsets of topics that the store no longer has, or of earlier topics of the same name.
 
     What this broker remembers of topics may be old, so the store is asked; and since an old answer would cost
-    offsets, it is asked for what is there now.
+    offsets, it is asked for what is there now. A topic that is there and cannot be read keeps all of them.
     """
     if not names:
         return []
@@ -111,7 +122,11 @@ async def _orphaned(
         raise TopicsUnavailable(str(error)) from error
     orphaned = []
     for name in sorted(names):
-        topic = await groups.topics.refresh(name)
+        try:
+            topic = await groups.topics.refresh(name)
+        except TopicUnreadable as error:
+            _log.warning("offsets of a topic are kept", topic=name, error=str(error))
+            continue
         orphaned += [
             place
             for place, offset in offsets.items()
@@ -143,7 +158,7 @@ async def _unled(groups: Groups) -> list[str]:
     for domain in range(groups.domains):
         records = await groups.store.scan(domain, keys.GROUPS, keys.prefix_end(keys.GROUPS))
         leases = await groups.store.scan(domain, keys.GROUP_LEASES, keys.prefix_end(keys.GROUP_LEASES))
-        led = {keys.parse_name(lease.key.removeprefix(keys.GROUP_LEASES)) for lease in leases}
-        ids = (keys.parse_name(record.key.removeprefix(keys.GROUPS)) for record in records)
+        led = {keys.group_of_lease(lease.key) for lease in leases}
+        ids = [group_id for record in records if (group_id := keys.group_of(record.key)) is not None]
         found += [group_id for group_id in ids if group_id not in led and groups.is_candidate(group_id)]
     return found

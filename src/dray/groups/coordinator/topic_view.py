@@ -6,7 +6,7 @@ often, looks when it moved, and numbers what it sees. A heartbeat compares the n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 from uuid import UUID
 
@@ -20,6 +20,8 @@ class KnownTopics(Protocol):
     def changes(self) -> int: ...
 
     def all_cached(self) -> Sequence[Topic]: ...
+
+    def unreadable(self) -> Collection[str]: ...
 
 
 class TopicView:
@@ -60,6 +62,9 @@ class TopicView:
         shapes = {
             topic.name: TopicShape(topic.topic_id, len(topic.streams)) for topic in self._topics.all_cached()
         }
+        # What cannot be read any more is as it was last seen: it is not gone, and members go on reading it
+        # from the brokers that can.
+        shapes |= {name: self._shapes[name] for name in self._topics.unreadable() if name in self._shapes}
         if shapes == self._shapes:  # a config changed, which no group looks at
             return
         before, self._shapes = self._shapes, shapes

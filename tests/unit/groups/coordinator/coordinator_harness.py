@@ -22,7 +22,7 @@ from dray.metadata.sessions import session_identity
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.simulation.loop import run
 from dray.simulation.runtime import SimulatedRuntime
-from dray.topics import Topic
+from dray.topics import Topic, TopicUnreadable
 from dray.topics.settings import TopicSettings
 
 DOMAINS = 2
@@ -138,10 +138,11 @@ def _identity(domain: int, operations: Sequence[Operation]) -> int | None:
 
 
 class FakeTopics:
-    """`by_name` is the store's truth and what every broker knows."""
+    """`by_name` is the truth, and what every broker knows but for the `hidden`: those cannot be read."""
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
+        self.hidden: set[str] = set()
 
     def make(self, name: str, partitions: int, created_ms: int = 0) -> Topic:
         topic = Topic(
@@ -158,15 +159,22 @@ class FakeTopics:
     @property
     def changes(self) -> int:
         """Tests change the table as they like: whatever is there now is a change of what was."""
-        return hash(tuple((topic.name, topic.topic_id, topic.streams) for topic in self.all_cached()))
+        known = [(topic.name, topic.topic_id, topic.streams) for topic in self.all_cached()]
+        return hash((*known, frozenset(self.hidden)))
 
     def all_cached(self) -> list[Topic]:
-        return sorted(self.by_name.values(), key=lambda topic: topic.name)
+        readable = [topic for topic in self.by_name.values() if topic.name not in self.hidden]
+        return sorted(readable, key=lambda topic: topic.name)
+
+    def unreadable(self) -> set[str]:
+        return self.hidden
 
     async def get(self, name: str) -> Topic | None:
-        return self.by_name.get(name)
+        return await self.refresh(name)
 
     async def refresh(self, name: str) -> Topic | None:
+        if name in self.hidden:
+            raise TopicUnreadable(f"topic '{name}' cannot be read in this test")
         return self.by_name.get(name)
 
 
@@ -180,6 +188,9 @@ class FakeMembership:
 
     def find(self, broker_id: int) -> Broker | None:
         return self._cluster.get(broker_id)
+
+    def listen(self, renumbered: Callable[[int], None]) -> None:
+        self.renumbered = renumbered
 
 
 @dataclass

@@ -1,0 +1,266 @@
+"""A small cluster with something of everything in it, in virtual time, to rewrite single values of.
+
+Real topics, log, groups, memberships and compactors share stores in memory. There is garbage of every kind,
+so that what cleans up has something to delete: a deleted topic with its table, expired records, merged files,
+objects without references, an object that nobody works on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+from dray.cluster import AUTOMATIC, Broker, Listener, Membership, open_cluster
+from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.executor import LocalUnitWriter
+from dray.compaction.retention import RetentionLoop
+from dray.compaction.settings import CompactionSettings
+from dray.compaction.topic_source import StoredTopics
+from dray.groups import classic
+from dray.groups.coordinator import Groups, GroupsSettings
+from dray.groups.coordinator.configs import SESSION_TIMEOUT
+from dray.groups.coordinator.sweep import sweep
+from dray.groups.offsets import CommittedOffset
+from dray.log import Log, LogSettings, wal_keys
+from dray.log.retention import Retention
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.contract import Record
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.objects.memory import MemoryBucket, MemoryObjects
+from dray.protocol import ErrorCode
+from dray.records import twin, validate
+from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.tables import MemoryCatalog, MemoryTables
+from dray.topics import NewTopic, Topic, Topics, TopicsOptions
+from dray.wal import object_path
+
+DOMAINS = 2
+MANY = 1 << 30
+RETENTION_SECONDS = 300.0
+LOG = LogSettings(
+    max_object_bytes=1,
+    retry_seconds=0.001,
+    settle_seconds=0.01,
+    orphan_seconds=5.0,
+    grace_seconds=1.0,
+    collect_seconds=1e9,  # rounds are run by the tests
+)
+CLEANING = CompactionSettings(
+    takeover_seconds=0.0,
+    grace_seconds=1.0,
+    snapshot_keep_ms=0,
+    failed_pause_seconds=0.0,
+    collect_seconds=0.0,
+)
+KEEPING = replace(CLEANING, grace_seconds=1e9, snapshot_keep_ms=10**12, drop_tables=False)
+
+
+class Process:
+    """A broker and a compactor of one build, with clients of the stores of their own."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.runtime = SimulatedRuntime(number)
+        self.store = MemoryStore(self.runtime, world.state)
+        self.objects = MemoryObjects(self.runtime, world.bucket)
+        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, LOG)
+        options = TopicsOptions(sweep_interval=1e9, sweep_grace=0.0)
+        self.topics = Topics(self.store, self.runtime, self.log, options)
+        self.streams = StreamStore(self.store, DOMAINS, LOG.producer_expiry_ms)
+        self.stored_topics = StoredTopics(self.store, {})
+        self.retention = RetentionLoop(
+            Retention(self.streams, self.runtime, LOG), self.stored_topics, self.runtime, 1e9
+        )
+        listeners = (Listener("PLAINTEXT", "127.0.0.1", 9000 + number),)
+        self.membership = Membership(self.store, self.runtime, Broker(AUTOMATIC, listeners))
+        self.groups: Groups | None = None
+
+    async def start(self) -> None:
+        await open_cluster(self.store, self.runtime, DOMAINS)
+        await self.log.start()
+        await self.topics.start()
+        await self.membership.start()
+        self.groups = Groups(
+            self.store,
+            self.runtime,
+            self.topics,
+            self.membership,
+            DOMAINS,
+            GroupsSettings(sweep_interval=1e9),
+        )
+        await self.groups.start()
+
+    def compactor(self, settings: CompactionSettings) -> Compactor:
+        return Compactor(
+            Stores(self.streams, self.objects),
+            self.runtime,
+            LocalUnitWriter(self.objects, self.runtime),
+            MemoryTables(self.world.catalog, self.runtime),
+            self.stored_topics,
+            settings,
+        )
+
+    # --- what clients do
+
+    async def append(self, topic: Topic, partition: int, count: int = 1) -> None:
+        """One batch, one object, one entry each."""
+        stream = topic.streams[partition]
+        for _ in range(count):
+            sequence = self.world.appended.get(stream, 0)
+            self.world.appended[stream] = sequence + 1
+            record = twin.Record(0, self.runtime.wall_ms(), b"key", b"%d of %d" % (sequence, stream), ())
+            data = twin.encode([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
+            [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
+            await self.log.append(stream, batch, memoryview(data))
+
+    async def commit(self, group_id: str, topic: Topic, offset: int = 1) -> ErrorCode:
+        assert self.groups is not None
+        now = self.runtime.wall_ms()
+        offsets = {(topic.name, 0): CommittedOffset.at(offset, 0, "", now, topic_id=topic.topic_id)}
+
+        def commit_with(token: object) -> classic.Commit:
+            return classic.Commit(token, group_id, "", -1, 9, None)
+
+        return await self.groups.commit(group_id, commit_with, offsets)
+
+    # --- what runs in the background
+
+    async def clean(self) -> list[BaseException]:
+        """One round of everything that ever deletes; what any of it raised."""
+        assert self.groups is not None
+        groups, raised = self.groups, []
+        cleaning = self.compactor(CLEANING)
+
+        async def look() -> None:
+            groups.view.look()
+
+        async def compact() -> None:
+            await cleaning.run_cycle(everything=True)
+
+        rounds: list[Callable[[], Awaitable[object]]] = [
+            self.topics.read_all,
+            look,
+            lambda: sweep(groups),
+            self.topics.sweep_deleted,
+            self.retention.once,
+            self.log.collector.run,
+            compact,
+        ]
+        for _ in range(3):
+            for one in rounds:
+                try:
+                    await one()
+                except Exception as error:  # the test says which are allowed: none
+                    raised.append(error)
+            await asyncio.sleep(6.0)
+        return raised
+
+
+@dataclass
+class World:
+    state: MemoryState = field(default_factory=MemoryState)
+    bucket: MemoryBucket = field(default_factory=MemoryBucket)
+    catalog: MemoryCatalog = field(default_factory=MemoryCatalog)
+    appended: dict[int, int] = field(default_factory=dict)  # batches, by stream
+    topics: dict[str, Topic] = field(default_factory=dict)
+    wal_ids: dict[UUID, int] = field(default_factory=dict)  # the stream of each WAL object, by its id
+    first: Process = field(init=False)
+    second: Process = field(init=False)
+
+    async def found(self) -> None:
+        """`orders` is what values are rewritten of, `other` what goes on beside it, `gone` was deleted."""
+        self.first, self.second = Process(self, 1), Process(self, 2)
+        await self.first.start()
+        keep = {"retention.ms": str(int(RETENTION_SECONDS * 1000))}
+        for name, partitions in (("orders", 2), ("other", 1), ("gone", 1)):
+            new = NewTopic(name, partitions, config=keep)
+            self.topics[name] = await self.first.topics.create(new)
+        await self._fill(3)
+        keeping = self.first.compactor(KEEPING)
+        await keeping.run_cycle(everything=True)
+        await self._fill(2)
+        await keeping.run_cycle(everything=True)
+        await asyncio.sleep(2 * RETENTION_SECONDS)
+        await self.second.start()
+        await self._fill(3)  # these are young: retention takes the files, and leaves these
+        await self.first.log.allocate_producer_id()
+        for group, by in (("rests", self.first), ("led", self.second)):
+            for topic in self.topics.values():
+                assert await by.commit(group, topic) is ErrorCode.NONE
+        assert self.first.groups is not None
+        [resting] = self.first.groups.active()
+        self.first.groups.forget(resting)
+        await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
+        await self.first.topics.delete("gone")
+        await self._leave_an_object_behind()
+        await asyncio.sleep(1.0)
+
+    async def _fill(self, count: int) -> None:
+        for topic in self.topics.values():
+            for partition in range(len(topic.streams)):
+                await self.first.append(topic, partition, count)
+        for key in self.stored(keys.REFERENCES):
+            self.wal_ids[keys.wal_id_of(key)] = int(key.rpartition("/")[2])
+
+    async def _leave_an_object_behind(self) -> None:
+        """As a broker does that dies between upload and commit."""
+        [stream, _] = self.topics["orders"].streams
+        wal_id = self.first.runtime.uuid()
+        domain = keys.domain_of_stream(stream, DOMAINS)
+        path = object_path("local", domain, self.first.runtime.wall_ms(), wal_id)
+        staging = wal_keys.Staging(path, (stream,))
+        await self.first.store.write(domain, wal_keys.stage(wal_id, staging))
+        await self.first.objects.put(path, [b"left behind"])
+        self.wal_ids[wal_id] = stream
+
+    # --- what is there
+
+    def records(self) -> dict[str, Record]:
+        now = asyncio.get_running_loop().time()
+        found: dict[str, Record] = {}
+        for number in range(DOMAINS):
+            entries = self.state.domain(number, now).entries
+            found |= {key: entry.record for key, entry in entries.items()}
+        return found
+
+    def stored(self, prefix: str = keys.ROOT) -> list[str]:
+        return sorted(key for key in self.records() if key.startswith(prefix))
+
+    def rewrite(self, key: str, value: bytes) -> None:
+        """As a newer build would, or a broken disk: the key's session, if it has one, stays."""
+        now = asyncio.get_running_loop().time()
+        for number in range(DOMAINS):
+            entry = self.state.domain(number, now).entries.get(key)
+            if entry is not None:
+                # Versions of the state are numbers that no other write gets: this one is out of their way.
+                entry.record = replace(entry.record, value=value, version=entry.record.version + (1 << 40))
+                return
+        raise KeyError(key)
+
+    def everything(self) -> set[str]:
+        """All that can be deleted, one line each."""
+        found = {f"key {key}" for key in self.records()}
+        found |= {f"object {path}" for path in self.bucket.objects}
+        for name, table in self.catalog.tables.items():
+            found.add(f"table {name}")
+            found |= {f"snapshot {snapshot.number} of {name}" for snapshot in table.snapshots}
+            found |= {f"file {path} in the table {name}" for path in table.newest.files}
+        return found
+
+    def streams_in(self, line: str) -> set[int]:
+        """The streams that such a line is about."""
+        about = {
+            stream for wal_id, stream in self.wal_ids.items() if wal_id.hex in line or str(wal_id) in line
+        }
+        for topic in self.topics.values():
+            if f" {topic.name}" in line or f"/{topic.name}" in line or topic.topic_id.hex in line:
+                about |= set(topic.streams)
+            about |= {
+                stream
+                for stream in topic.streams
+                if f"/{keys.number(stream)}/" in line or f"stream={stream}/" in line
+            }
+        return about

@@ -1,0 +1,400 @@
+"""A value that this build cannot read is never taken for absent: for every family of keys, and every format.
+
+One value of a cluster is rewritten, as a newer build or a broken disk would leave it. Then everything runs
+that ever deletes anything, in processes that knew the value before and in one that starts now. What they
+delete is held against the same run without the rewriting: nothing more goes, what has nothing to do with the
+value goes all the same, and no round and no task fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import re
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from functools import cache
+from uuid import UUID
+
+import pytest
+from tests.services.two_builds import DOMAINS, Process, World
+
+from dray.cluster import BrokerIdTaken, Membership, open_cluster
+from dray.cluster.broker import BROKER_FORMAT
+from dray.cluster.identity import CLUSTER_FORMAT
+from dray.groups.coordinator import Refused
+from dray.groups.coordinator.configs import CONFIGS_FORMAT
+from dray.groups.coordinator.lease import LEASE_FORMAT
+from dray.groups.coordinator.record import RECORD_FORMAT
+from dray.groups.offsets import OFFSET_FORMAT
+from dray.log import LogSettings, counters, entries, jobs, producer_state, stream_store, wal_keys
+from dray.log.types import LogUnavailable
+from dray.metadata import keys
+from dray.metadata.values import UnreadableValue
+from dray.simulation.loop import run
+from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
+from dray.topics.model import TOMBSTONE_FORMAT, TOPIC_FORMAT
+
+Refusal = Callable[[World, Process], Awaitable[object]]
+
+ONE_LINE = r"^[^\n]+$"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A family of keys: its newest format, which of its keys is rewritten, and what is refused then."""
+
+    newest: int
+    pick: Callable[[World], str]
+    topic: str | None = "orders"  # whose streams the value is about
+    refusal: Refusal | None = None
+    raises: type[Exception] | tuple[type[Exception], ...] = ()
+    is_read: bool = True  # what is not may be deleted as ever
+    starts: bool = True  # whether a new broker starts beside such a value
+    keeps: Callable[[str], bool] = lambda _: False  # what must stay that would go without the rewriting
+    spares: Callable[[str], bool] = lambda _: False  # what may stay, though it is not of the topic
+
+
+def first_of(world: World) -> int:
+    return world.topics["orders"].streams[0]
+
+
+async def append(world: World, process: Process) -> None:
+    await process.append(world.topics["orders"], 0)
+
+
+async def many_producers(_: World, process: Process) -> None:
+    for _number in range(LogSettings().producer_id_block + 1):  # what is left of a block is still good
+        await process.log.allocate_producer_id()
+
+
+async def offsets(_: World, process: Process) -> None:
+    assert process.groups is not None
+    await process.groups.offsets("rests", None, -1)
+
+
+async def take_the_id(world: World, process: Process) -> None:
+    """Of a broker that is there, and cannot be read: it is somebody's, for this build too."""
+    me, taken = process.membership.me, world.second.membership.me.broker_id
+    assert me.broker_id != taken
+    await Membership(process.store, process.runtime, replace(me, broker_id=taken)).start()
+
+
+async def use_the_topic(_: World, process: Process) -> None:
+    """It is not served, its name is taken, and it is neither created nor deleted."""
+    topics = process.topics
+    assert topics.cached("orders") is None
+    assert list(topics.unreadable()) == ["orders"]
+    with pytest.raises(TopicExists):
+        await topics.create(NewTopic("orders"))
+    for attempt in (
+        topics.ensure("orders"),
+        topics.delete("orders"),
+        topics.replace_config("orders", {}),
+        topics.add_partitions("orders", 9),
+        topics.refresh_by_id(UUID(int=9)),
+    ):
+        with pytest.raises(TopicUnreadable, match=ONE_LINE):
+            await attempt
+    await topics.refresh("orders", barrier=True)
+
+
+def index_entry(world: World, *, parquet: bool) -> str:
+    below = world.stored(keys.offset_index(first_of(world)))
+    kinds = {key: entries.IndexEntry.decode(world.records()[key].value).is_parquet for key in below}
+    return next(key for key in below if kinds[key] is parquet)
+
+
+def staged(world: World) -> str:
+    [key] = world.stored(keys.STAGING)
+    return key
+
+
+def unreferenced(world: World) -> str:
+    referenced = {keys.wal_id_of(key) for key in world.stored(keys.REFERENCES)}
+    found = [
+        key
+        for key in world.stored(keys.OBJECTS)
+        if keys.wal_id_of(key) not in referenced and world.streams_in(key) == {first_of(world)}
+    ]
+    return found[0]
+
+
+CASES = {
+    "cluster": Case(
+        CLUSTER_FORMAT,
+        lambda _: keys.CLUSTER,
+        topic=None,
+        refusal=lambda _, process: open_cluster(process.store, process.runtime, DOMAINS),
+        raises=UnreadableValue,
+        starts=False,
+    ),
+    "brokers/<number>": Case(
+        BROKER_FORMAT,
+        lambda world: keys.broker(world.second.membership.me.broker_id),
+        topic=None,
+        refusal=take_the_id,
+        raises=BrokerIdTaken,
+    ),
+    "topics/<name>": Case(
+        TOPIC_FORMAT, lambda _: keys.topic("orders"), refusal=use_the_topic, raises=TopicUnreadable
+    ),
+    "deleted-topics/<id>": Case(
+        TOMBSTONE_FORMAT, lambda world: keys.deleted_topic(world.topics["gone"].topic_id), topic="gone"
+    ),
+    "counters/streams": Case(
+        counters.FORMAT,
+        lambda _: keys.STREAM_COUNTER,
+        topic=None,
+        refusal=lambda _, process: process.topics.create(NewTopic("many", 1000)),
+        raises=TopicsUnavailable,
+    ),
+    "counters/producers": Case(
+        counters.FORMAT,
+        lambda _: keys.PRODUCER_COUNTER,
+        topic=None,
+        refusal=many_producers,
+        raises=LogUnavailable,
+    ),
+    "streams/<number>/hwm": Case(
+        entries.FORMAT,
+        lambda world: keys.high_watermark(first_of(world)),
+        refusal=append,
+        raises=LogUnavailable,
+    ),
+    "streams/<number>/start": Case(
+        stream_store.FORMAT,
+        lambda world: keys.start(first_of(world)),
+        refusal=lambda world, process: process.log.bounds(first_of(world)),
+        raises=LogUnavailable,
+    ),
+    "streams/<number>/producers": Case(
+        producer_state.FORMAT,
+        lambda world: keys.producers(first_of(world)),
+        refusal=append,
+        raises=LogUnavailable,
+    ),
+    "streams/<number>/offset-index/<number>/<number>": Case(
+        entries.PARQUET_FORMAT, lambda world: index_entry(world, parquet=False)
+    ),
+    "streams/<number>/offset-index/<number>/<number>: parquet": Case(
+        entries.PARQUET_FORMAT, lambda world: index_entry(world, parquet=True)
+    ),
+    "compaction/<number>/job": Case(
+        jobs.COMPACTION_FORMAT,
+        lambda world: keys.job(first_of(world)),
+        refusal=lambda world, process: process.log.delete_records(first_of(world), -1),
+        raises=LogUnavailable,
+        keeps=lambda line: line.startswith("snapshot") and line.endswith("orders"),
+    ),
+    "groups/<name>": Case(
+        RECORD_FORMAT,
+        lambda _: keys.group("rests"),
+        topic=None,
+        refusal=offsets,
+        raises=Refused,
+        spares=lambda line: "/group-offsets/rests/" in line,
+    ),
+    "group-leases/<name>": Case(
+        LEASE_FORMAT,
+        lambda _: keys.group_lease("led"),
+        topic=None,
+        refusal=lambda _, process: process.commit("led", process.world.topics["orders"]),
+        raises=Refused,
+    ),
+    "group-configs/<name>": Case(
+        CONFIGS_FORMAT,
+        lambda _: keys.group_configs("rests"),
+        topic=None,
+        refusal=lambda _, process: process.groups.configs.read("rests"),  # type: ignore[union-attr]
+        raises=Refused,
+    ),
+    "group-offsets/<name>/<name>/<number>": Case(
+        OFFSET_FORMAT,
+        lambda _: keys.group_offset("rests", "orders", 0),
+        topic=None,
+        refusal=offsets,
+        raises=Refused,
+        spares=lambda line: "/group-offsets/rests/" in line,
+    ),
+    "wal/staging/<id>": Case(wal_keys.FORMAT, staged),
+    "wal/objects/<id>": Case(wal_keys.FORMAT, unreferenced),
+    # What a reference says is that it is there: its value is never read.
+    "wal/refs/<id>/<number>": Case(
+        wal_keys.FORMAT,
+        lambda world: next(
+            key for key in world.stored(keys.REFERENCES) if world.streams_in(key) == {first_of(world)}
+        ),
+        is_read=False,
+    ),
+}
+
+
+# --- the families, as the key schema has them
+
+SAMPLES = {
+    "broker_id": 1,
+    "topic_name": "n",
+    "topic_id": UUID(int=1),
+    "stream_id": 1,
+    "end": 1,
+    "cumulative_size": 1,
+    "group_id": "n",
+    "partition": 1,
+    "wal_id": UUID(int=1),
+}
+TAKES_NO_KEY_BUT_A_RANGE = {"index_from"}
+
+
+def family_of(key: str) -> str:
+    """The key without what it names."""
+    family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
+    family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
+    family = re.sub(r"^(topics|groups|group-leases|group-configs)/[^/]+$", r"\1/<name>", family)
+    return re.sub(r"^group-offsets/[^/]+/[^/]+/", "group-offsets/<name>/<name>/", family)
+
+
+def families_in_the_schema() -> set[str]:
+    """Every key and prefix that `metadata/keys.py` has or makes."""
+    made: set[str] = set()
+    for name, thing in vars(keys).items():
+        if isinstance(thing, str) and thing.startswith(keys.ROOT) and thing != keys.ROOT:
+            made.add(thing)
+        elif inspect.isfunction(thing) and thing.__module__ == keys.__name__:
+            wanted = inspect.signature(thing).parameters
+            if name.startswith("_") or name in TAKES_NO_KEY_BUT_A_RANGE or not set(wanted) <= set(SAMPLES):
+                assert name.startswith("_") or name in TAKES_NO_KEY_BUT_A_RANGE | NOT_MAKING_KEYS, (
+                    f"keys.{name}: does it make a key? Then it needs samples here, and its family a case"
+                )
+                continue
+            key = thing(**{parameter: SAMPLES[parameter] for parameter in wanted})
+            if isinstance(key, str) and key.startswith(keys.ROOT):
+                made.add(key)
+    return made
+
+
+NOT_MAKING_KEYS = {
+    *("domain_of_stream", "domain_of_group", "number", "name", "parse_name", "prefix_end"),
+    *(
+        "broker_of",
+        "topic_of",
+        "stream_of",
+        "stream_of_high_watermark",
+        "end_of_index_entry",
+        "stream_of_job",
+    ),
+    *("group_of", "group_of_lease", "group_of_configs", "place_of_offset", "wal_id_of"),
+}
+COVERED = {name.partition(":")[0] for name in CASES}
+
+
+def test_every_family_of_the_schema_has_a_case() -> None:
+    found = {family_of(key) for key in families_in_the_schema()}
+    whole = {family for family in found if not family.endswith("/")}
+    assert whole == COVERED
+    lonely = {family for family in found - whole if not any(case.startswith(family) for case in COVERED)}
+    assert lonely <= {"group-offsets/n/"}  # its name stands in for the group's
+
+
+def test_every_key_that_is_written_has_a_case() -> None:
+    async def written() -> set[str]:
+        world = World()
+        await world.found()
+        return {family_of(key) for key in world.stored()}
+
+    assert run(written()) == COVERED
+
+
+# --- the runs
+
+
+async def run_with(
+    rewritten: Callable[[World], tuple[str, bytes]] | None, starts: bool = True, is_read: bool = True
+) -> tuple[World, set[str]]:
+    """The cluster after everything has run, and what was deleted in it."""
+    world = World()
+    await world.found()
+    processes = [world.first, world.second]
+    key = value = None
+    if rewritten is not None:
+        key, value = rewritten(world)
+        world.rewrite(key, value)
+    before = world.everything()
+    newcomer = Process(world, 3)
+    if starts:
+        await newcomer.start()
+        processes.append(newcomer)
+    raised: list[BaseException] = []
+    for process in processes:
+        raised += await process.clean()
+    assert raised == []
+    for process in processes:
+        assert process.runtime.failures == []
+    if key is not None and is_read:
+        assert world.records()[key].value == value, "it was written over"
+    return world, before - world.everything()
+
+
+@cache
+def deleted_anyway() -> frozenset[str]:
+    _, deleted = run(run_with(None))
+    return frozenset(deleted)
+
+
+def test_without_rewriting_garbage_of_every_kind_goes() -> None:
+    """Or else the other tests would prove little."""
+    deleted = deleted_anyway()
+    for beginning in (
+        "key /dray/v1/deleted-topics/",
+        "key /dray/v1/group-offsets/rests/gone/",
+        "key /dray/v1/streams/",
+        "key /dray/v1/wal/refs/",
+        "key /dray/v1/wal/objects/",
+        "key /dray/v1/wal/staging/",
+        "object wal/",
+        "object compaction/",
+        "table gone",
+        "snapshot ",
+        "file ",
+    ):
+        assert any(line.startswith(beginning) for line in deleted), beginning
+    assert not any("orders" in line and "group-offsets" in line for line in deleted)
+
+
+DAMAGE: dict[str, Callable[[bytes, Case], bytes]] = {
+    "newer": lambda value, case: bytes([case.newest + 1]) + value[1:],
+    "cut off": lambda value, _: value[:1],
+    "empty": lambda _, __: b"",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+@pytest.mark.parametrize("family", CASES)
+def test_what_cannot_be_read_is_not_absent(family: str, damage: str) -> None:
+    case = CASES[family]
+
+    def rewritten(world: World) -> tuple[str, bytes]:
+        key = case.pick(world)
+        return key, DAMAGE[damage](world.records()[key].value, case)
+
+    async def compare() -> None:
+        world, deleted = await run_with(rewritten, case.starts, case.is_read)
+        assert deleted <= deleted_without
+        assert not {line for line in deleted if case.keeps(line)}
+        about = set(world.topics[case.topic].streams) if case.topic is not None else set()
+        missed = deleted_without - deleted
+        assert {line for line in missed if not (world.streams_in(line) & about or case.spares(line))} == set()
+        if case.refusal is not None:
+            for process in (world.first, Process(world, 4)):
+                if process is not world.first and case.starts:
+                    await process.start()
+                elif process is not world.first:
+                    continue
+                with pytest.raises(case.raises, match=ONE_LINE):
+                    await case.refusal(world, process)
+                assert process.runtime.failures == []
+        await asyncio.sleep(30.0)
+        assert world.first.runtime.failures == []
+
+    deleted_without = deleted_anyway()
+    run(compare())
