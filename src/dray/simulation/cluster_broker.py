@@ -66,7 +66,7 @@ class ClusterBroker:
         world, conditions = self._world, self._world.conditions
         self._process = world.new_process()
         self.runtime = SimulatedRuntime(world.random.getrandbits(48))
-        self.store = FaultyStore(world.state, world.apply, self.runtime, conditions.weather)
+        self.store = world.store_client(self.runtime, older=self.place in conditions.older_brokers)
         self.objects = FaultyObjects(
             MemoryObjects(self.runtime, world.bucket),
             world.store_object,

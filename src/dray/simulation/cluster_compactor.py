@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
-from dray.compaction.tables import TableChange, TablesError
+from dray.compaction.tables import TableChange, TablesError, TopicTable
 from dray.compaction.topic_source import StoredTopics
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
@@ -40,10 +40,17 @@ class JudgedCatalog(MemoryCatalog):
             self._world.table_changed(self.tables[on.topic.topic])
         return done
 
+    def drop(self, topic: TopicTable) -> bool:
+        done = super().drop(topic)
+        if done:
+            self._world.table_dropped(topic)
+        return done
+
 
 class ClusterCompactor:
     def __init__(self, world: ClusterWorld, number: int) -> None:
         self.name = f"compactor-{number}"
+        self._number = number
         self._world = world
         self._running: asyncio.Task[None] | None = None
         self.runtime = SimulatedRuntime(0)
@@ -84,7 +91,7 @@ class ClusterCompactor:
         world = self._world
         weather = world.conditions.weather
         self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
-        store = FaultyStore(world.state, world.apply, runtime, weather)
+        store = world.store_client(runtime, older=self._number in world.conditions.older_compactors)
         objects = FaultyObjects(
             MemoryObjects(runtime, world.bucket), world.store_object, world.delete_object, runtime, weather
         )

@@ -83,6 +83,12 @@ class ClusterConditions:
     deleted_within: float = 0.4  # what was deleted is served for no longer
     deletes_topics: bool = True
     fills_up: bool = True  # whether the run goes on until it holds what every run should
+    automatic_ids: bool = False  # whether brokers take the lowest id that is free
+    # Two builds: see `builds`.
+    older_brokers: frozenset[int] = frozenset()  # places
+    older_compactors: frozenset[int] = frozenset()
+    newer_formats: tuple[str, ...] = ()  # prefixes of keys whose values older processes cannot read
+    rewritten_at: float = 0.0  # when a newer process stores all topics anew
 
     def clients(self) -> list[tuple[int, Role]]:
         """Who plays, each with the number that its chance comes from."""
@@ -154,7 +160,7 @@ class ClusterConditions:
                 "cluster": given.cluster.model_copy(update={"domains": self.domains}),
                 "broker": given.broker.model_copy(
                     update={
-                        "id": place,
+                        "id": None if self.automatic_ids else place,
                         "listen": Address(host, port),
                         "http": None,
                         "session_ttl": 2.0,

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dray.simulation.administrator import Administrator
+from dray.simulation.builds import upgrade
 from dray.simulation.classic_members import ClassicMember
 from dray.simulation.cluster_conditions import ClusterConditions, Role
 from dray.simulation.cluster_world import ClusterWorld
@@ -18,6 +19,7 @@ from dray.simulation.consumer_members import ConsumerMember
 from dray.simulation.disasters import play_disasters
 from dray.simulation.ending import calm_down, clean_up, first_trouble, read_everything
 from dray.simulation.history import anomalies
+from dray.simulation.identities import check_ids
 from dray.simulation.log_truth import Violation
 from dray.simulation.loop import run
 from dray.simulation.producers import IdempotentProducer, PlainProducer
@@ -107,13 +109,19 @@ async def _play(world: ClusterWorld) -> None:
     clients = [asyncio.ensure_future(player) for player in players(world, frozenset(Role) - MEMBERS)]
     members = [asyncio.ensure_future(member) for member in players(world, MEMBERS)]
     disasters = asyncio.ensure_future(play_disasters(world))
+    if conditions.newer_formats:
+        clients.append(asyncio.ensure_future(world.builds.rewrite_topics()))
     try:
         playing = [*clients, *members, disasters]
         await first_trouble(world, playing, conditions.seconds)
         while conditions.fills_up and not _is_enough(world) and world.now() < _MOST_SECONDS:
             await first_trouble(world, [task for task in playing if not task.done()], _MORE_SECONDS)
         await _end(clients)
+        if not world.builds.upgraded:
+            await upgrade(world, disasters)
         await calm_down(world, [*members, disasters])
+        if conditions.automatic_ids:
+            await check_ids(world)
     finally:
         await _end([*clients, *members, disasters])
     await read_everything(world)

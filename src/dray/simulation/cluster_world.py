@@ -13,6 +13,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, Final, cast
 
+from dray.compaction.tables import TopicTable
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.metadata.memory import MemoryState
 from dray.metadata.sessions import session_identity
@@ -20,17 +21,19 @@ from dray.objects.memory import MemoryBucket
 from dray.protocol import ErrorCode
 from dray.simulation import history
 from dray.simulation.administrator import Administrator
+from dray.simulation.builds import Builds, OlderStore
 from dray.simulation.client import Address
 from dray.simulation.cluster_broker import TROUBLE, ClusterBroker
 from dray.simulation.cluster_compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster_conditions import ClusterConditions
 from dray.simulation.cluster_truth import ClusterTruth
 from dray.simulation.committed import CommittedOffsets
+from dray.simulation.faults import FaultyStore
 from dray.simulation.log_truth import Violation
 from dray.simulation.loop import SimulationLoop
 from dray.simulation.network import SimulatedNetwork
 from dray.simulation.ownership import Ownership
-from dray.simulation.runtime import wall_ms
+from dray.simulation.runtime import SimulatedRuntime, wall_ms
 from dray.simulation.tables import Table
 from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
 from dray.simulation.trace import Trace
@@ -59,6 +62,7 @@ class ClusterWorld:
         self.catalog = JudgedCatalog(self)
         self.network = SimulatedNetwork(conditions.network)
         self.truth = ClusterTruth()
+        self.builds = Builds(self)
         self.history = history.History()
         self.committed = CommittedOffsets()
         self.ownership: dict[str, Ownership] = {}
@@ -93,11 +97,21 @@ class ClusterWorld:
     def apply(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         sessions = {operation.session for operation in operations if isinstance(operation, Put)} - {None}
         identity = session_identity(domain, sessions.pop()) if sessions else None
+        self._judge(lambda: self.builds.check_deletions(domain, operations))
         outcomes = self.state.apply(domain, operations, identity, self.now())
         self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
         self._judge(lambda: self.truth.applied(operations, outcomes))
         self.counts["index swaps"] = self.truth.log.swaps
         return outcomes
+
+    def store_client(self, runtime: SimulatedRuntime, *, older: bool) -> FaultyStore:
+        """For one process, of the older build or of the newer one."""
+        apply, weather = self.builds.apply(older=older), self.conditions.weather
+        if not older or self.builds.upgraded:
+            return FaultyStore(self.state, apply, runtime, weather)
+        store = OlderStore(self.state, apply, runtime, weather)
+        store.builds = self.builds
+        return store
 
     def store_object(self, path: str, data: bytes) -> None:
         self._happened("put", path, len(data))
@@ -121,6 +135,10 @@ class ClusterWorld:
         self.counts["table commits"] += 1
         files = table.newest.files.values()
         self._judge(lambda: self.truth.table_committed(table.topic.topic_id, files))
+
+    def table_dropped(self, topic: TopicTable) -> None:
+        self._happened("drop", topic.topic)
+        self._judge(lambda: self.builds.check_drop(topic.topic, topic.topic_id))
 
     def _happened(self, *what: object) -> None:
         self._fingerprint.update(repr((self.now(), *what)).encode())

@@ -95,6 +95,13 @@ class MemoryCatalog:
         table.snapshots.append(Snapshot(self._made, now_ms, jobs, files))
         return True
 
+    def drop(self, topic: TopicTable) -> bool:
+        table = self.tables.get(topic.topic)
+        if table is None or table.topic.topic_id != topic.topic_id:
+            return False
+        del self.tables[topic.topic]
+        return True
+
     def expire(self, name: str, unfinished: Sequence[str], older_than_ms: int) -> int:
         table = self.tables.get(name)
         if table is None:
@@ -199,14 +206,7 @@ class MemoryTables:
         return await self.call("topics", "", lambda: [table.topic for table in self.catalog.tables.values()])
 
     async def drop(self, topic: TopicTable) -> bool:
-        def drop() -> bool:
-            table = self.catalog.tables.get(topic.topic)
-            if table is None or table.topic.topic_id != topic.topic_id:
-                return False
-            del self.catalog.tables[topic.topic]
-            return True
-
-        return await self.call("drop", topic.topic, drop)
+        return await self.call("drop", topic.topic, lambda: self.catalog.drop(topic))
 
     async def _find(self, name: str) -> Table | None:
         def load() -> Table | None:

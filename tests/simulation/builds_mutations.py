@@ -1,0 +1,52 @@
+"""Rules about what a build cannot read, and about ids, each taken out of the code.
+
+As in `cluster_mutations`, beside each stands the seed from which the search for it starts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from dray.cluster.membership import AUTOMATIC, Membership
+from dray.compaction.topic_source import LiveTopics, StoredTopics
+from dray.topics.cache import TopicCache
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+def unreadable_topics_are_absent_to_brokers(patch: pytest.MonkeyPatch) -> None:
+    kept = TopicCache._apply
+
+    def apply(self: TopicCache, name: str, *found: Any) -> None:
+        kept(self, name, *found)
+        self.unreadable.pop(name, None)
+
+    patch.setattr(TopicCache, "_apply", apply)
+
+
+def unreadable_topics_are_absent_to_compactors(patch: pytest.MonkeyPatch) -> None:
+    kept = StoredTopics.live
+
+    async def live(self: StoredTopics) -> LiveTopics:
+        return LiveTopics((await kept(self)).known)
+
+    patch.setattr(StoredTopics, "live", live)
+
+
+MUTATIONS: dict[str, tuple[Patch, int]] = {
+    "unreadable topics are absent to brokers": (unreadable_topics_are_absent_to_brokers, 0),
+    "unreadable topics are absent to compactors": (unreadable_topics_are_absent_to_compactors, 0),
+}
+
+
+def an_automatic_id_is_claimed_for_ever(patch: pytest.MonkeyPatch) -> None:
+    kept = Membership._register
+
+    async def register(self: Membership) -> Any:
+        self._is_automatic = self._me.broker_id == AUTOMATIC
+        return await kept(self)
+
+    patch.setattr(Membership, "_register", register)
