@@ -281,7 +281,7 @@ NOT_MAKING_KEYS = {
         "stream_of",
         "stream_of_high_watermark",
         "end_of_index_entry",
-    "part_of_stream",
+        "part_of_stream",
         "stream_of_job",
     ),
     *("group_of", "group_of_lease", "group_of_configs", "place_of_offset", "wal_id_of"),
