@@ -27,6 +27,7 @@ from dray.cluster import Broker, Listener, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log import Log, LogSettings
+from dray.log.types import EndlessRoom
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryStore
 from dray.metadata.sqlite import SqliteStore
@@ -75,6 +76,8 @@ class Nowhere:
     def forget(self, callback: Callable[[], None]) -> None: ...
 
     async def turn(self) -> None: ...
+
+    room = EndlessRoom
 
 
 class Bench:

@@ -90,11 +90,15 @@ class Wire(asyncio.Transport):
         super().__init__({"peername": ("127.0.0.1", 1)})
         self.reading = True
         self.over = False
+        self.unsent = 0
         self.written: list[bytes] = []
 
     def writelines(self, list_of_data) -> None:
         assert not self.over
         self.written.extend(map(bytes, list_of_data))
+
+    def get_write_buffer_size(self) -> int:
+        return self.unsent
 
     def set_write_buffer_limits(self, high=None, low=None) -> None:
         pass
@@ -137,8 +141,9 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
             max_in_flight=3,
             max_unsent_bytes=1000,
             receive_buffer_bytes=64,
+            small_frame_bytes=data.draw(st.sampled_from([50, 200, 10_000])),
         )
-        budget = MemoryBudget(bounds.memory_budget_bytes)
+        budget = MemoryBudget(bounds.memory_budget_bytes, bounds.small_budget_bytes)
         shared = Shared(
             dispatch,
             SystemRuntime(),
@@ -160,8 +165,10 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
                 protocol.buffer_updated(count)
                 position += count
             elif mood == "full":
+                wire.unsent = 1500
                 protocol.pause_writing()
             elif mood == "empty":
+                wire.unsent = 10
                 protocol.resume_writing()
             else:
                 await asyncio.sleep(0)
@@ -183,6 +190,7 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
             await asyncio.sleep(0)
         assert budget.used == 0
         assert budget.waiting == 0
+        assert shared.answers.used == 0
         assert not shared.members
         assert shared.metrics.requests_in_flight.value == 0
         answers, _ = expected(b"".join(wire.written))

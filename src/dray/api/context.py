@@ -11,7 +11,7 @@ import structlog
 
 from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
-from dray.log.types import Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
+from dray.log.types import AnswerRoom, Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
 from dray.runtime import Allowance, Runtime, Turns
@@ -35,7 +35,13 @@ class LogService(Protocol):
     async def bounds(self, stream: int) -> Bounds: ...
 
     async def fetch(
-        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: AnswerRoom | None = None,
     ) -> list[ReadResult]: ...
 
     async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None: ...
@@ -62,6 +68,10 @@ class Connection(Protocol):
     @property
     def turn(self) -> Callable[[], Awaitable[None]]:
         """Awaited: until the requests before this one are answered, and the answers taken."""
+
+    @property
+    def room(self) -> Callable[[], AnswerRoom]:
+        """What the answer to the request at hand may take of the memory for answers."""
 
 
 @dataclass(frozen=True, slots=True)

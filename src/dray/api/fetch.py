@@ -6,7 +6,8 @@
   request that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND. Forgotten topics mean nothing then.
 - From v13 topics are addressed by id; an unknown one is UNKNOWN_TOPIC_ID in each of its partitions.
 - The fetches of one connection are worked on one at a time, as in Kafka: what is answered ahead of a client
-  that does not read must fit into memory.
+  that does not read must fit into memory. All connections share a bound on that: an answer is planned with
+  what it leaves, and one that finds no room is given later, or without records.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
 - A consumer that names its rack (v11) and is not in this broker's zone is sent to the broker of its own: the
@@ -159,12 +160,15 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
     limit = context.services.settings.fetch_max_bytes
     most = max(min(request.max_bytes, limit), 0)
     least = min(request.min_bytes, limit)
+    room = context.connection.room()
     if least > 0 and request.max_wait_ms > 0 and not context.connection.ending:
-        waiting = log.fetch(reads, min_bytes=least, max_bytes=most, max_wait_ms=request.max_wait_ms)
+        waiting = log.fetch(
+            reads, min_bytes=least, max_bytes=most, max_wait_ms=request.max_wait_ms, room=room
+        )
         results = await unless_ending(context.connection, waiting)
         if results is not None:
             return results
-    return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0)
+    return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0, room=room)
 
 
 async def _answer(

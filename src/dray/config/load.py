@@ -92,10 +92,16 @@ def _check_together(settings: Settings, layer: Layer) -> None:
             "log.object_bytes",
             f"at most limits.buffer_bytes, which is {size_text(settings.limits.buffer_bytes)}",
         )
-    if settings.limits.frame_bytes > settings.limits.buffer_bytes:
+    largest = settings.limits.buffer_bytes - settings.limits.buffer_bytes // 16
+    if settings.limits.frame_bytes > largest:
         raise refuse(
             "limits.frame_bytes",
-            f"at most limits.buffer_bytes, which is {size_text(settings.limits.buffer_bytes)}",
+            f"at most 15/16 of limits.buffer_bytes, which is {size_text(settings.limits.buffer_bytes)}",
+        )
+    if settings.limits.frame_bytes > settings.answer_bytes:
+        raise refuse(
+            "limits.frame_bytes",
+            f"at most limits.answer_bytes, which is {size_text(settings.answer_bytes)}",
         )
     if settings.topics.partitions > settings.topics.max_partitions:
         raise refuse(

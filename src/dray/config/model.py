@@ -244,7 +244,14 @@ class LimitSettings(Section):
     buffer_bytes: Annotated[int, Size(MIB, 1024 * GIB)] = Field(
         default=256 * MIB,
         description="Bytes of requests that are received and not yet answered. When they are reached, "
-        "sockets are no longer read: producers wait, memory does not grow.",
+        "sockets are no longer read: producers wait, memory does not grow. A sixteenth is kept for small "
+        "requests that are not produce requests.",
+    )
+    answer_bytes: Annotated[int | None, Either("auto", Size(MIB, 1024 * GIB))] = Field(
+        default=None,
+        description="Bytes of answers that are being made or that clients have not taken yet. Fetches are "
+        "answered with less as it fills, and then wait; clients that do not read are closed sooner. "
+        "`auto`: as many as `limits.buffer_bytes`.",
     )
     decompressed_bytes: Annotated[int, Size(MIB, 2 * GIB - 1)] = Field(
         default=128 * MIB,
@@ -262,7 +269,13 @@ class LimitSettings(Section):
     )
     connections: Annotated[int, Whole(1, 1_000_000)] = Field(
         default=10_000,
-        description="Connections at once; one more is closed as it arrives.",
+        description="Connections at once. One more takes the place of one that has sent no request, or is "
+        "closed as it arrives.",
+    )
+    connections_per_address: Annotated[int | None, Either("auto", Whole(1, 1_000_000))] = Field(
+        default=None,
+        description="Connections at once from one address; one more is closed as it arrives. `auto`: half of "
+        "`limits.connections`, and as many as there are for clients on the same machine.",
     )
     requests_in_flight: Annotated[int, Whole(1, 10_000)] = Field(
         default=1000,
@@ -419,6 +432,10 @@ class Settings(Section):
             return self
         share = self.up_tail_cache_bytes // brokers
         return self.model_copy(update={"log": self.log.model_copy(update={"tail_cache_bytes": share})})
+
+    @property
+    def answer_bytes(self) -> int:
+        return self.limits.buffer_bytes if self.limits.answer_bytes is None else self.limits.answer_bytes
 
     @property
     def metadata_path(self) -> Path:

@@ -7,6 +7,9 @@ silence, so an answer that says "nothing" is given only after the store was aske
 Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is served
 for no longer. The store is asked in the background when half of that has passed, and waited for when all
 of it has; where it does not answer, the read is refused.
+
+What is planned is no more than the caller has room for, but for one batch: that one waits for its
+room. A poll that finds none in time is answered without records, and the client asks again.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from collections.abc import Sequence
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
 from dray.log.reader import Plan, Reader
-from dray.log.types import LogError, ReadRequest, ReadResult
+from dray.log.types import AnswerRoom, LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
@@ -26,6 +29,9 @@ from dray.runtime import Runtime
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
 _PLANNED_AT_ONCE = 512
+# Records are there, only no memory for them: even who waits for nothing waits so long for that.
+_ROOM_SECONDS = 1.0
+_SMALLER_PLANS = 3
 
 
 class Poller:
@@ -47,25 +53,44 @@ class Poller:
         self._unwatched = NEVER  # when anything may have changed without a hint
 
     async def fetch(
-        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: AnswerRoom,
     ) -> list[ReadResult]:
         began = self._runtime.monotonic()
         # Who asks for nothing waits for nothing; but "nothing" is still an answer that needs asking.
         at_once = min_bytes <= 0
         deadline = began if at_once else began + max_wait_ms / 1000
+        room_deadline = max(deadline, began + _ROOM_SECONDS)
         min_bytes = max(min_bytes, 1)
         slept = 0.0
+        refused = 0
         asked, unheard = await self._ask_doubtful(requests)
         while True:
-            plans = await self._plan(requests, max_bytes, unheard)
-            if self._enough(plans, min_bytes):
-                break
-            remaining = deadline - self._runtime.monotonic()
-            if remaining <= 0:
-                if asked or (at_once and unheard):
-                    break
+            allowed = min(max_bytes, room.most())
+            plans = await self._plan(requests, allowed, unheard)
+            enough = self._enough(plans, min(min_bytes, max(allowed, 1)))
+            remaining = 0.0 if enough else deadline - self._runtime.monotonic()
+            if remaining <= 0 and not (enough or asked or (at_once and unheard)):
                 unheard = await self._ask(requests)
                 asked = True
+                continue
+            if remaining <= 0:
+                size = _planned(plans, allowed)
+                if room.take(size):
+                    break
+                remaining = room_deadline - self._runtime.monotonic()
+                if remaining <= 0:
+                    plans = [_without_records(plan) for plan in plans]
+                    break
+                refused += 1
+                if size > allowed or refused > _SMALLER_PLANS:  # a single batch; or others are always faster
+                    slept += await self._wait_for_room(room, size, remaining)
+                    unheard |= await self._ask_outdated(requests)
                 continue
             if self._moved(plans):
                 continue
@@ -77,7 +102,7 @@ class Poller:
             asked = False
             unheard |= await self._ask_outdated(requests)
         results = await self._read(plans, unheard, min_bytes)
-        _keep_to(max_bytes, results)
+        _keep_to(allowed, results)
         self._observer.fetched(self._runtime.monotonic() - began - slept)
         return results
 
@@ -89,6 +114,12 @@ class Poller:
             await self._wakeups.wait(streams, seconds)
         finally:
             self._observer.polling(self._wakeups.count)
+        return self._runtime.monotonic() - began
+
+    async def _wait_for_room(self, room: AnswerRoom, size: int, seconds: float) -> float:
+        """How long it took."""
+        began = self._runtime.monotonic()
+        await room.wait(size, seconds)
         return self._runtime.monotonic() - began
 
     # --- planning
@@ -277,6 +308,20 @@ class Poller:
         if bounds is None:
             return ReadResult(error=error)
         return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)
+
+
+def _planned(plans: Sequence[Plan | ReadResult], allowed: int) -> int:
+    """What the answer may take: of compacted files, whose sizes are guessed, as much as they may give."""
+    size = most = 0
+    for plan in plans:
+        if isinstance(plan, Plan):
+            size += plan.size
+            most += plan.size if plan.compacted is None else max(plan.size, plan.limit)
+    return max(size, min(most, allowed))
+
+
+def _without_records(plan: Plan | ReadResult) -> Plan | ReadResult:
+    return Plan(plan.request, plan.bounds) if isinstance(plan, Plan) else plan
 
 
 def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:

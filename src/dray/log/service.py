@@ -27,7 +27,16 @@ from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.tail_cache import TailBatch, TailCache
 from dray.log.time_lookup import TimeLookup
-from dray.log.types import Appended, Bounds, LogError, ReadRequest, ReadResult, TimestampedOffset
+from dray.log.types import (
+    AnswerRoom,
+    Appended,
+    Bounds,
+    EndlessRoom,
+    LogError,
+    ReadRequest,
+    ReadResult,
+    TimestampedOffset,
+)
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
@@ -200,10 +209,20 @@ class Log:
         return await self._reader.refresh(stream, barrier=True)
 
     async def fetch(
-        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: AnswerRoom | None = None,
     ) -> list[ReadResult]:
         return await self._poller.fetch(
-            requests, min_bytes=min_bytes, max_bytes=max_bytes, max_wait_ms=max_wait_ms
+            requests,
+            min_bytes=min_bytes,
+            max_bytes=max_bytes,
+            max_wait_ms=max_wait_ms,
+            room=room or EndlessRoom(),
         )
 
     async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -14,6 +14,33 @@ class CloseConnection(Exception):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class EndlessRoom:
+    """Of a request whose answer is not counted."""
+
+    def most(self) -> int:
+        return 1 << 62
+
+    def take(self, size: int) -> bool:  # noqa: ARG002 - as all rooms
+        return True
+
+    async def wait(self, size: int, seconds: float) -> bool:  # noqa: ARG002 - as all rooms
+        return True
+
+
+class AnswerRoom(Protocol):
+    """The memory that the request at hand may fill with its answer, of what all connections share."""
+
+    def most(self) -> int:
+        """How much to plan with. A batch may be planned even where it is less."""
+
+    def take(self, size: int) -> bool:
+        """Hold so much for the answer, instead of what was held for it before; False if there is no room.
+        It is given back when the peer has the answer, or the request ends without one."""
+
+    async def wait(self, size: int, seconds: float) -> bool:
+        """Queue for so much, for so long; True once it is held."""
 
 
 class Connection:
@@ -27,6 +54,7 @@ class Connection:
         "listener",
         "peer",
         "principal",
+        "room",
         "state",
         "tls",
         "turn",
@@ -39,6 +67,7 @@ class Connection:
         listener: str,
         tls: bool,
         turn: Callable[[], Awaitable[None]] | None = None,
+        room: Callable[[], AnswerRoom] = EndlessRoom,
     ) -> None:
         self.id = identifier
         self.peer = peer
@@ -52,6 +81,8 @@ class Connection:
         """Called from within a dispatch: waits until the requests before this one are answered and the
         peer has taken most of that. Requests run side by side, so one whose answer is large should
         begin with this: else a peer that asks much and reads little could fill our memory."""
+        self.room = room
+        """Called from within a dispatch: what its answer may take of the memory for answers."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         """Call back, once, when this connection will bring no more requests: the peer hung up, the

@@ -3,8 +3,9 @@
 No I/O here: whoever owns the socket asks `buffer()` where to receive and reports to `received()`.
 Short frames are copied out of a scratch buffer that *all* connections share, so an idle connection
 holds none; a frame that has not arrived whole gets a buffer of exactly its size, and the rest is
-received straight into it. Every delivered frame is the receiver's for good: writable, and never
-touched by the reader again.
+received straight into it, no further than is claimed: memory that was never written to is only an
+address. Every delivered frame is the receiver's for good: writable, and never touched by the reader
+again.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from dray.server.connection import Buffer
 LENGTH = Struct(">i")
 PREFIX = LENGTH.size
 
+_KIND = Struct(">h")
+NO_KIND = -1
+
 
 class BadFrame(Exception):
     """The peer announced a frame that no request can have."""
@@ -26,14 +30,25 @@ class BadFrame(Exception):
         self.size = size
 
 
+def _all_of_it(size: int, filled: int, kind: int) -> int:  # noqa: ARG001 - as `claim` is asked
+    return size
+
+
 class FrameReader:
-    """`admit(size)` is asked before anything of that size is allocated. When it says no, the reader
-    stalls: it keeps what it has already got (at most one scratch buffer), and expects to receive
-    nothing more until `proceed()` has been called and left it unstalled."""
+    """`admit(size)` is asked before anything of that size is allocated: between two frames.
+
+    `claim(size, filled, kind)` is asked for memory: when a frame begins, when as much of it has arrived as
+    was allowed, and when all of it has. It answers how far the frame may be filled. The kind is a frame's
+    first two bytes, once they are here.
+
+    When one of them says no (False, or -1), the reader stalls: it keeps what it has already got, and expects
+    to receive nothing more until `proceed()` has been called and left it unstalled."""
 
     __slots__ = (
         "_admit",
         "_allocate",
+        "_allowed",
+        "_claim",
         "_deliver",
         "_filled",
         "_frame",
@@ -51,6 +66,7 @@ class FrameReader:
         admit: Callable[[int], bool],
         deliver: Callable[[memoryview], None],
         allocate: Callable[[int], Buffer],
+        claim: Callable[[int, int, int], int] = _all_of_it,
     ) -> None:
         self._scratch = scratch
         self._scratch_view = memoryview(scratch)
@@ -58,9 +74,11 @@ class FrameReader:
         self._admit = admit
         self._deliver = deliver
         self._allocate = allocate
+        self._claim = claim
         self._rest = bytearray()
         self._frame: memoryview | None = None
         self._filled = 0
+        self._allowed = 0
         self.stalled = False
 
     @property
@@ -74,7 +92,7 @@ class FrameReader:
         """Where to receive next; valid until the following `received`."""
         frame = self._frame
         if frame is not None:
-            return frame[self._filled :]
+            return frame[self._filled : self._allowed]
         kept = len(self._rest)
         if kept:
             self._scratch_view[:kept] = self._rest
@@ -90,23 +108,36 @@ class FrameReader:
             self._cut(self._scratch, kept + count)
             return
         self._filled += count
-        if self._filled == len(frame):
-            self._frame = None
-            self._deliver(frame)
+        if self._filled == self._allowed:
+            self._go_on(frame)
 
     def proceed(self) -> None:
-        """Try again where `admit` had said no."""
+        """Try again where we were told no."""
         self.stalled = False
+        if self._frame is not None:
+            self._go_on(self._frame)
+            return
         data = self._rest
         self._rest = bytearray()
         self._cut(data, len(data))
 
-    def abandon(self) -> int:
-        """Drop everything; returns the size of the admitted frame that will now never be whole."""
-        frame, self._frame = self._frame, None
+    def abandon(self) -> None:
+        """Drop everything."""
+        self._frame = None
         self._rest = bytearray()
         self.stalled = False
-        return 0 if frame is None else len(frame)
+
+    def _go_on(self, frame: memoryview) -> None:
+        """With a frame that is whole, or as long as was allowed."""
+        size = len(frame)
+        allowed = self._claim(size, self._filled, _kind(frame, 0, self._filled))
+        if allowed < 0:
+            self.stalled = True
+        elif self._filled == size:
+            self._frame = None
+            self._deliver(frame)
+        else:
+            self._allowed = allowed
 
     def _cut(self, data: bytearray, end: int) -> None:
         position = 0
@@ -114,18 +145,24 @@ class FrameReader:
             (size,) = LENGTH.unpack_from(data, position)
             if not 0 <= size <= self._largest:
                 raise BadFrame(size, self._largest)
-            if not self._admit(size):
+            start = position + PREFIX
+            filled = min(size, end - start)
+            if not self._admit(size) or (allowed := self._claim(size, filled, _kind(data, start, end))) < 0:
                 self.stalled = True
                 break
-            start = position + PREFIX
             position = start + size
-            if position <= end:
+            if filled == size:
                 self._deliver(memoryview(data[start:position]))
                 continue
             frame = memoryview(self._allocate(size))
-            self._filled = end - start
-            frame[: self._filled] = memoryview(data)[start:end]
+            frame[:filled] = memoryview(data)[start:end]
             self._frame = frame
+            self._filled = filled
+            self._allowed = allowed
             return
         if position < end:
             self._rest = data[position:end]
+
+
+def _kind(data: Buffer, start: int, end: int) -> int:
+    return int(_KIND.unpack_from(data, start)[0]) if end - start >= _KIND.size else NO_KIND

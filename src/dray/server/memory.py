@@ -1,72 +1,256 @@
 """The bound on what request frames may occupy, shared by all connections of a server.
 
-Bytes are reserved *before* a buffer is allocated, so the sum of all frame buffers never passes the
-limit, however many producers push. Whoever finds no room waits its turn: strictly first come,
-first served, so that a large frame is not overtaken by small ones forever.
+Two shares. The small one is only for small requests that are not bulk (heartbeats, metadata, fetches): they
+never wait behind producers, and use the other share as well while it has room. Everything else takes from
+the bulk share.
+
+A large frame takes its memory in steps, as its bytes arrive: what is announced and not sent costs others
+nothing. Frames that grow could lock each other up, each waiting for what the others hold. Three rules
+prevent that (`docs/design/0065-limits-that-limit.md`):
+
+- The oldest growing frame takes whatever is free, and what it still needs is kept from all others.
+- The others together leave room for the largest growing frame, so each of them can be completed once it is
+  the oldest.
+- Whoever finds no room waits, first come, first served.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Final
+
+
+class Share:
+    """Plain numbers: to look up a member of an enumeration would cost a request more than the rest."""
+
+    NONE: Final = 0
+    SMALL: Final = 1
+    BULK: Final = 2
 
 
 class Claim:
-    """A place in the queue for `size` bytes; `granted` is called once they are reserved."""
+    """One frame's memory: `held` of `size` bytes. While `wanted` is above `held` it waits, and `granted` is
+    called once it has them; `share` says from where."""
 
-    __slots__ = ("granted", "size")
+    __slots__ = ("granted", "held", "order", "share", "size", "wanted")
 
-    def __init__(self, size: int, granted: Callable[[], None]) -> None:
+    def __init__(self, size: int, granted: Callable[[], None], share: int = Share.BULK) -> None:
         self.size = size
         self.granted = granted
+        self.held = 0
+        self.wanted = 0
+        self.order = 0
+        self.share = share
 
 
 class MemoryBudget:
-    __slots__ = ("_waiting", "limit", "peak", "used")
+    __slots__ = (
+        "_bulk_used",
+        "_growing",
+        "_growing_held",
+        "_kept_for_oldest",
+        "_last_order",
+        "_orders",
+        "_sizes",
+        "_small_used",
+        "_small_waiting",
+        "_waiting",
+        "bulk_limit",
+        "limit",
+        "peak",
+        "small_limit",
+    )
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, small_limit: int = 0) -> None:
         self.limit = limit
-        self.used = 0
+        self.small_limit = small_limit
+        self.bulk_limit = limit - small_limit
         self.peak = 0
-        self._waiting: deque[Claim] = deque()
+        self._bulk_used = 0
+        self._small_used = 0
+        self._growing: OrderedDict[Claim, None] = OrderedDict()  # oldest first
+        self._growing_held = 0
+        self._kept_for_oldest = 0
+        self._orders: set[int] = set()  # of those that grow
+        self._last_order = 0
+        self._sizes: list[tuple[int, int]] = []  # a heap, the largest first; those that left are dropped late
+        self._waiting: OrderedDict[Claim, None] = OrderedDict()
+        self._small_waiting: OrderedDict[Claim, None] = OrderedDict()
+
+    @property
+    def used(self) -> int:
+        return self._bulk_used + self._small_used
 
     @property
     def waiting(self) -> int:
-        return len(self._waiting)
+        return len(self._waiting) + len(self._small_waiting)
 
-    def try_reserve(self, size: int) -> bool:
-        """Reserve now if there is room and nobody came earlier."""
-        used = self.used + size
-        if used > self.limit or self._waiting:
-            return False
-        self.used = used
-        self.peak = max(self.peak, used)
-        return True
+    @property
+    def unfinished(self) -> int:
+        """What frames hold that have not got all their memory, and what is kept for the oldest of them."""
+        return self._growing_held + self._kept_for_oldest
 
-    def claim(self, size: int, granted: Callable[[], None]) -> Claim:
-        """Queue up; `granted` is called from a later `release` or `withdraw`, never from here."""
-        if size > self.limit:
-            raise ValueError(f"{size} bytes can never fit a budget of {self.limit}")
-        claim = Claim(size, granted)
-        self._waiting.append(claim)
+    # --- frames that have arrived whole
+
+    def try_reserve(self, size: int, small: bool = False) -> int:
+        """Reserve now if there is room and nobody came earlier: from which share, NONE if from none."""
+        if small and not self._small_waiting and self._small_used + size <= self.small_limit:
+            self._small_used += size
+            self._note_peak()
+            return Share.SMALL
+        if self._waiting or (small and self._small_waiting) or not self._leaves_room(size):
+            return Share.NONE
+        self._bulk_used += size
+        self._note_peak()
+        return Share.BULK
+
+    def claim(self, size: int, granted: Callable[[], None], small: bool = False) -> Claim:
+        """Queue up; `granted` is called from a later release or withdrawal, never from here."""
+        small = small and size <= self.small_limit
+        if not small and size > self.bulk_limit:
+            raise ValueError(f"{size} bytes can never fit a budget of {self.bulk_limit}")
+        claim = Claim(size, granted, Share.SMALL if small else Share.BULK)
+        claim.wanted = size
+        if small:
+            self._small_waiting[claim] = None
+        else:
+            self._join(claim)
+            self._waiting[claim] = None
         return claim
 
+    # --- frames that are arriving
+
+    def begin(self, size: int, granted: Callable[[], None]) -> Claim:
+        """A large frame begins to arrive; it holds nothing yet."""
+        if size > self.bulk_limit:
+            raise ValueError(f"{size} bytes can never fit a budget of {self.bulk_limit}")
+        claim = Claim(size, granted)
+        self._join(claim)
+        return claim
+
+    def grow(self, claim: Claim, held: int) -> bool:
+        """Let it hold so much. False: it waits, and `granted` is called once it does."""
+        claim.wanted = held
+        if self._may_grow(claim) and (not self._waiting or self._is_oldest(claim)):
+            self._give(claim)
+            return True
+        self._waiting[claim] = None
+        return False
+
+    # --- giving back
+
     def withdraw(self, claim: Claim) -> None:
-        """Leave the queue before being granted; those behind may now fit."""
-        self._waiting.remove(claim)
+        """The frame will never be whole: give back what it holds, and its place."""
+        if claim.share == Share.SMALL:
+            self._small_waiting.pop(claim, None)
+            self._small_used -= claim.held
+        else:
+            self._waiting.pop(claim, None)
+            self._bulk_used -= claim.held
+            if claim in self._growing:
+                self._leave(claim)
         self._grant()
 
-    def release(self, size: int) -> None:
-        self.used -= size
-        if self.used < 0:
+    def release(self, size: int, share: int = Share.BULK) -> None:
+        if share == Share.SMALL:
+            self._small_used = left = self._small_used - size
+        else:
+            self._bulk_used = left = self._bulk_used - size
+        if left < 0:
             raise AssertionError("released more than was reserved")
-        if self._waiting:
+        if self._waiting or self._small_waiting:
             self._grant()
 
+    # --- the rules
+
+    def _is_oldest(self, claim: Claim) -> bool:
+        return next(iter(self._growing)) is claim
+
+    def _leaves_room(self, size: int) -> bool:
+        return self._bulk_used + size + self._kept_for_oldest <= self.bulk_limit
+
+    def _may_grow(self, claim: Claim) -> bool:
+        step = claim.wanted - claim.held
+        oldest = next(iter(self._growing))
+        if claim is oldest:
+            return self._bulk_used + step <= self.bulk_limit
+        if not self._leaves_room(step):
+            return False
+        if claim.wanted == claim.size:
+            return True  # it needs nothing more, and so stands in nobody's way
+        others_held = self._growing_held - oldest.held
+        return others_held + step + self._largest() <= self.bulk_limit
+
+    def _largest(self) -> int:
+        while self._sizes[0][1] not in self._orders:
+            heappop(self._sizes)
+        return -self._sizes[0][0]
+
     def _grant(self) -> None:
-        waiting = self._waiting
-        while waiting and self.used + waiting[0].size <= self.limit:
-            claim = waiting.popleft()
-            self.used += claim.size
-            self.peak = max(self.peak, self.used)
+        """Whoever waits, as far as there is room. Callbacks may come back here: nothing is remembered over
+        one."""
+        while self._waiting:
+            oldest = next(iter(self._growing))
+            claim = oldest if oldest in self._waiting else next(iter(self._waiting))
+            if not self._may_grow(claim):
+                break
+            del self._waiting[claim]
+            self._give(claim)
             claim.granted()
+        while self._small_waiting:
+            claim = next(iter(self._small_waiting))
+            if self._small_used + claim.size <= self.small_limit:
+                self._small_used += claim.size
+            elif not self._waiting and self._leaves_room(claim.size):
+                self._bulk_used += claim.size
+                claim.share = Share.BULK
+            else:
+                break
+            del self._small_waiting[claim]
+            claim.held = claim.size
+            self._note_peak()
+            claim.granted()
+
+    # --- keeping count
+
+    def _give(self, claim: Claim) -> None:
+        step = claim.wanted - claim.held
+        claim.held = claim.wanted
+        self._bulk_used += step
+        self._growing_held += step
+        self._note_peak()
+        if claim.held == claim.size:
+            self._leave(claim)
+        else:
+            self._keep_for_oldest()
+
+    def _join(self, claim: Claim) -> None:
+        self._last_order += 1
+        claim.order = self._last_order
+        self._growing[claim] = None
+        self._orders.add(claim.order)
+        if len(self._sizes) > 2 * len(self._growing) + 100:
+            self._sizes = sorted((-each.size, each.order) for each in self._growing)
+        else:
+            heappush(self._sizes, (-claim.size, claim.order))
+        self._keep_for_oldest()
+
+    def _leave(self, claim: Claim) -> None:
+        del self._growing[claim]
+        self._orders.discard(claim.order)
+        self._growing_held -= claim.held
+        self._keep_for_oldest()
+
+    def _keep_for_oldest(self) -> None:
+        if self._growing:
+            oldest = next(iter(self._growing))
+            self._kept_for_oldest = oldest.size - oldest.held
+        else:
+            self._kept_for_oldest = 0
+
+    def _note_peak(self) -> None:
+        used = self._bulk_used + self._small_used
+        if used > self.peak:  # noqa: PLR1730 - half the time of `max`, for every request
+            self.peak = used

@@ -7,10 +7,12 @@ sweep sees by the byte counts whether anything has moved since it last came by.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from dray.server.settings import ServerSettings
+
+NO_REQUEST: Final = "no request"
 
 
 @dataclass(slots=True)
@@ -25,20 +27,48 @@ class Standing:
     busy: bool
     """Requests are being worked on, or wait for memory: the peer waits for us."""
     closing: bool
+    taken: int = 0
+    """Bytes of answers that the peer has acknowledged, so far."""
+    pauses: int = 0
+    """How often we have stopped reading, so far."""
 
 
 class Patience:
-    """Returns the reason to give up on a connection, or None. Pure: the clock is an argument."""
+    """Returns the reason to give up on a connection, or None. Pure: the clock is an argument.
 
-    __slots__ = ("_frame", "_frame_since", "_moved_at", "_progress")
+    Beside that it knows who is slow: that matters only while memory is short (`relief.py`)."""
+
+    __slots__ = (
+        "_frame",
+        "_frame_since",
+        "_made_at",
+        "_moved_at",
+        "_pace_from",
+        "_progress",
+        "_slow_reader",
+        "_taken",
+        "_taken_at",
+        "_taken_from",
+        "pace",
+    )
 
     def __init__(self, now: float) -> None:
+        self._made_at = now
         self._progress = (0, 0)
         self._moved_at = now
         self._frame = -1
         self._frame_since = now
+        self._pace_from: tuple[int, int, float, int] | None = None
+        self.pace: float | None = None
+        """Bytes per second of a frame that is too slow to stay when memory is short, else None."""
+        self._taken = 0
+        self._taken_at: float | None = None
+        self._taken_from = (now, 0)
+        self._slow_reader = False
 
     def exhausted(self, now: float, standing: Standing, settings: ServerSettings) -> str | None:
+        self._watch_frame(now, standing, settings)
+        self._watch_answers(now, standing, settings)
         # At the end only our answers count: what a peer still sends is thrown away.
         progress = (0 if standing.closing else standing.received_bytes, standing.unsent)
         if progress != self._progress:
@@ -47,6 +77,8 @@ class Patience:
         still = now - self._moved_at
         if standing.closing:
             return "unsent answers at close" if still > settings.frame_seconds else None
+        if not standing.frames and not standing.busy and now - self._made_at > settings.first_request_seconds:
+            return NO_REQUEST
         if standing.unfinished >= 0:
             if self._frame != standing.frames:
                 self._frame = standing.frames
@@ -61,3 +93,47 @@ class Patience:
         if standing.busy:
             self._moved_at = now
         return "idle" if still > settings.idle_seconds and not standing.busy else None
+
+    def unread_for(self, now: float, settings: ServerSettings) -> float:
+        """How long a peer with unsent answers has taken none of them; 0 for one that makes progress. One
+        that takes next to nothing, for long, makes none."""
+        if self._taken_at is None:
+            return 0.0
+        still = now - self._taken_at
+        if still >= settings.unread_seconds:
+            return still
+        return settings.unread_seconds if self._slow_reader else 0.0
+
+    def _watch_frame(self, now: float, standing: Standing, settings: ServerSettings) -> None:
+        """The pace is that of a whole span in which we were reading the same frame."""
+        if standing.unfinished < 0 or standing.closing:
+            self._pace_from = self.pace = None
+            return
+        began = self._pace_from
+        if began is None or began[:2] != (standing.frames, standing.pauses):
+            self.pace = None
+        else:
+            seconds = now - began[2]
+            if seconds < settings.short_seconds:
+                return
+            pace = (standing.received_bytes - began[3]) / seconds
+            self.pace = pace if pace < settings.short_frame_bytes_per_second else None
+        self._pace_from = (standing.frames, standing.pauses, now, standing.received_bytes)
+
+    def _watch_answers(self, now: float, standing: Standing, settings: ServerSettings) -> None:
+        if not standing.unsent:
+            self._taken_at = None
+            self._slow_reader = False
+        elif self._taken_at is None:
+            self._taken_at = now
+            self._taken_from = (now, standing.taken)
+        else:
+            if standing.taken > self._taken:
+                self._taken_at = now
+            since, taken = self._taken_from
+            seconds = now - since
+            if seconds >= settings.frame_seconds:
+                wanted = settings.slowest_frame_bytes_per_second * seconds
+                self._slow_reader = standing.taken - taken < wanted
+                self._taken_from = (now, standing.taken)
+        self._taken = standing.taken

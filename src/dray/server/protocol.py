@@ -1,49 +1,35 @@
 """One connection: frames in, a task per request, answers out in the order of the requests.
 
-A gate stands before each frame: too many requests unanswered, too many answer bytes unsent, or no
-room in the memory budget, and the connection is not read until that has passed. The gate only ever
-closes *between* frames: a frame once admitted is read to its end and dispatched, so a peer that
-writes all of it before it reads our answers cannot lock itself and us up.
+A gate stands before each frame: too many requests unanswered, or too many answer bytes unsent, and the
+connection is not read until that has passed. The gate only ever closes *between* frames: a frame once
+admitted is read to its end and dispatched, so a peer that writes all of it before it reads our answers
+cannot lock itself and us up. Only memory for frames may be waited for in the middle of one: it is given
+back when requests are done, whether or not their answers are read.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from contextvars import ContextVar
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
-from dray.server.connection import Buffer, CloseConnection, Connection, at_once
+from dray.server.answers import Reservation
+from dray.server.connection import AnswerRoom, Buffer, CloseConnection, Connection, EndlessRoom, at_once
+from dray.server.exchange import Exchange, current_exchange
+from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
-from dray.server.patience import Patience, Standing
-from dray.server.sending import WORTHWHILE, send_at_once
+from dray.server.patience import NO_REQUEST, Patience, Standing
+from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
 
 if TYPE_CHECKING:
-    from dray.server.memory import Claim
     from dray.server.shared import Shared
 
 _log = structlog.get_logger(__name__)
 
-
-class _Exchange:
-    """A request and, once it is `done`, the buffers of its answer (none where none is due)."""
-
-    __slots__ = ("buffers", "bytes", "done", "last", "task", "turn")
-
-    def __init__(self) -> None:
-        self.task: asyncio.Task[None] | None = None
-        self.buffers: tuple[Buffer, ...] = ()
-        self.bytes = 0
-        self.done = False
-        self.turn: asyncio.Future[None] | None = None  # somebody waits for it to be first in the queue
-        self.last = False
-        """The connection ends here: this request gets no answer, nor does any after it."""
-
-
-_exchange: ContextVar[_Exchange] = ContextVar("exchange")
-"""The one that the task at hand serves."""
+_UNCOUNTED_BYTES: Final = 64 * 1024
+"""Of answers that wait for their turn. Small ones that leave together are not worth a count each."""
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
@@ -51,31 +37,35 @@ class FrameProtocol(asyncio.BufferedProtocol):
     done: a peer that hangs up does not undo what it asked for."""
 
     __slots__ = (
-        "_claim",
         "_closing",
+        "_counted",
         "_deaf",
         "_dispatch",
         "_flush_due",
         "_frames",
-        "_granted",
         "_held",
         "_hung_up",
         "_lingering",
         "_listener",
         "_loop",
         "_lost",
+        "_memory",
         "_patience",
+        "_pauses",
         "_queue",
         "_reader",
         "_ready_bytes",
         "_received_bytes",
+        "_reserved",
         "_running",
+        "_sent_bytes",
         "_settings",
         "_shared",
         "_socket",
         "_tls",
         "_transport",
         "_writable",
+        "address",
         "connection",
     )
 
@@ -89,17 +79,25 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._dispatch = shared.dispatch
         self._listener = listener
         self._tls = tls
+        self._memory = FrameClaims(shared.budget, shared.settings, self._proceed)
         self._reader = FrameReader(
-            shared.scratch, shared.settings.largest_frame, self._admit, self._deliver, shared.allocate
+            shared.scratch,
+            shared.settings.largest_frame,
+            self._admit,
+            self._deliver,
+            shared.allocate,
+            self._memory.ask,
         )
         self._patience = Patience(shared.runtime.monotonic())
-        self._queue: deque[_Exchange] = deque()
+        self._queue: deque[Exchange] = deque()
         self._running = 0
         self._frames = 0
         self._received_bytes = 0
         self._ready_bytes = 0  # of answers that are done and not yet handed to the transport
-        self._claim: Claim | None = None
-        self._granted = False  # the memory for the frame at hand was reserved by a claim
+        self._sent_bytes = 0
+        self._reserved = 0  # for answers that are being made
+        self._counted = 0  # what the budget for answers has for us
+        self._pauses = 0
         self._held = False  # reading is paused, by us
         self._deaf = False  # no more frames will be taken from this peer
         self._hung_up = False  # the peer sends no more
@@ -117,7 +115,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._loop = asyncio.get_running_loop()
         peer = transport.get_extra_info("peername")
         name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
-        self.connection = Connection(self._shared.identifier(), name, self._listener, self._tls, self._turn)
+        self.address = peer[0] if isinstance(peer, tuple) else ""
+        self.connection = Connection(
+            self._shared.identifier(), name, self._listener, self._tls, self._turn, self._room
+        )
         if not self._shared.join(self):
             self._lost = self._deaf = self._closing = True
             self._transport.abort()
@@ -140,6 +141,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._reader.received(nbytes)
         except BadFrame as error:
             self.refuse("bad frame", str(error))
+        else:
+            if self._reader.stalled:
+                self._hold()
 
     def eof_received(self) -> bool:
         """The peer sends no more. What it asked is still answered, as it may yet be reading (TLS
@@ -159,12 +163,16 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening()
         for exchange in self._queue:
-            _let_go(exchange)
+            exchange.buffers = ()
+            exchange.let_go()
+        self._ready_bytes = 0
+        self.settle()
         if self._lingering is not None:
             self._lingering.cancel()
         # They hold our methods: do not leave a cycle to the garbage collector.
-        del self._reader
+        del self._reader, self._memory
         self.connection.turn = at_once
+        self.connection.room = EndlessRoom
         if not self._running:
             self._shared.leave(self)
 
@@ -174,31 +182,22 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         self._writable = True
         self._flush()
+        self.settle()
 
     # The gate, and what comes through it.
 
-    def _admit(self, size: int) -> bool:
-        if self._granted:
-            self._granted = False
+    def _admit(self, size: int) -> bool:  # noqa: ARG002 - as the reader asks
+        memory = self._memory
+        if memory.granted:
             return True
         settings = self._settings
-        if self._claim is not None or self._deaf:
-            pass
-        elif (
-            len(self._queue) < settings.max_in_flight
+        return (
+            memory.waiting is None
+            and not self._deaf
+            and len(self._queue) < settings.max_in_flight
             and self._writable
             and self._ready_bytes < settings.max_unsent_bytes
-        ):
-            if self._shared.budget.try_reserve(size):
-                return True
-            self._claim = self._shared.budget.claim(size, self._claim_granted)
-        self._hold()
-        return False
-
-    def _claim_granted(self) -> None:
-        self._claim = None
-        self._granted = True
-        self._proceed()
+        )
 
     def _proceed(self) -> None:
         """The gate may have opened: go on with what was received, then with receiving."""
@@ -214,19 +213,22 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _hold(self) -> None:
         if not self._held and not self._deaf:
             self._held = True
+            self._pauses += 1
             self._transport.pause_reading()
 
     def _deliver(self, frame: memoryview) -> None:
-        exchange = _Exchange()
+        exchange = Exchange(self._memory.delivered())
         self._queue.append(exchange)
+        if not self._frames:
+            self._shared.used(self)
         self._frames += 1
         self._running += 1
         self._shared.metrics.requests_in_flight.value += 1
         exchange.task = self._loop.create_task(self._serve(frame, exchange))
 
-    async def _serve(self, frame: memoryview, exchange: _Exchange) -> None:
+    async def _serve(self, frame: memoryview, exchange: Exchange) -> None:
         size = len(frame)
-        _exchange.set(exchange)
+        current_exchange.set(exchange)
         try:
             answer = await self._dispatch(frame, self.connection)
             if answer is not None:
@@ -255,14 +257,19 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     # The answers, and the end.
 
-    def _finished(self, exchange: _Exchange, size: int) -> None:
+    def _finished(self, exchange: Exchange, size: int) -> None:
         exchange.done = True
         exchange.task = None
         self._running -= 1
         shared = self._shared
         shared.metrics.requests_in_flight.value -= 1
-        shared.budget.release(size)
+        reservation = exchange.reservation
+        if reservation is not None:
+            self._reserved -= reservation.size
+            exchange.reservation = None
+        shared.budget.release(size, exchange.share)
         if self._lost:
+            self.settle()
             if not self._running:
                 shared.leave(self)
         elif self._closing:
@@ -277,6 +284,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
                     # task after the other: answer them with one write.
                     self._flush_due = True
                     self._loop.call_soon(self._flush)
+        if reservation is not None or self._ready_bytes > _UNCOUNTED_BYTES:
+            self.settle()
 
     def _flush(self) -> None:
         """Hand over the answers whose turn it is, as far as the transport wants them."""
@@ -302,44 +311,76 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if self._deaf:
             if not queue:
                 self.close()
-        elif self._held and self._claim is None:
+        elif self._held and self._memory.waiting is None:
             self._proceed()
 
     async def _turn(self) -> None:
-        exchange = _exchange.get()
+        exchange = current_exchange.get()
         if not (self._closing or (self._writable and self._queue[0] is exchange)):
             exchange.turn = self._loop.create_future()
             await exchange.turn
 
     def _give_turn(self) -> None:
         if self._queue and self._writable:
-            _let_go(self._queue[0])
+            self._queue[0].let_go()
 
     def _write(self, buffers: list[Buffer], size: int) -> None:
         if buffers:
             self._ready_bytes -= size
+            self._sent_bytes += size
             self._shared.metrics.sent_bytes.value += size
             if size >= WORTHWHILE and self._socket >= 0 and not self._transport.get_write_buffer_size():
                 buffers = send_at_once(self._socket, buffers)
             if buffers:
                 self._transport.writelines(buffers)
+            self.settle()
+
+    # The memory for answers.
+
+    def _room(self) -> AnswerRoom:
+        exchange = current_exchange.get()
+        if exchange.reservation is None:
+            self.settle()
+            exchange.reservation = Reservation(self._shared.answers, self._reserve)
+        return exchange.reservation
+
+    def _reserve(self, more: int) -> None:
+        self._reserved += more
+        self.settle()
+
+    def settle(self) -> None:
+        """Have the budget for answers know what we hold now."""
+        held = self._ready_bytes + self._reserved
+        if not self._lost:
+            held += self._transport.get_write_buffer_size()
+        counted = self._counted
+        if held != counted:
+            self._counted = held
+            self._shared.answers.change(self, counted, held)
+
+    @property
+    def answer_bytes(self) -> int:
+        return self._counted
 
     def _stop_listening(self) -> None:
         """Take no more frames; give back what the unfinished one had reserved."""
         self.connection.end()
         if not self._deaf:
             self._deaf = True
-            budget = self._shared.budget
-            abandoned = self._reader.abandon()
-            if self._claim is not None:
-                claim, self._claim = self._claim, None
-                budget.withdraw(claim)
-            budget.release(abandoned)
+            self._reader.abandon()
+            self._memory.give_up()
 
-    def _note_closing(self, kind: str, reason: str) -> None:
-        _log.warning(
-            "closing a connection", reason=reason, peer=self.connection.peer, connection=self.connection.id
-        )
+    def _note_closing(self, kind: str, reason: str, of_many: bool = False) -> None:
+        """Those that come in crowds share their lines."""
+        connection = self.connection
+        if of_many:
+            self._shared.notes.warn(
+                "closing a connection", kind, reason=reason, peer=connection.peer, connection=connection.id
+            )
+        else:
+            _log.warning(
+                "closing a connection", reason=reason, peer=connection.peer, connection=connection.id
+            )
         self._shared.metrics.connections_closed.labels(kind).value += 1
 
     # What the server calls.
@@ -349,7 +390,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._note_closing(kind, reason)
         self._hold()
         self._stop_listening()
-        end = _Exchange()
+        end = Exchange()
         end.done = end.last = True
         self._queue.append(end)
         self._flush()
@@ -371,7 +412,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._stop_listening()
         for exchange in self._queue:
             exchange.buffers = ()
-            _let_go(exchange)
+            exchange.let_go()
+        self._ready_bytes = 0
+        self.settle()
         if self._hung_up or not self._transport.can_write_eof():
             self._transport.close()
             return
@@ -395,32 +438,48 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if self._lost:
             return
         reading = not self._held and not self._deaf
+        unsent = self._transport.get_write_buffer_size()
         standing = Standing(
             received_bytes=self._received_bytes,
             frames=self._frames,
             unfinished=self._reader.unfinished if reading else -1,
-            unsent=self._transport.get_write_buffer_size(),
-            busy=bool(self._queue) or self._claim is not None,
+            unsent=unsent,
+            busy=bool(self._queue) or self._memory.waiting is not None,
             closing=self._closing,
+            taken=self._sent_bytes - unsent - unacknowledged(_descriptor(self._transport)) if unsent else 0,
+            pauses=self._pauses,
         )
+        self.settle()
         reason = self._patience.exhausted(now, standing, self._settings)
         if reason is None:
             return
-        if standing.unsent:
+        if reason == NO_REQUEST:
+            self.drop(reason)
+        elif standing.unsent:
             self._note_closing(reason, reason)
-            self._closing = True
-            self._stop_listening()
-            self._transport.abort()
+            self._end_now()
         elif not self._closing:
             self.refuse(reason, reason)
+
+    @property
+    def pace(self) -> float | None:
+        return None if self._closing else self._patience.pace
+
+    def unread_for(self, now: float) -> float:
+        return 0.0 if self._closing else self._patience.unread_for(now, self._settings)
+
+    def drop(self, kind: str) -> None:
+        """Close now, as one of perhaps many. Requests in flight go on: what was asked for is done."""
+        self._note_closing(kind, kind, of_many=True)
+        self._end_now()
+
+    def _end_now(self) -> None:
+        self._closing = True
+        self._stop_listening()
+        self._transport.abort()
 
 
 def _descriptor(transport: asyncio.BaseTransport) -> int:
     """-1 where there is none: in a simulation, or once the connection is lost."""
     socket = transport.get_extra_info("socket")
     return -1 if socket is None else int(socket.fileno())
-
-
-def _let_go(exchange: _Exchange) -> None:
-    if exchange.turn is not None and not exchange.turn.done():
-        exchange.turn.set_result(None)

@@ -6,7 +6,10 @@ of many mebibytes, in which no thread reads ahead for the next one. The system c
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
+import termios
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -34,3 +37,15 @@ def send_at_once(socket: int, buffers: list[Buffer]) -> list[Buffer]:
         if whole < len(sending):
             return [memoryview(buffers[0])[sent:], *buffers[1:]]
     return buffers
+
+
+def unacknowledged(socket: int) -> int:
+    """Bytes that the system holds for the peer. They tell of a slow reader that it reads, long before the
+    system has room for more."""
+    if socket < 0:
+        return 0
+    try:
+        (count,) = struct.unpack("i", fcntl.ioctl(socket, termios.TIOCOUTQ, b"\0\0\0\0"))
+    except OSError:
+        return 0
+    return int(count)

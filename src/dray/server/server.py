@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -13,6 +13,7 @@ from dray.records import uninitialised
 from dray.server.connection import Buffer, Dispatch
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
+from dray.server.relief import relieve_answers, relieve_frames
 from dray.server.shared import Shared
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from dray.telemetry import Metrics
 
 _log = structlog.get_logger(__name__)
+
+SHORT_SWEEP_SECONDS: Final = 1.0
 
 
 class AddressInUse(Exception):
@@ -41,7 +44,7 @@ class Server:
         metrics: Metrics,
         allocate: Callable[[int], Buffer] = uninitialised,
     ) -> None:
-        self.budget = MemoryBudget(settings.memory_budget_bytes)
+        self.budget = MemoryBudget(settings.memory_budget_bytes, settings.small_budget_bytes)
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each listener really listens, by its name; filled by `start`."""
         self._runtime = runtime
@@ -50,13 +53,27 @@ class Server:
         self._shared = Shared(
             dispatch, runtime, settings=settings, metrics=metrics, budget=self.budget, allocate=allocate
         )
+        self.answers = self._shared.answers
         self._accepting: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
-        self._sweep_seconds = min(5.0, min(settings.frame_seconds, settings.idle_seconds) / 4)
+        self._sweep_seconds = min(
+            5.0,
+            min(
+                settings.frame_seconds,
+                settings.idle_seconds,
+                settings.unread_seconds,
+                settings.first_request_seconds,
+            )
+            / 4,
+        )
         metrics.memory_limit.value = settings.memory_budget_bytes
         metrics.memory_used.follow(lambda: self.budget.used)
         metrics.memory_peak.follow(lambda: self.budget.peak)
         metrics.memory_waiting.follow(lambda: self.budget.waiting)
+        metrics.answers_limit.value = settings.answer_budget_bytes
+        metrics.answers_used.follow(lambda: self.answers.used)
+        metrics.answers_peak.follow(lambda: self.answers.peak)
+        metrics.answers_waiting.follow(lambda: self.answers.waiting)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -139,4 +156,8 @@ class Server:
         now = self._runtime.monotonic()
         for member in list(self._shared.members):
             member.sweep(now)
-        self._sweeping = asyncio.get_running_loop().call_later(self._sweep_seconds, self._sweep)
+        relieve_answers(self._shared.members, self.answers, now)
+        relieve_frames(list(self._shared.members), self.budget)
+        short = self.budget.waiting or self.answers.waiting
+        seconds = min(self._sweep_seconds, SHORT_SWEEP_SECONDS) if short else self._sweep_seconds
+        self._sweeping = asyncio.get_running_loop().call_later(seconds, self._sweep)

@@ -6,6 +6,7 @@ import ssl
 from dataclasses import dataclass, field
 
 MEBIBYTE = 1024 * 1024
+SMALL_SHARE = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +25,18 @@ class ServerSettings:
 
     listeners: tuple[Listener, ...] = field(default=(Listener("PLAINTEXT", "127.0.0.1", 9092),))
     max_connections: int = 10_000
+    max_connections_per_address: int | None = None
+    """None: half of all, and no bound for this machine's own clients."""
     max_frame_bytes: int = 100 * MEBIBYTE
     memory_budget_bytes: int = 256 * MEBIBYTE
     """How many bytes of request frames may be held by all connections together."""
+    small_frame_bytes: int = 64 * 1024
+    """Frames up to this size take their memory at once, when they have arrived; larger ones in steps. Those
+    that are not bulk have a sixteenth of the budget for themselves."""
+    bulk_kinds: frozenset[int] = frozenset({0})
+    """The first two bytes of requests that may have to wait for memory whatever their size: Produce."""
+    answer_budget_bytes: int = 256 * MEBIBYTE
+    """How many bytes of answers may be held for all connections together."""
     max_in_flight: int = 1000
     """How many requests of one connection may be unanswered before it is no longer read."""
     max_unsent_bytes: int = MEBIBYTE
@@ -37,6 +47,13 @@ class ServerSettings:
     """How long a peer may stay silent in the middle of a frame."""
     slowest_frame_bytes_per_second: int = 64 * 1024
     """Beyond `frame_seconds`, a frame may take as long as this rate needs, however it trickles."""
+    short_frame_bytes_per_second: int = 256 * 1024
+    """The pace, over `short_seconds`, of a frame that may stay when memory for frames is short."""
+    short_seconds: float = 5.0
+    unread_seconds: float = 10.0
+    """How long a peer may take nothing of its answers when memory for answers is short."""
+    first_request_seconds: float = 30.0
+    """By when a connection must have made a request that was answered, or be making one that has arrived."""
     idle_seconds: float = 600.0
     """How long a connection may do nothing at all, or leave its answers unread."""
     linger_seconds: float = 1.0
@@ -53,6 +70,12 @@ class ServerSettings:
             "max_connections",
             "max_frame_bytes",
             "memory_budget_bytes",
+            "answer_budget_bytes",
+            "small_frame_bytes",
+            "short_frame_bytes_per_second",
+            "short_seconds",
+            "unread_seconds",
+            "first_request_seconds",
             "max_in_flight",
             "max_unsent_bytes",
             "slowest_frame_bytes_per_second",
@@ -67,7 +90,16 @@ class ServerSettings:
         if self.receive_buffer_bytes < 16:
             raise ValueError(f"receive_buffer_bytes must be at least 16, not {self.receive_buffer_bytes}")
 
+        if self.max_connections_per_address is not None and self.max_connections_per_address <= 0:
+            raise ValueError("max_connections_per_address must be above zero, or None")
+
+    @property
+    def small_budget_bytes(self) -> int:
+        """The share of small frames; none where it could not hold one."""
+        share = self.memory_budget_bytes // SMALL_SHARE
+        return share if share >= self.small_frame_bytes else 0
+
     @property
     def largest_frame(self) -> int:
         """A frame above the budget could never be admitted, so it is refused at once."""
-        return min(self.max_frame_bytes, self.memory_budget_bytes)
+        return min(self.max_frame_bytes, self.memory_budget_bytes - self.small_budget_bytes)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Final
 
-import structlog
+from dray.server.answers import AnswerBudget
+from dray.server.notes import Notes
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -15,7 +18,9 @@ if TYPE_CHECKING:
     from dray.server.settings import ServerSettings
     from dray.telemetry import Metrics
 
-_log = structlog.get_logger(__name__)
+UNUSED: Final = "unused while connections are short"
+_NEW_SECONDS: Final = 1.0
+"""How long a connection is safe from making room for another: its first request may be on its way."""
 
 
 class Shared:
@@ -34,12 +39,15 @@ class Shared:
         self.settings = settings
         self.metrics = metrics
         self.budget = budget
+        self.answers = AnswerBudget(settings.answer_budget_bytes)
         self.allocate = allocate
         self.scratch = bytearray(settings.receive_buffer_bytes)
         self.members: set[FrameProtocol] = set()
+        self.notes = Notes(runtime.monotonic)
         self.stopping = False
         self.when_empty: Callable[[], None] | None = None
-        self._refusing = False
+        self._unused: OrderedDict[FrameProtocol, float] = OrderedDict()  # oldest first
+        self._by_address: dict[str, int] = {}
         self._last_identifier = 0
 
     def identifier(self) -> int:
@@ -50,18 +58,61 @@ class Shared:
         """False when this connection is one too many, or too late."""
         if self.stopping:
             return False
-        if len(self.members) >= self.settings.max_connections:
-            self.metrics.connections_refused.value += 1
-            if not self._refusing:
-                # One line per episode, not per connection: a flood must not flood the log as well.
-                self._refusing = True
-                _log.warning("too many connections, refusing more", limit=self.settings.max_connections)
-            return False
+        address = member.address
+        here = self._by_address.get(address, 0)
+        most = self._most_of(address)
+        if here >= most:
+            return self._refuse("too many connections of an address, refusing more", limit=most, peer=address)
+        most = self.settings.max_connections
+        now = self.runtime.monotonic()
+        if len(self.members) >= most and not self._make_room(now):
+            return self._refuse("too many connections, refusing more", limit=most)
         self.members.add(member)
+        self._unused[member] = now
+        self._by_address[address] = here + 1
         return True
 
+    def used(self, member: FrameProtocol) -> None:
+        """It has sent a request."""
+        self._unused.pop(member, None)
+
     def leave(self, member: FrameProtocol) -> None:
-        self._refusing = False
-        self.members.discard(member)
+        if member not in self.members:
+            return
+        self.members.remove(member)
+        self._unused.pop(member, None)
+        left = self._by_address[member.address] - 1
+        if left:
+            self._by_address[member.address] = left
+        else:
+            del self._by_address[member.address]
         if not self.members and self.when_empty is not None:
             self.when_empty()
+
+    def _most_of(self, address: str) -> int:
+        most = self.settings.max_connections_per_address
+        if most is not None:
+            return most
+        return self.settings.max_connections if _is_local(address) else -(-self.settings.max_connections // 2)
+
+    def _make_room(self, now: float) -> bool:
+        """Close the connection that has been there for longest without a request, if there is one."""
+        oldest = next(iter(self._unused), None)
+        if oldest is None or now - self._unused[oldest] < _NEW_SECONDS:
+            return False
+        oldest.drop(UNUSED)
+        self.leave(oldest)
+        return True
+
+    def _refuse(self, event: str, **details: object) -> bool:
+        self.metrics.connections_refused.value += 1
+        self.notes.warn(event, event, **details)
+        return False
+
+
+def _is_local(address: str) -> bool:
+    """This machine's own clients, and those that have no address."""
+    try:
+        return ip_address(address).is_loopback
+    except ValueError:
+        return True

@@ -97,6 +97,12 @@ class Metrics(ProcessMetrics):
         self.memory_waiting = make.gauge(
             "dray_frame_memory_waiting_connections", "Connections that are not read until there is room"
         )
+        self.answers_used = make.gauge("dray_answer_memory_bytes", "Bytes of answers held in memory now")
+        self.answers_peak = make.gauge("dray_answer_memory_peak_bytes", "The most they ever were")
+        self.answers_limit = make.gauge("dray_answer_memory_limit_bytes", "Their bound")
+        self.answers_waiting = make.gauge(
+            "dray_answer_memory_waiting_requests", "Fetches that wait until there is room for their answer"
+        )
 
         self.slow_turns = make.counter(
             "dray_loop_slow_turns", "Turns of the event loop that took more than 100 ms of processor time"

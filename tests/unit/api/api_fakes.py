@@ -15,8 +15,10 @@ from dray.cluster import Broker, Listener, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log.types import (
+    AnswerRoom,
     Appended,
     Bounds,
+    EndlessRoom,
     LogError,
     OffsetOutOfRange,
     ReadRequest,
@@ -87,8 +89,15 @@ class FakeLog(FakeStreams):
         return Bounds(found.start, found.end)
 
     async def fetch(
-        self, requests: Sequence[ReadRequest], *, min_bytes: int, max_bytes: int, max_wait_ms: int
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: AnswerRoom | None = None,
     ) -> list[ReadResult]:
+        assert room is not None, "every fetch of a client is counted"
         self.fetches.append((list(requests), min_bytes, max_bytes, max_wait_ms))
         if max_wait_ms and self.held is not None:
             await self.held.wait()
@@ -134,6 +143,7 @@ class FakeConnection:
         self.ending = False
         self.state: dict[str, Any] = {}
         self.callbacks: list[Callable[[], None]] = []
+        self.room = EndlessRoom
 
     async def turn(self) -> None:
         """Nobody is ahead of it."""

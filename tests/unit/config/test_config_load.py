@@ -263,7 +263,12 @@ def test_a_bad_map_entry_is_named(tmp_path: Path) -> None:
         (
             {"DRAY_LIMITS__BUFFER_BYTES": "64MiB"},
             "limits.frame_bytes = '100MiB' (from the default): "
-            "must be at most limits.buffer_bytes, which is 64MiB",
+            "must be at most 15/16 of limits.buffer_bytes, which is 64MiB",
+        ),
+        (
+            {"DRAY_LIMITS__ANSWER_BYTES": "64MiB"},
+            "limits.frame_bytes = '100MiB' (from the default): "
+            "must be at most limits.answer_bytes, which is 64MiB",
         ),
         (
             {"DRAY_TOPICS__MAX_PARTITIONS": "2", "DRAY_TOPICS__PARTITIONS": "3"},

@@ -80,6 +80,8 @@ async def serving(dispatch: Callable[..., Awaitable[Any]] = echo, **bounds: Any)
     finally:
         await server.stop(1)
         assert server.budget.used == 0
+        assert server.answers.used == 0
+        assert server.answers.waiting == 0
         assert server.connections == 0
 
 

@@ -256,7 +256,7 @@ BOUNDS = ServerSettings(frame_seconds=30, idle_seconds=600, slowest_frame_bytes_
 
 
 def standing(**changes) -> Standing:
-    quiet = Standing(received_bytes=0, frames=0, unfinished=-1, unsent=0, busy=False, closing=False)
+    quiet = Standing(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
     return replace(quiet, **changes)
 
 

@@ -11,7 +11,7 @@ import pytest
 from server_harness import Client, serving
 
 from dray.server.connection import Connection
-from dray.server.sending import WORTHWHILE, send_at_once
+from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
 
 
 @pytest.fixture
@@ -62,6 +62,21 @@ def test_a_dead_peer_is_left_to_the_transport(pair: tuple[socket.socket, socket.
     ours, theirs = pair
     theirs.close()
     assert send_at_once(ours.fileno(), [b"lost"]) == [b"lost"]
+
+
+def test_what_the_system_holds_for_the_peer_is_known() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listening,
+        socket.create_connection(listening.getsockname()) as theirs,
+        listening.accept()[0] as ours,
+    ):
+        ours.setblocking(False)
+        left = send_at_once(ours.fileno(), [bytes(64 << 20)])
+        held = unacknowledged(ours.fileno())
+        assert 0 < held <= (64 << 20) - len(left[0])
+        while unacknowledged(ours.fileno()) == held:
+            theirs.recv(1 << 20)
+    assert unacknowledged(-1) == 0
 
 
 async def test_large_answers_arrive_whole_and_in_order_with_small_ones_between() -> None:

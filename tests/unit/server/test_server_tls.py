@@ -79,7 +79,7 @@ def test_a_peer_that_hangs_up_over_tls_frees_its_memory(run):
         async with serving(listeners=(Listener("SSL", "127.0.0.1", 0, tls),)) as server:
             client = await Client.to(server.address, ssl=trust)
             client.writer.write(pack(">i", 100_000) + b"begun")
-            await until(lambda: server.budget.used == 100_000)
+            await until(lambda: server.budget.used > 0)
             await client.close()
             await until(lambda: server.connections == 0)
             assert server.budget.used == 0

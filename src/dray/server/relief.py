@@ -1,0 +1,62 @@
+"""Whose connection is closed when memory is short: those whose peers hold it and do nothing with it.
+
+Never one that makes progress. Answers: the peer has taken none of them for `unread_seconds`, or next to
+nothing for long; the longest first, and no more than those who wait need. Frames: the slowest first, while
+frames that are not whole hold more than a quarter of the budget.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, Protocol
+
+if TYPE_CHECKING:
+    from dray.server.answers import AnswerBudget
+    from dray.server.memory import MemoryBudget
+
+UNREAD: Final = "answers not read while memory is short"
+TOO_SLOW: Final = "frame too slow while memory is short"
+
+_UNFINISHED_SHARE: Final = 4
+
+
+class Member(Protocol):
+    """A connection, as this module sees it."""
+
+    @property
+    def pace(self) -> float | None:
+        """Of a frame that is too slow to stay."""
+
+    @property
+    def answer_bytes(self) -> int: ...
+
+    def unread_for(self, now: float) -> float:
+        """0 where the peer makes progress."""
+
+    def drop(self, kind: str) -> None:
+        """Close it now."""
+
+
+def relieve_answers(members: Iterable[Member], answers: AnswerBudget, now: float) -> None:
+    if not answers.waiting:
+        return
+    answers.look_again()
+    missing = answers.missing
+    if not missing:
+        return
+    unread = [(seconds, member) for member in members if (seconds := member.unread_for(now)) > 0]
+    for _, member in sorted(unread, key=lambda each: each[0], reverse=True):
+        if missing <= 0:
+            break
+        missing -= member.answer_bytes
+        member.drop(UNREAD)
+
+
+def relieve_frames(members: Iterable[Member], budget: MemoryBudget) -> None:
+    if not budget.waiting:
+        return
+    slow = [(pace, member) for member in members if (pace := member.pace) is not None]
+    for _, member in sorted(slow, key=lambda each: each[0]):
+        if budget.unfinished * _UNFINISHED_SHARE <= budget.bulk_limit:
+            break
+        member.drop(TOO_SLOW)
