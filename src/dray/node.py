@@ -110,6 +110,7 @@ class Node:
         self._machine = machine or Machine()
         self._metadata = InstrumentedMetadataStore(metadata_store, self.metrics, runtime)
         self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
+        self.metrics.follow(runtime.background)
         self._serving = asyncio.Event()
         self._entrance: asyncio.Lock | None = asyncio.Lock()  # before which clients wait while we start
         self._at_the_entrance = 0

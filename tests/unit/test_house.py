@@ -173,3 +173,55 @@ def test_relative_imports_are_seen() -> None:
         imported(ast.parse("from ..server import Server\nfrom . import codec"), SOURCE / "wal" / "x.py")
     )
     assert names == ["dray.server.Server", "dray.wal.codec"]
+
+
+# --- no task dies unnoticed
+
+# Where tasks are started that are awaited by whoever started them, or that answer a request and tell its
+# failure themselves; with how many such places there are. All others go through `keep_running` (what must not
+# end) or `run_once` (what nobody awaits).
+STARTED: dict[str, int] = {
+    "api/context.py": 1,  # an administrator's request, which outlives the client's patience
+    "cli/bench_run.py": 1,
+    "cli/compacting.py": 2,
+    "cli/demo_run.py": 1,
+    "cli/fleet.py": 2,
+    "cli/serving.py": 2,
+    "cli/supervisor.py": 3,  # one per child: it contains its own rounds
+    "client/connection.py": 1,
+    "compaction/sources.py": 2,
+    "compaction/spark/writer.py": 1,
+    "groups/coordinator/lease.py": 1,
+    "groups/coordinator/service.py": 1,
+    "log/barriers.py": 1,
+    "log/parquet_reader.py": 2,
+    "metadata/oxia/store.py": 2,
+    "metadata/oxia/watch.py": 1,
+    "server/health.py": 1,
+    "server/http.py": 1,
+    "server/protocol.py": 1,
+    "topics/cache.py": 1,
+    "topics/service.py": 1,
+}
+STARTING = {"spawn", "create_task", "ensure_future"}
+
+
+def starts(tree: ast.AST) -> int:
+    return sum(
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in STARTING
+        for node in ast.walk(tree)
+    )
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_tasks_in_the_background_are_kept(path: Path) -> None:
+    if room_of(path) in MAKERS:
+        return
+    assert starts(parse(path)) == STARTED.get(name_of(path), 0), (
+        "a task that nobody awaits is started with keep_running or run_once; one that somebody awaits is "
+        "counted in STARTED"
+    )
+
+
+def test_the_rule_notices_a_task_that_is_not_kept() -> None:
+    assert starts(ast.parse("self._runtime.spawn(self._run(), 'loop')\nloop.create_task(work())")) == 2

@@ -25,6 +25,7 @@ class CompactorHttp:
             InstrumentedObjectStore(stores.objects, metrics, runtime),
         )
         """The stores, measured."""
+        metrics.follow(runtime.background)
         self.works = False
         """Spark is warm, and cycles run."""
         self._runtime = runtime

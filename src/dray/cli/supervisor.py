@@ -145,7 +145,14 @@ class _Watched:
     async def _keep_alive(self) -> None:
         while not self._stopping:
             began = self._runtime.monotonic()
-            code, ending = await self._live_once()
+            try:
+                code, ending = await self._live_once()
+            except Exception as error:
+                if not self.first_start.done():
+                    raise
+                self._runtime.background.report("supervise", error)
+                await self._give_up_on_process()
+                code, ending = RUNTIME, f"could not be looked after ({error})"
             if self._stopping:
                 return
             if not self.first_start.done():
@@ -159,6 +166,13 @@ class _Watched:
             self._failures += 1
             _log.warning(f"{self.name} {ending}; it is started again", pause_seconds=pause)
             await self._runtime.sleep(pause)
+
+    async def _give_up_on_process(self) -> None:
+        """One that nobody looks after must not run beside the next."""
+        process, self.process = self.process, None
+        if process is not None:
+            _signal(process, signal.SIGKILL)
+            await process.wait()
 
     async def _live_once(self) -> tuple[int, str]:
         """From one start to the end of that process: its exit code, and the end in words."""

@@ -6,14 +6,12 @@ it when the watch starts, after every interruption of it, and every few seconds 
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
 
 import structlog
 
 from dray.metadata.contract import MetadataError, MetadataStore
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -39,20 +37,17 @@ class Follower:
         self._read_key = read_key
         self._interval = interval
         self._pause = pause
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[KeptTask] = []
 
     def start(self) -> None:
         self._tasks = [
-            self._runtime.spawn(self._watch(), f"watch {self._prefix}"),
-            self._runtime.spawn(self._reread(), f"re-read {self._prefix}"),
+            keep_running(self._runtime, f"watch {self._prefix}", self._watch, pause=self._pause),
+            keep_running(self._runtime, f"re-read {self._prefix}", self._reread),
         ]
 
     async def stop(self) -> None:
         for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+            await task.stop()
         self._tasks = []
 
     async def _watch(self) -> None:

@@ -9,7 +9,6 @@ newcomer has it by now, under another one, of which those who `listen` hear.
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -33,7 +32,7 @@ from dray.metadata.contract import (
     Session,
 )
 from dray.metadata.values import UnreadableValue
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -72,7 +71,7 @@ class Membership:
         self._session: Session | None = None
         self._others: dict[int, Broker] = {}
         self._known: tuple[Broker, ...] = (broker,)
-        self._keeping: asyncio.Task[None] | None = None
+        self._keeping: KeptTask | None = None
         self._follower = Follower(
             store,
             runtime,
@@ -109,13 +108,11 @@ class Membership:
         self._session = await self._register()
         await self._read_all()
         self._follower.start()
-        self._keeping = self._runtime.spawn(self._keep(), "keep this broker registered")
+        self._keeping = keep_running(self._runtime, "keep this broker registered", self._keep)
 
     async def stop(self) -> None:
         if self._keeping is not None:
-            self._keeping.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._keeping
+            await self._keeping.stop()
             self._keeping = None
         await self._follower.stop()
         if self._session is not None:

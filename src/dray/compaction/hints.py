@@ -6,8 +6,7 @@ is not followed, or its watch was interrupted, each of its streams is *in doubt*
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
+from functools import partial
 from typing import Final
 
 import structlog
@@ -15,7 +14,7 @@ import structlog
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -30,20 +29,17 @@ class Hints:
         self._changed: dict[int, int] = {}  # by stream: the least end of an index entry that changed
         self._following: set[int] = set()  # domains whose watch is in place
         self._interrupted: set[int] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[KeptTask] = []
 
     def start(self) -> None:
         self._tasks = [
-            self._runtime.spawn(self._follow(domain), f"compaction hints {domain}")
+            keep_running(self._runtime, f"compaction hints {domain}", partial(self._follow, domain))
             for domain in range(self._store.domains)
         ]
 
     async def stop(self) -> None:
         for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+            await task.stop()
         self._tasks = []
 
     def take(self) -> tuple[dict[int, int], set[int]]:

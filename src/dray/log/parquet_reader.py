@@ -18,7 +18,7 @@ from dray.log.entries import IndexEntry, RowGroup
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey, LayoutCache
 from dray.log.segments import LEADER_EPOCH
-from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
+from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time
 from dray.records import encode
@@ -170,8 +170,13 @@ class ParquetReader:
 
     def _loaded(self, key: GroupKey, task: asyncio.Task[Batches], ahead: bool) -> None:
         del self._loading[key]
-        if task.cancelled() or task.exception() is not None:
-            return  # whoever waits for it gets the error; a read ahead is for nobody yet
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
+            # Whoever waits for it gets the error; a read ahead is for nobody yet.
+            if not isinstance(error, (LogError, ObjectError)):
+                self._runtime.background.report("read compacted files", error)
+            return
         self._cached.put(key, task.result(), ahead)
 
     async def _open(

@@ -24,7 +24,7 @@ from dray.log.types import AnswerRoom, LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
@@ -252,7 +252,7 @@ class Poller:
                     self._wakeups.miss(stream)
 
     def _hinted(self, stream: int) -> None:
-        self._runtime.spawn(self._refresh_and_wake(stream), "poll-hint")
+        run_once(self._runtime, "poll hint", self._refresh_and_wake, stream)
 
     async def _refresh_and_wake(self, stream: int) -> None:
         try:

@@ -23,7 +23,7 @@ from dray.log.entries import IndexEntry
 from dray.log.types import LogUnavailable, ObjectCorrupt
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore, OwnBuffer, RangeOutside
 from dray.records import restore
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 SEGMENT_BYTES: Final = 1 << 20
 LEADER_EPOCH: Final = 0
@@ -222,7 +222,7 @@ class SegmentReader:
     def _read_wanted(self) -> None:
         wanted, self._wanted = self._wanted, {}
         for path, segments in wanted.items():
-            self._runtime.spawn(self._read(path, segments), "read-segments")
+            run_once(self._runtime, "read segments", self._read, path, segments)
 
     async def _read(self, path: str, segments: list[Segment]) -> None:
         """Read them in one call, or one by one where that failed: each gets an answer of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 import structlog
 
@@ -42,7 +43,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.records import Batch, patch
-from dray.runtime import Allowance, Runtime
+from dray.runtime import Allowance, KeptTask, Runtime, keep_running, run_once
 from dray.runtime.memory import give_back
 
 _log = structlog.get_logger(__name__)
@@ -95,7 +96,7 @@ class Log:
         self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
         self._retention = Retention(self._streams, runtime, settings)
         self._lifecycle = Lifecycle(
-            self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block)
+            self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block), runtime
         )
         self._producer_ids = Counter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(self._streams, objects, runtime, settings, self._observer)
@@ -116,22 +117,22 @@ class Log:
             )
             for domain, committer in enumerate(self._committers)
         ]
-        self._tasks: list[asyncio.Task[None]] = []
+        self._collections = 0
+        self._tasks: list[KeptTask] = []
         self._has_appended = False  # lately
 
     async def start(self) -> None:
         for domain in range(self._domains):
-            self._tasks.append(self._runtime.spawn(self._follow(domain), f"follow-domain-{domain}"))
-        self._tasks.append(self._runtime.spawn(self._collect(), "collect"))
-        self._tasks.append(self._runtime.spawn(self._let_go(), "let-go-of-idle-caches"))
+            following = partial(self._follow, domain)
+            self._tasks.append(keep_running(self._runtime, f"follow domain {domain}", following))
+        self._tasks.append(keep_running(self._runtime, "collect WAL objects", self._collect))
+        self._tasks.append(keep_running(self._runtime, "let go of idle caches", self._let_go))
 
     async def stop(self) -> None:
         """Flush, commit and settle what was appended; then stop what runs in the background."""
         await asyncio.gather(*[pipeline.stop() for pipeline in self._pipelines])
         for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+            await task.stop()
         self._tasks.clear()
 
     # --- streams
@@ -195,7 +196,7 @@ class Log:
             committer = self._committers[stream % self._domains]
             if committer.entries_since_snapshot(stream) >= self._settings.snapshot_every_entries:
                 committer.snapshot_moved(stream)
-                self._runtime.spawn(self._advance_snapshot(stream), "producer-snapshot")
+                run_once(self._runtime, "producer snapshot", self._advance_snapshot, stream)
 
     async def _advance_snapshot(self, stream: int) -> None:
         try:
@@ -279,14 +280,15 @@ class Log:
                 unreturned, is_used = 0, not is_quiet
 
     async def _collect(self) -> None:
-        rounds = 0
         while True:
             await self._runtime.sleep(self._settings.collect_seconds)
+            audit = self._collections % self._settings.audit_every_rounds == 0
+            self._collections += 1
             try:
-                await self.collector.run(audit=rounds % self._settings.audit_every_rounds == 0)
+                await self.collector.run(audit=audit)
+                await self._lifecycle.forget_closed()
             except (MetadataError, ObjectError) as error:
                 _log.warning("collection interrupted", error=str(error))
-            rounds += 1
 
 
 def _worth_keeping(view: memoryview) -> memoryview:

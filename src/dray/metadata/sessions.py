@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime
+from dray.runtime import Runtime, keep_running
 
 
 class KeptSession:
@@ -42,7 +42,10 @@ class KeptSession:
         self._remove = remove
         self._removed = False
         self._over = asyncio.Event()
-        self._task = runtime.spawn(self._keep_alive(), f"metadata session {identity}")
+        self._pause = ttl / 3
+        self._task = keep_running(
+            runtime, "metadata session", self._keep_alive, pause=ttl / 24, longest_pause=ttl / 24
+        )
         self._watchdog = self._arm_watchdog()
 
     @property
@@ -68,20 +71,20 @@ class KeptSession:
         self._watchdog.cancel()
 
     async def _keep_alive(self) -> None:
-        pause = self.ttl / 3
         while True:
-            await self._runtime.sleep(pause)
+            await self._runtime.sleep(self._pause)
             sent = self._runtime.monotonic()
+            # Where this fails, nothing is lost before the watchdog says so: try again soon.
+            self._pause = self.ttl / 12
             try:
                 alive = await self._renew()
             except MetadataError:
-                pause = self.ttl / 12  # nothing is lost before the watchdog says so: try again soon
                 continue
             if not alive:
                 self.abandon()
                 return
             self._confirmed_until = sent + self.ttl
-            pause = self.ttl / 3
+            self._pause = self.ttl / 3
 
     def _arm_watchdog(self) -> asyncio.TimerHandle:
         remaining = self._confirmed_until - self._runtime.monotonic()

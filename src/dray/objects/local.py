@@ -41,7 +41,7 @@ from dray.objects.incoming import Incoming
 from dray.objects.names import RESERVED, check_inside, check_path, check_prefix, check_ranges
 from dray.objects.open_files import OpenFiles
 from dray.objects.scatter import read_ranges, write_all
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 T = TypeVar("T")
 
@@ -350,7 +350,7 @@ class LocalStore:
 
     def _spawn_close_idle(self) -> None:
         self._idle_timer = None
-        self._runtime.spawn(self._close_idle(), "close objects nobody reads")
+        run_once(self._runtime, "close objects nobody reads", self._close_idle)
 
     async def _close_idle(self) -> None:
         moment = self._runtime.monotonic() - _IDLE_SECONDS

@@ -13,12 +13,18 @@ from random import Random
 from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
+from dray.runtime.background import BackgroundTasks
+
 T = TypeVar("T")
 
 
 class Runtime(Protocol):
     @property
     def random(self) -> Random: ...
+
+    @property
+    def background(self) -> BackgroundTasks:
+        """What is known of the tasks that nobody awaits."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch: for timestamps that people and tables see."""
@@ -31,7 +37,7 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task. Its exception, if nobody awaits it, is logged and never lost."""
+        """Start a task that somebody awaits. For what nobody does there are `keep_running` and `run_once`."""
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run something that blocks (disk, compression) off the event loop."""

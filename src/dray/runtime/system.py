@@ -10,6 +10,8 @@ from random import Random, SystemRandom
 from typing import Any, TypeVar
 from uuid import UUID, uuid4
 
+from dray.runtime.background import BackgroundTasks
+
 T = TypeVar("T")
 
 
@@ -17,6 +19,7 @@ class SystemRuntime:
     def __init__(self, threads: int = 48) -> None:
         # More than the uploads that all domains may have in flight: reads must not wait for them.
         self.random: Random = SystemRandom()
+        self.background = BackgroundTasks(self.monotonic)
         self._executor = ThreadPoolExecutor(max_workers=threads, thread_name_prefix="dray")
         self._tasks: set[asyncio.Task[Any]] = set()
 

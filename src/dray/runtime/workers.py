@@ -190,6 +190,7 @@ class Poller:
         self._interval = interval
         self._quiet_interval = quiet_interval
         self._poll = poll
+        self._failing = False
         self._finish = finish
         # A bare lock: waiting on a `threading.Event` takes four times the processor time, and this
         # wait is all that an idle process does.
@@ -201,11 +202,23 @@ class Poller:
         if self._running.locked():
             self._running.release()
 
+    def _look(self) -> bool:
+        """A thread that ended would be missed by nobody: whatever one look raises, there is a next one."""
+        try:
+            moved = self._poll()
+        except Exception as error:
+            if not self._failing:
+                _log.error("a thread that polls failed; it goes on", exc_info=error)
+            self._failing = True
+            return False
+        self._failing = False
+        return moved
+
     def _run(self) -> None:
         in_vain = 0
         try:
             while True:
-                in_vain = 0 if self._poll() else in_vain + 1
+                in_vain = 0 if self._look() else in_vain + 1
                 quiet = in_vain >= self.QUIET_AFTER
                 if self._running.acquire(timeout=self._quiet_interval if quiet else self._interval):
                     break

@@ -19,7 +19,8 @@ Check: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Health:
-    """Alive as long as it answers; ready while it is not draining and every check passes."""
+    """Alive as long as it answers and no task has ended in its background; ready while it is not draining and
+    every check passes."""
 
     def __init__(
         self,
@@ -74,6 +75,10 @@ class Health:
         )
 
     async def _alive(self, _request: HttpRequest) -> HttpAnswer:
+        """A task that ended, though the process cannot do without it, comes back with the process only."""
+        ended = self._runtime.background.ended()
+        if ended:
+            return _json(503, {"status": "tasks have ended", "ended": ended})
         return _json(200, {"status": "alive"})
 
     async def _ready(self, _request: HttpRequest) -> HttpAnswer:

@@ -155,9 +155,15 @@ class Server:
     def _sweep(self) -> None:
         now = self._runtime.monotonic()
         for member in list(self._shared.members):
-            member.sweep(now)
-        relieve_answers(self._shared.members, self.answers, now)
-        relieve_frames(list(self._shared.members), self.budget)
+            try:
+                member.sweep(now)
+            except Exception as error:  # of one connection: the others have their turn, and there is a next
+                self._runtime.background.report("sweep connections", error)
+        try:
+            relieve_answers(self._shared.members, self.answers, now)
+            relieve_frames(list(self._shared.members), self.budget)
+        except Exception as error:
+            self._runtime.background.report("sweep connections", error)
         short = self.budget.waiting or self.answers.waiting
         seconds = min(self._sweep_seconds, SHORT_SWEEP_SECONDS) if short else self._sweep_seconds
         self._sweeping = asyncio.get_running_loop().call_later(seconds, self._sweep)

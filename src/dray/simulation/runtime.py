@@ -14,6 +14,7 @@ from random import Random
 from typing import Any, TypeVar, cast
 from uuid import UUID
 
+from dray.runtime import BackgroundTasks
 from dray.simulation.loop import PROCESS, SimulationLoop
 
 T = TypeVar("T")
@@ -32,6 +33,8 @@ class SimulatedRuntime:
     def __init__(self, seed: int) -> None:
         self.random = Random(seed)
         self.failures: list[BaseException] = []
+        self.background = BackgroundTasks(self.monotonic)
+        self.background.hear(lambda _, error: self.failures.append(error))
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: a set would not be replayable
         self._asleep_until = 0.0
         self._killed = False

@@ -12,6 +12,7 @@ from prometheus_client import (
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
+from dray.runtime import BackgroundTasks
 from dray.telemetry.instruments import Counter, Histogram, Instruments
 
 SECONDS = (
@@ -68,6 +69,17 @@ class ProcessMetrics:
         self.object_bytes = make.counters(
             "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
         )
+        self.background_failures = make.counters(
+            "dray_background_failures", "Unexpected failures of tasks that nobody awaits, by task", "task"
+        )
+        self.background_ended = make.gauge(
+            "dray_background_tasks_ended", "Tasks that should run in the background and do not"
+        )
+
+    def follow(self, background: BackgroundTasks) -> None:
+        """Count what fails in the background of this process."""
+        background.hear(lambda name, _: self.background_failures.labels(name).increment())
+        self.background_ended.follow(lambda: len(background.ended()))
 
     def exposition(self) -> bytes:
         """All of it in Prometheus' text format."""

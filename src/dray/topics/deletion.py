@@ -12,8 +12,6 @@ Every step may be repeated by anyone at any time: stream ids and topic ids are n
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
 from typing import Final
 
 import structlog
@@ -22,7 +20,7 @@ from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, MetadataStore, Put, Unavailable
 from dray.metadata.values import UnreadableValue
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running
 from dray.topics.errors import TopicsUnavailable
 from dray.topics.model import Tombstone, Topic, decode_tombstone, encode_tombstone
 from dray.topics.records import TopicRecords
@@ -52,16 +50,14 @@ class TopicDeletion:
         self._interval = sweep_interval
         self._grace = sweep_grace
         self._first_seen: dict[str, float] = {}
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
-        self._task = self._runtime.spawn(self._run(), "sweep deleted topics")
+        self._task = keep_running(self._runtime, "sweep deleted topics", self._run)
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._task
+            await self._task.stop()
             self._task = None
 
     # --- deleting
@@ -135,5 +131,9 @@ class TopicDeletion:
                     tombstone = await self._finish(tombstone)
                     await self._streams.sweep_streams(tombstone.streams)
                     await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
-            except (LogUnavailable, UnreadableValue) as error:
+            except (Unavailable, Ambiguous):
+                raise  # of the store: it would fail the others too
+            except Exception as error:
+                if not isinstance(error, (LogUnavailable, MetadataError)):
+                    self._runtime.background.report("sweep deleted topics", error)
                 _log.warning("a deleted topic is not swept yet", topic=tombstone.name, error=str(error))

@@ -20,7 +20,7 @@ from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.metadata.values import UnreadableValue
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 from dray.topics.alterations import Alteration, alter_configs, replace_configs
 from dray.topics.assignments import check_assignments, count_assigned
 from dray.topics.cache import TopicCache
@@ -402,7 +402,7 @@ class Topics:
     def _discard(self, streams: Sequence[int]) -> None:
         """Streams that no topic names are harmless; taking them away is only tidy."""
         if streams:
-            self._runtime.spawn(self._sweep_unused(streams), "sweep unused streams")
+            run_once(self._runtime, "sweep unused streams", self._sweep_unused, streams)
 
     async def _sweep_unused(self, streams: Sequence[int]) -> None:
         try:

@@ -13,6 +13,7 @@ from uuid import UUID
 from simulated_disk import PowerCut, SimulatedDisk
 
 from dray.objects import LocalStore, ObjectExists
+from dray.runtime import BackgroundTasks
 
 T = TypeVar("T")
 ROOT = "/data/objects"
@@ -75,6 +76,7 @@ class SteppedRuntime:
         self.random = random
         self.turns = turns
         self._hops = 0
+        self.background = BackgroundTasks(self.monotonic)
 
     def wall_ms(self) -> int:
         return 1_000_000

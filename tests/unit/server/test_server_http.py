@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from server_harness import until
 from structlog.testing import capture_logs
 
-from dray.runtime import SystemRuntime
+from dray.runtime import SystemRuntime, keep_running
 from dray.server import AddressInUse, Health, HttpAnswer, HttpServer, HttpSettings
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
 from dray.telemetry import Metrics
@@ -333,3 +333,28 @@ def _read_all(data: bytes, cuts: list[int]) -> list[HttpRequest | int]:
         except BadRequest as error:
             return [*outcome, error.status]
     return outcome
+
+
+def test_a_task_that_ended_is_named_and_counted(run):
+    async def scenario():
+        async with serving() as server:
+            runtime, metrics = server.health._runtime, server.health._metrics
+            metrics.follow(runtime.background)
+
+            async def returns():
+                return
+
+            keep_running(runtime, "retention", returns)
+            await until(runtime.background.ended)
+            status, _, body = await get(server, "/healthz")
+            assert status == 503
+            assert json.loads(body)["ended"] == {"retention": "it returned"}
+            runtime.background.report("an errand", ValueError("not foreseen"))
+            numbers = (await get(server, "/metrics"))[2]
+            assert b"dray_background_tasks_ended 1.0" in numbers
+            assert b'dray_background_failures_total{task="an errand"} 1.0' in numbers
+            kept = keep_running(runtime, "retention", asyncio.Event().wait)
+            assert (await get(server, "/healthz"))[0] == 200, "another has taken its place"
+            await kept.stop()
+
+    run(scenario())

@@ -33,7 +33,7 @@ from dray.groups.coordinator.observer import GroupsObserver
 from dray.groups.coordinator.record import GroupKind
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.coordinator.timers import GroupTimers, Timer
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 _log = structlog.get_logger(__name__)
 
@@ -160,7 +160,7 @@ class ActiveGroup:
             self._adopt(batch)
             return
         self._busy = True
-        self._runtime.spawn(self._drain(batch), f"write group {self.group_id}")
+        run_once(self._runtime, "write group", self._drain, batch)
 
     async def _drain(self, batch: _Batch) -> None:
         try:
@@ -285,7 +285,7 @@ class ActiveGroup:
                 again = self._runtime.monotonic() + RETRY_SECONDS
                 self._timers.schedule(entry.key, again, entry.timer.event)
             elif isinstance(entry.event, consumer.PatternsResolved):
-                self._runtime.spawn(self._submit_later(entry), f"patterns of group {self.group_id}")
+                run_once(self._runtime, "patterns of group", self._submit_later, entry)
 
     async def _submit_later(self, entry: _Entry) -> None:
         await self._runtime.sleep(RETRY_SECONDS)
@@ -305,7 +305,7 @@ class ActiveGroup:
         if isinstance(effect, (classic.ScheduleTimer, consumer.ScheduleTimer)):
             self._timers.schedule((effect.kind, effect.member_id), base + effect.at_ms / 1000, effect)
         elif isinstance(effect, consumer.ResolvePatterns):
-            self._runtime.spawn(self._resolve_patterns(effect), f"patterns of group {self.group_id}")
+            run_once(self._runtime, "patterns of group", self._resolve_patterns, effect)
         else:
             self._timers.cancel((effect.kind, effect.member_id))
 

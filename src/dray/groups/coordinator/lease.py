@@ -32,7 +32,7 @@ from dray.metadata.contract import (
     Unavailable,
 )
 from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 LEASE_FORMAT: Final = 1
 
@@ -237,7 +237,7 @@ class Leases:
         token = self._runtime.uuid().hex
         holder = Holder(self._me.broker_id, self._me.machine, self._me.process, token)
         self._own_sessions.add(token)
-        watching = self._runtime.spawn(self._watch(domain, session), f"end of group session {domain}")
+        watching = run_once(self._runtime, "end of group session", self._watch, domain, session)
         own = self._sessions[domain] = _OwnSession(session, holder, watching)
         return own
 

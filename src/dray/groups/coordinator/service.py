@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
@@ -34,7 +35,7 @@ from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.protocol import ErrorCode
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running, run_once
 from dray.topics import Topics, TopicsUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -77,7 +78,7 @@ class Groups:
         membership.listen(self.leases.renumber)
         self._active: dict[str, ActiveGroup] = {}
         self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
-        self._tasks: list[asyncio.Task[None]] = []
+        self._tasks: list[KeptTask] = []
         self._census: Mapping[tuple[str, str], int] = {}
         self._counted_at = float("-inf")
 
@@ -85,17 +86,14 @@ class Groups:
         self.view.look()
         await self.configs.start()
         self._tasks = [
-            self.runtime.spawn(self.view.follow(), "topics of groups"),
-            self.runtime.spawn(sweep_forever(self), "sweep groups"),
+            keep_running(self.runtime, "topics of groups", self.view.follow),
+            keep_running(self.runtime, "sweep groups", partial(sweep_forever, self)),
         ]
 
     async def stop(self) -> None:
         """Give every group up, so that another broker can take it at once."""
         for task in self._tasks:
-            task.cancel()
-        for task in self._tasks:
-            with suppress(asyncio.CancelledError):
-                await task
+            await task.stop()
         self.give_up()
         await self.configs.stop()
         await self.leases.stop()
@@ -345,7 +343,7 @@ class Groups:
 
     def _on_topics_gone(self, names: frozenset[str]) -> None:
         if names and self._active:
-            self.runtime.spawn(forget_topics(self, names), "offsets of deleted topics")
+            run_once(self.runtime, "offsets of deleted topics", forget_topics, self, names)
 
     def _make_room(self) -> None:
         """Groups without members stay in memory until there are too many; then the longest unused tenth
@@ -363,7 +361,7 @@ class Groups:
         if group.is_idle():
             group.drop(by_choice=True)
             lease = group.storage.lease
-            self.runtime.spawn(self.leases.release(lease), f"release group {group.group_id}")
+            run_once(self.runtime, "release group", self.leases.release, lease)
 
 
 def _weight(group_id: str, broker_id: int) -> bytes:

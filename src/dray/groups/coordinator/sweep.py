@@ -59,10 +59,15 @@ async def sweep(groups: Groups) -> None:
 
 
 async def _try_to_sweep(groups: Groups, group: ActiveGroup) -> None:
+    """What one group meets, foreseen or not, keeps no other from its turn. A store that is away does."""
     try:
         await sweep_group(groups, group)
+    except MetadataError:
+        raise
     except (TopicsUnavailable, Refused) as error:
         _log.warning("a group is swept later", group=group.group_id, error=str(error))
+    except Exception as error:
+        groups.runtime.background.report("sweep groups", error)
 
 
 async def sweep_group(groups: Groups, group: ActiveGroup) -> None:

@@ -68,4 +68,7 @@ class GroupTimers(Generic[Event]):
         if (earliest := min(waiting, default=None)) is not None:
             self._arm(earliest)
         for key, timer in due:
-            self._due(key, timer)
+            try:
+                self._due(key, timer)
+            except Exception as error:  # the others are due as well, and come but once
+                self._runtime.background.report("group timers", error)

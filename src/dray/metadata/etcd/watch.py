@@ -21,7 +21,7 @@ from dray.metadata.etcd.errors import understand
 from dray.metadata.etcd.keys import Keyspace
 from dray.metadata.etcd.server import Server
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
+from dray.runtime import Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -46,14 +46,15 @@ class DomainWatch:
         self._seen = seen
         self.watchers = 0
         self.in_place = asyncio.Event()
-        self._task = runtime.spawn(self._run(), f"etcd watch of domain {domain}")
+        self._task = keep_running(runtime, f"etcd watch of domain {domain}", self._run)
 
     def stop(self) -> None:
         self._task.cancel()
         self.in_place.set()  # whoever waits for it finds the hub closed
 
     async def _run(self) -> None:
-        while not self._calls.closed:
+        self.in_place.clear()  # where it was begun again
+        while True:
             try:
                 server = await self._calls.connected(self._runtime.monotonic() + self._patience)
                 await self._follow(server)

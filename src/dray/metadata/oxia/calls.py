@@ -26,7 +26,7 @@ from dray.metadata.oxia.server import Call
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 T = TypeVar("T")
 
@@ -99,7 +99,7 @@ class Calls:
         under_way = self._rounds.get(shard)
         if under_way is None:
             under_way = self._rounds[shard] = _Round()
-            self._runtime.spawn(self._run_rounds(shard), "oxia barriers")
+            run_once(self._runtime, "oxia barriers", self._run_rounds, shard)
         if under_way.sent:
             if under_way.following is None:
                 under_way.following = _Round()
@@ -144,6 +144,9 @@ class Calls:
             except asyncio.CancelledError:
                 current.fail(Unavailable("the metadata store is closed"))
                 raise
+            except Exception as error:  # nobody may wait for ever, and the next round must begin
+                current.fail(Unavailable(f"a barrier failed: {error!r}"))
+                self._runtime.background.report("oxia barriers", error)
             else:
                 current.finish(leader)
             if current.following is None:

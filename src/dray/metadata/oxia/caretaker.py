@@ -29,7 +29,7 @@ from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.oxia.wire import internal_pb2 as internal
-from dray.runtime import Runtime
+from dray.runtime import Runtime, keep_running, run_once
 
 _log = structlog.get_logger(__name__)
 
@@ -58,7 +58,7 @@ class Caretaker:
         self._settings = settings
         self._runtime = runtime
         self._inspections: set[asyncio.Task[None]] = set()
-        self._task = runtime.spawn(self._run(), "oxia caretaker")
+        self._task = keep_running(runtime, "oxia caretaker", self._run)
 
     def stop(self) -> None:
         self._task.cancel()
@@ -71,7 +71,7 @@ class Caretaker:
                 leader = shard.leader
                 if leader is not None and not leader.inspected:
                     leader.inspected = True
-                    inspection = self._runtime.spawn(self._inspect(shard, leader), "oxia sessions")
+                    inspection = run_once(self._runtime, "oxia sessions", self._inspect, shard, leader)
                     self._inspections.add(inspection)
                     inspection.add_done_callback(self._inspections.discard)
             await self._runtime.sleep(INTERVAL)
@@ -91,6 +91,9 @@ class Caretaker:
         except (aio.AioRpcError, Superseded, MetadataError) as error:
             leader.inspected = False  # once more, later
             _log.debug("could not look after sessions", shard=shard.identity, error=str(error))
+        except Exception:
+            leader.inspected = False
+            raise
 
     async def _sessions(self, server: Server, shard: Shard) -> list[tuple[int, float]]:
         request = wire.RangeScanRequest(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from dray.metadata.oxia.keys import partition_hash
 from dray.metadata.oxia.server import Call, Server, Servers, Stream
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.runtime import Runtime
+from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -109,21 +109,16 @@ class Shards:
         self._turn = 0
         self._known = asyncio.Event()
         self._problem: Fault | None = None
-        self._task: asyncio.Task[None] | None = None
+        self._unusable: UnusableOxia | None = None
+        self._answered = asyncio.Event()  # the first assignments are known, or never will be
+        self._task: KeptTask | None = None
 
     async def start(self) -> None:
-        self._task = self._runtime.spawn(self._run(), "oxia assignments")
-        waiting = self._runtime.spawn(self._known.wait(), "oxia first assignments")
-        try:
-            await asyncio.wait(
-                [self._task, waiting],
-                timeout=self._settings.patience,
-                return_when=asyncio.FIRST_COMPLETED,
-            )
-        finally:
-            waiting.cancel()
-        if self._task.done():
-            await self._task
+        self._task = keep_running(self._runtime, "oxia assignments", self._run_usable)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), self._settings.patience)
+        if self._unusable is not None:
+            raise self._unusable
         if not self._known.is_set():
             raise UnusableOxia(self._nobody_answers())
 
@@ -155,6 +150,16 @@ class Shards:
     def hint(self, shard: Shard, address: str) -> None:
         """A server says who leads a shard that it does not lead."""
         shard.follow(self._servers.at(address))
+
+    async def _run_usable(self) -> None:
+        try:
+            await self._run()
+        except UnusableOxia as error:
+            if self._known.is_set() or self._task is None:
+                raise
+            self._unusable = error
+            self._answered.set()
+            self._task.cancel()
 
     async def _run(self) -> None:
         while True:
@@ -207,6 +212,7 @@ class Shards:
             if assignment.leader:
                 self._shards[assignment.shard].follow(self._servers.at(assignment.leader))
         self._known.set()
+        self._answered.set()
 
     def _shard(self, identity: int, assignments: Iterable[wire.ShardAssignment]) -> Shard:
         known = self._shards.get(identity)

@@ -22,7 +22,7 @@ from dray.metadata.oxia.server import Stream
 from dray.metadata.oxia.shards import Leader, Shard
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
+from dray.runtime import Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
 
@@ -42,7 +42,7 @@ class ShardWatch:
         self._first_answer = first_answer
         self._domains: dict[int, int] = {}
         self.in_place = asyncio.Event()
-        self._task = runtime.spawn(self._run(), f"oxia notifications of shard {shard.identity}")
+        self._task = keep_running(runtime, f"oxia notifications of shard {shard.identity}", self._run)
 
     def enter(self, domain: int) -> None:
         self._domains[domain] = self._domains.get(domain, 0) + 1
@@ -58,6 +58,7 @@ class ShardWatch:
         self._task.cancel()
 
     async def _run(self) -> None:
+        self.in_place.clear()  # where it was begun again
         while True:
             try:
                 leader = await self._calls.prove(self._shard)

@@ -39,7 +39,7 @@ from dray.metadata.sqlite.sessions import (
 )
 from dray.metadata.sqlite.writer import AnyWrite, Changed, GroupWriter, WriteJob
 from dray.metadata.watching import WatchHub
-from dray.runtime import Runtime
+from dray.runtime import Runtime, keep_running
 from dray.runtime.workers import Worker
 
 _log = structlog.get_logger(__name__)
@@ -113,7 +113,7 @@ class SqliteStore:
             self._readers.append(Worker(name, clock, reader.run, finish=reader.close))
         self._point_reader, self._scanner = self._readers
         self._open = True
-        self._upkeep_task = self._runtime.spawn(self._upkeep(), "metadata upkeep")
+        self._upkeep_task = keep_running(self._runtime, "metadata upkeep", self._upkeep)
         try:
             await self._submit(reap_sessions())
         except BaseException:

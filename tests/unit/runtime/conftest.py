@@ -1,0 +1,15 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from dray.simulation.loop import SimulationLoop
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """On virtual time: pauses are measured, and cost nothing."""
+    return {"virtual time": SimulationLoop}
