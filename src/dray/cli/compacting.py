@@ -28,7 +28,7 @@ from dray.cli.serving import log_format
 from dray.cli.stores import NoCluster, Stores, open_stores
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
-from dray.compaction.model import UnitWriter
+from dray.compaction.model import UnitWriter, WriterGone
 from dray.compaction.packages import missing_packages
 from dray.compaction.spark.java import SparkUnavailable
 from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
@@ -121,7 +121,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                     report(await compactor.run_cycle(everything=True))
                 else:
                     await compactor.run(asyncio.Event())
-            except (SparkDied, SparkJobFailed) as error:
+            except (WriterGone, SparkJobFailed) as error:
                 raise Failure(f"{error}; what was under way is carried on by the next compactor") from error
     finally:
         await http.stop()

@@ -21,6 +21,8 @@ from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
+_ALL = 1 << 63  # more than the number of any job
+
 
 @dataclass(slots=True)
 class FileCollection:
@@ -62,7 +64,9 @@ class FileCollector:
         for topic, files in by_topic.items():
             try:
                 unknown = await self._unknown(topic, files)
-            except (MetadataError, TablesError) as error:
+            except Exception as error:
+                if not isinstance(error, (MetadataError, TablesError)):
+                    self._runtime.background.report("collect files", error)
                 _log.warning("files of a topic not collected", topic=topic.topic, error=str(error))
                 seen.undecided += len(files)
                 waiting |= {path: since for path, since in self._unknown_since.items() if path in files}
@@ -107,8 +111,12 @@ async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[
     settled: dict[str, FilePath] = {}
     for stream in sorted({parsed.stream for parsed in files.values()}):
         await store.barrier(stream)
-        job = (await read_job(store, stream)).value
+        found = await read_job(store, stream)
+        job = found.value
         over = job.number + (job.state is JobState.DONE)  # the first job that is not
+        if not found.version:  # it went when its stream did, and only the closed mark proves that
+            mark = await store.high_watermark(stream)
+            over = _ALL if mark is not None and mark.value.closed else 0
         settled |= {
             path: parsed for path, parsed in files.items() if parsed.stream == stream and parsed.job < over
         }

@@ -15,13 +15,14 @@ from typing import TypeVar
 
 import structlog
 
+from dray.compaction.careful import CarefulWriter
 from dray.compaction.hints import Hints
 from dray.compaction.job_board import JobBoard
 from dray.compaction.known import KnownStreams
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenFile
 from dray.compaction.planning import Planning
 from dray.compaction.retention import TopicRetention
-from dray.compaction.round import Round, interrupted
+from dray.compaction.round import FORESEEN, Round, interrupted
 from dray.compaction.saga import Saga, Underway, mismatch
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
@@ -33,10 +34,8 @@ from dray.log.retention import Retention
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.log.swap import SwapImpossible
-from dray.log.types import LogError
-from dray.metadata.contract import MetadataError
 from dray.metadata.values import UnreadableValue
-from dray.objects.contract import ObjectError, ObjectStore
+from dray.objects.contract import ObjectStore
 from dray.runtime import Runtime
 from dray.topics.model import Topic
 
@@ -71,7 +70,7 @@ class Compactor:
         self._observer = observer or CompactionObserver()
         self._store = stores.streams
         self._runtime = runtime
-        self._writer = writer
+        self._writer = CarefulWriter(writer, runtime)
         self._topics = topics
         self._board = JobBoard(self._store, runtime)
         self._hints = Hints(self._store, runtime)
@@ -89,12 +88,12 @@ class Compactor:
             self._known,
             has_tables=tables is not None,
         )
-        self._kept = TopicRetention(retention, self._settings.streams_at_once)
+        self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)
         self.upkeep = Upkeep(stores.streams, stores.objects, runtime, tables, topics, self._settings)
         self._next_collection = runtime.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Cycle after cycle until `stop` is set. What the writer raises ends it."""
+        """Cycle after cycle until `stop` is set. Only `WriterGone` ends it."""
         self.follow()
         try:
             while not stop.is_set():
@@ -110,9 +109,13 @@ class Compactor:
         more = False
         try:
             more = (await self.run_cycle(everything=False)).more
-        except (MetadataError, ObjectError, LogError) as error:
+        except WriterGone:
+            raise
+        except Exception as error:
+            if not isinstance(error, FORESEEN):
+                self._runtime.background.report("compaction", error)
             self._observer.interrupted()
-            _log.warning("compaction cycle interrupted", error=str(error))
+            _log.warning("compaction cycle interrupted", error=str(error) or type(error).__name__)
         with suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), 0.0 if more else self._settings.interval_seconds)
 
@@ -139,7 +142,9 @@ class Compactor:
 
     async def _round(self, summary: CycleSummary, everything: bool) -> bool:
         live = await self._topics.live()
-        now = Round(live.known, summary, everything, self._settings.streams_at_once)
+        now = Round(
+            live.known, summary, everything, self._settings.streams_at_once, self._runtime.background
+        )
         self._known.keep_only(now.places)
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):
@@ -174,10 +179,18 @@ class Compactor:
             return
         by_job = {(unit.stream, unit.job): (underway, unit) for underway, unit in now.units}
         now.summary.units += len(by_job)
-        results = await self._writer.write(
-            [unit for _, unit in by_job.values()],
-            self._telling(Phase.WRITE),
-        )
+        units = [unit for _, unit in by_job.values()]
+        try:
+            results = await self._writer.write(units, self._telling(Phase.WRITE))
+        except WriterGone:
+            raise
+        except Exception as error:
+            if now.everything:
+                raise
+            now.unforeseen(error)  # of none in particular: they stay as they are, and all else goes on
+            for unit in units:
+                now.note(unit.stream, str(error) or type(error).__name__)
+            return
         answered = [(result.stream, (*by_job[result.stream, result.job], result)) for result in results]
         await now.each(answered, self._take_result)
 
@@ -220,7 +233,8 @@ class Compactor:
             async with limit:
                 try:
                     await self._commit_topic(now, table, jobs)
-                except (MetadataError, LogError) as error:
+                except Exception as error:
+                    now.unforeseen(error)
                     interrupted(now.summary, table.topic, -1, error)
 
         self._observer.progress(Phase.COMMIT, 0, len(by_topic))

@@ -47,7 +47,9 @@ class MetadataCollector:
         for topic, paths in by_topic.items():
             try:
                 needed = await self._tables.live_metadata(topic) or set()
-            except TablesError as error:
+            except Exception as error:
+                if not isinstance(error, TablesError):
+                    self._runtime.background.report("collect metadata of tables", error)
                 _log.warning("metadata of a table not collected", topic=topic.topic, error=str(error))
                 seen.undecided += len(paths)
                 continue

@@ -119,9 +119,13 @@ class UnitFailed:
 Progress = Callable[[int, int], None]  # units done, units in all
 
 
+class WriterGone(Exception):
+    """No unit can be written any more: the process had better end and be started again."""
+
+
 class UnitWriter(Protocol):
     async def write(
         self, units: Sequence[Unit], progress: Progress | None = None
     ) -> list[WrittenFile | UnitFailed]:
-        """One answer per unit, in any order. What it raises is a failure of all of them; some may have
-        left files behind, which the collector finds."""
+        """One answer per unit, in any order. What it raises is a failure of all of them, and
+        `WriterGone` one for good; some may have left files behind, which the collector finds."""

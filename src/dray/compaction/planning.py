@@ -57,6 +57,10 @@ class Planning:
         if state is JobState.DONE:
             if place is not None:
                 await self._plan(now, place, stream, job)
+            elif await self._saga.is_closed(stream):
+                # The board would come across it in every round, for ever. Its topic is deleted, so nothing
+                # will ever be planned over it.
+                await self._saga.forget(stream, job)
         elif state in (JobState.RETAIN, JobState.RAISED):
             await self._finish_retention(stream, job)
         elif not (now.everything or self._may_carry_on(stream, job)):
@@ -117,7 +121,7 @@ class Planning:
             self._settings,
             everything=now.everything,
             by_day=topic.settings.partition_by_day,
-            most_inputs=self._store.store.limits.operations - 2,
+            most_inputs=self._most_inputs(),
             settled_files=0 if known is None else known.settled_files,
         )
         seen = self._known.remember(stream, view, topic.settings, known, self._runtime.monotonic())
@@ -131,6 +135,12 @@ class Planning:
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             now.summary.sealed += 1
         return plan
+
+    def _most_inputs(self) -> int:
+        """The write that ends a job names each of its inputs, and so does the job's own value: in half a
+        kibibyte at most, and as much of it is left for what describes the file."""
+        limits = self._store.store.limits
+        return max(2, min(limits.operations - 2, limits.value_bytes // 1024))
 
     async def _rests(self, stream: int, known: KnownStream, job: Versioned[Job]) -> bool:
         """Is the stream as it was when there was nothing to do in it, and nothing has come of age?"""

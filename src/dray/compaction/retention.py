@@ -16,7 +16,7 @@ from dray.compaction.topic_source import TopicSource
 from dray.log.retention import Retention
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime
+from dray.runtime import BackgroundTasks, KeptTask, Runtime, keep_running
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)
@@ -26,8 +26,9 @@ MayExpire = Callable[[Topic, int], bool]
 
 
 class TopicRetention:
-    def __init__(self, retention: Retention, at_once: int = 16) -> None:
+    def __init__(self, retention: Retention, background: BackgroundTasks, at_once: int = 16) -> None:
         self._retention = retention
+        self._background = background
         self._at_once = at_once
 
     async def keep(
@@ -57,7 +58,9 @@ class TopicRetention:
                 try:
                     if await self._retention.keep(stream, settings.retention_ms, settings.retention_bytes):
                         raised[stream] = topic
-                except (LogError, MetadataError) as error:
+                except Exception as error:
+                    if not isinstance(error, (LogError, MetadataError)):
+                        self._background.report("retention of a stream", error)
                     on_failed(topic, partition, error)
             done += 1
             if progress is not None:
@@ -73,19 +76,18 @@ class RetentionLoop:
     def __init__(
         self, retention: Retention, topics: TopicSource, runtime: Runtime, interval_seconds: float
     ) -> None:
-        self._retention = TopicRetention(retention)
+        self._retention = TopicRetention(retention, runtime.background)
         self._topics = topics
         self._runtime = runtime
         self._interval = interval_seconds
-        self._task: asyncio.Task[None] | None = None
+        self._task: KeptTask | None = None
 
     def start(self) -> None:
-        self._task = self._runtime.spawn(self._run(), "retention")
+        self._task = keep_running(self._runtime, "retention", self._run)
 
     async def stop(self) -> None:
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+            await self._task.stop()
             self._task = None
 
     async def _run(self) -> None:

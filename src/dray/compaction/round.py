@@ -5,20 +5,27 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import structlog
 
 from dray.compaction.model import Unit
 from dray.compaction.saga import Underway
 from dray.compaction.summary import Cause, CycleSummary, Trouble
+from dray.compaction.tables import TablesError
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
+from dray.objects.contract import ObjectError
+from dray.runtime import BackgroundTasks
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
+
+# What a stream, a table or an object may meet on a bad day. Everything else is a mistake of ours, and no more
+# a reason to keep the others waiting.
+FORESEEN: Final = (MetadataError, LogError, ObjectError, TablesError)
 
 
 @dataclass(slots=True)
@@ -29,6 +36,7 @@ class Round:
     summary: CycleSummary
     everything: bool
     at_once: int
+    background: BackgroundTasks
     places: dict[int, tuple[Topic, int]] = field(default_factory=dict)  # stream: topic and partition
     units: list[tuple[Underway, Unit]] = field(default_factory=list)
     written: list[Underway] = field(default_factory=list)
@@ -54,6 +62,11 @@ class Round:
         self.summary.troubles.append(Trouble(name, partition, reason, Cause.UNIT))
         _log.error("stream not compacted", topic=name, partition=partition, stream=stream, reason=reason)
 
+    def unforeseen(self, error: Exception) -> None:
+        """What one stream met is no reason to stop for the others, but it should be known for a mistake."""
+        if not isinstance(error, FORESEEN):
+            self.background.report("compaction", error)
+
     async def each(
         self,
         items: list[tuple[int, T]],  # by stream
@@ -69,7 +82,8 @@ class Round:
             async with limit:
                 try:
                     await act(self, stream, item)
-                except (MetadataError, LogError) as error:
+                except Exception as error:
+                    self.unforeseen(error)
                     interrupted(self.summary, *self.name_of(stream), error)
             done += 1
             if progress is not None:
@@ -79,5 +93,6 @@ class Round:
 
 
 def interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
-    summary.troubles.append(Trouble(topic, partition, str(error), Cause.STORE))
-    _log.warning("compaction interrupted", topic=topic, partition=partition, error=str(error))
+    told = str(error) or type(error).__name__
+    summary.troubles.append(Trouble(topic, partition, told, Cause.STORE))
+    _log.warning("compaction interrupted", topic=topic, partition=partition, error=told)

@@ -13,10 +13,11 @@ from dray.compaction.model import Unit, WrittenFile
 from dray.compaction.paths import file_path, unit_prefix
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Compaction, Input, Job, JobState, move_job, read_job
+from dray.log.lifecycle import note_closed
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.swap import Swap, SwapImpossible, replaced
 from dray.metadata import keys
-from dray.metadata.contract import Ambiguous
+from dray.metadata.contract import Ambiguous, Delete
 from dray.metadata.values import ValueCorrupt
 from dray.runtime import Runtime
 from dray.topics.model import Topic
@@ -54,6 +55,7 @@ class Underway:
 class Saga:
     def __init__(self, store: StreamStore, runtime: Runtime, owner: str) -> None:
         self._store = store
+        self._runtime = runtime
         self._swap = Swap(store, runtime)
         self.owner = owner
 
@@ -153,6 +155,12 @@ class Saga:
             await self._store.write(underway.stream, replaced(underway.stream, underway.compaction))
         done = underway.job.value.moved(JobState.DONE)
         return await self._move(underway.stream, underway.job, done) is not None
+
+    async def forget(self, stream: int, job: Versioned[Job]) -> None:
+        """The key of a job that is done goes, once its stream is closed: no other can follow it. Earlier
+        builds left it to stay, and the closed mark too: that is noted with it."""
+        noted = note_closed(stream, self._runtime.wall_ms())
+        await self._store.write(stream, [Delete(keys.job(stream), job.version), noted])
 
     # --- looking
 

@@ -119,10 +119,11 @@ class Upkeep:
 
             await self._try(topic.name, maintain(), summary)
 
-    @staticmethod
-    async def _try(what: str, work: Awaitable[None], summary: CycleSummary) -> None:
+    async def _try(self, what: str, work: Awaitable[None], summary: CycleSummary) -> None:
         try:
             await work
-        except (TablesError, MetadataError, LogError) as error:
-            summary.troubles.append(Trouble(what, -1, str(error), Cause.TABLE))
+        except Exception as error:
+            if not isinstance(error, (TablesError, MetadataError, LogError)):
+                self._runtime.background.report("upkeep of tables", error)
+            summary.troubles.append(Trouble(what, -1, str(error) or type(error).__name__, Cause.TABLE))
             _log.warning("upkeep of tables interrupted", what=what, error=str(error))

@@ -8,7 +8,7 @@ work on the same object do each other no harm.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -66,12 +66,21 @@ class Collector:
         seen = Collection()
         self._dry_run = dry_run
         for domain in range(self._store.domains):
-            await self._resolve_orphans(domain, seen)
-            await self._delete_unreferenced(domain, seen)
+            await self._part(self._resolve_orphans(domain, seen))
+            await self._part(self._delete_unreferenced(domain, seen))
         if audit:
-            await self._audit(seen)
+            await self._part(self._audit(seen))
         self._observer.collected(seen.orphans, seen.pending, seen.deleted)
         return seen
+
+    async def _part(self, work: Awaitable[None]) -> None:
+        """What is unforeseen in one domain keeps nothing of the others. Stores that fail fail all of them."""
+        try:
+            await work
+        except (MetadataError, ObjectError):
+            raise
+        except Exception as error:
+            self._runtime.background.report("collect WAL objects", error)
 
     # --- objects without references
 
@@ -150,7 +159,9 @@ class Collector:
                     dropped.append(stream)
             settled = wal_keys.settle(wal_id, taken.version, dropped)
             outcomes = await self._store.store.write(domain, settled)
-        except MetadataError as error:
+        except Exception as error:
+            if not isinstance(error, MetadataError):
+                self._runtime.background.report("collect WAL objects", error)
             _log.warning("orphan left for the next round", wal_id=wal_id.hex, error=str(error))
             return False
         return outcomes[-1].applied

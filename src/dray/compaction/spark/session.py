@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from dray.compaction.model import WriterGone
 from dray.compaction.packages import needs
 from dray.compaction.spark.java import SparkUnavailable, find_java
 
@@ -39,7 +40,7 @@ class SparkSettings:
     log_path: str = os.devnull  # what the JVM prints
 
 
-class SparkDied(Exception):
+class SparkDied(WriterGone):
     """The JVM is gone, and with it the session: the process had better end and be started again."""
 
 

@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dray.compaction.model import Progress, Unit, UnitFailed, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone, WrittenFile
 from dray.compaction.spark.packing import pack
 from dray.compaction.spark.session import Session, SparkDied, reason_of
 from dray.compaction.spark.worker import StoreAddress, from_row
@@ -29,6 +29,10 @@ class SparkJobFailed(Exception):
     """Spark gave up on a task, for a reason that is none of a unit's own."""
 
 
+class NoWorkers(WriterGone):
+    """Spark's workers cannot even begin: no unit is to blame."""
+
+
 class SparkUnitWriter:
     """A `UnitWriter` on a warm session."""
 
@@ -41,7 +45,7 @@ class SparkUnitWriter:
     async def write(
         self, units: Sequence[Unit], progress: Progress | None = None
     ) -> list[WrittenFile | UnitFailed]:
-        """Raises `SparkDied`, and `SparkJobFailed` for what failed all of them."""
+        """Raises `WriterGone`, and `SparkJobFailed` for what failed all of them."""
         if not units:
             return []
         tasks = await self._runtime.in_thread(pack, units, self._session.parallelism)
@@ -99,7 +103,10 @@ class SparkUnitWriter:
             self._session.check()
             if isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError":
                 raise SparkDied(f"Spark's JVM does not answer: {error}") from error
-            raise SparkJobFailed(f"the Spark job failed: {_explained(error)}") from error
+            told = f"the Spark job failed: {_explained(error)}"
+            if any(sign in str(error) for sign in _NO_WORKER):
+                raise NoWorkers(told) from error
+            raise SparkJobFailed(told) from error
 
     def _collect(self, count: int, task_of: Callable[[int], bytes]) -> list[str]:
         numbers = self._session.spark.range(0, count, 1, count)

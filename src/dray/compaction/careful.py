@@ -1,0 +1,83 @@
+"""A unit that takes its writer down with it is found, and set aside alone.
+
+Units are written together, and what ends a worker (memory that it does not get, a crash in a library) ends
+the call for all of them. Tried again as they are, they would fail again, and all of their streams would stand
+still for the sake of one. So what failed together is tried in halves, down to single units. A unit that
+failed with others and again alone has failed twice: it is answered as one that is not worth another try, and
+its stream is left alone for a while.
+
+Where every one of several units fails alone, the fault is not theirs: the failure is raised as it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import structlog
+
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenFile
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+Answer = WrittenFile | UnitFailed
+
+_ONCE_MORE: Final = 1  # a unit that was alone from the start has one more try, in the next cycle
+
+
+class CarefulWriter:
+    """A `UnitWriter` around another. `WriterGone` passes: then there is nothing to try with."""
+
+    def __init__(self, inner: UnitWriter, runtime: Runtime) -> None:
+        self._inner = inner
+        self._runtime = runtime
+        self._failed_alone: dict[tuple[int, int], int] = {}  # by stream and job, while they go on failing
+
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Answer]:
+        try:
+            answers = await self._inner.write(units, progress)
+        except WriterGone:
+            raise
+        except Exception as error:
+            if len(units) == 1:
+                return [self._alone(units[0], error, tries=_ONCE_MORE)]
+            told = str(error) or type(error).__name__
+            _log.warning("units failed together; they are tried in halves", units=len(units), error=told)
+            answers, broken = await self._halves(units)
+            if len(broken) == len(units):
+                raise
+            answers += [self._alone(unit, why, tries=0) for unit, why in broken]
+        self._forget(units)
+        return answers
+
+    async def _halves(self, units: Sequence[Unit]) -> tuple[list[Answer], list[tuple[Unit, Exception]]]:
+        """What was written, and the units that failed alone too."""
+        answers: list[Answer] = []
+        broken: list[tuple[Unit, Exception]] = []
+        middle = len(units) // 2
+        for half in (units[:middle], units[middle:]):
+            try:
+                answers += await self._inner.write(half, None)
+            except WriterGone:
+                raise
+            except Exception as error:
+                if len(half) == 1:
+                    broken.append((half[0], error))
+                    continue
+                more, further = await self._halves(half)
+                answers += more
+                broken += further
+        return answers, broken
+
+    def _alone(self, unit: Unit, error: Exception, tries: int) -> UnitFailed:
+        key = unit.stream, unit.job
+        failed = self._failed_alone[key] = self._failed_alone.get(key, 0) + 1
+        self._runtime.background.report("write units", error)
+        reason = f"its unit ended the worker: {str(error) or type(error).__name__}"
+        return UnitFailed(unit.stream, unit.job, reason, retriable=failed <= tries)
+
+    def _forget(self, units: Sequence[Unit]) -> None:
+        if self._failed_alone:
+            for unit in units:
+                self._failed_alone.pop((unit.stream, unit.job), None)
