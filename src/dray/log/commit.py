@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 import structlog
 
@@ -29,6 +30,10 @@ from dray.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 _ROUNDS = 32
+
+# Beside the outcomes that a store gives: what became of one stream's part of a commit.
+NOTHING: Final = Outcome(False, -1)  # it was not done, and the same may be sent again
+TOO_LARGE: Final = Outcome(False, -2)  # it was not even sent
 
 
 class Verdict(Enum):
@@ -165,14 +170,16 @@ class Committer:
                 undecided = True
                 break
             outcomes = await self._write(staged, aims)
-            if isinstance(outcomes, Unavailable):
-                await self._back_off(attempt)
-                continue
-            if outcomes is None:
+            if None in outcomes.values():
                 self._on_retry()
             for stream, aim in aims.items():
-                outcome = None if outcomes is None else outcomes[stream]
-                if outcome is not None and outcome.applied:
+                outcome = outcomes[stream]
+                if outcome is NOTHING:
+                    continue  # the same write is sent again
+                if outcome is TOO_LARGE:
+                    await self._make_room(aim)
+                    waiting[stream] = None
+                elif outcome is not None and outcome.applied:
                     self._committed(aim, outcome.version)
                     del waiting[stream]
                 elif outcome is not None and not aim.unsure:
@@ -314,22 +321,59 @@ class Committer:
             return record is not None and record.version == staged.staging_version
         return False
 
-    async def _write(
-        self, staged: StagedObject, aims: dict[int, Aim]
-    ) -> dict[int, Outcome] | Unavailable | None:
-        """Each stream's outcome; `Unavailable` if nothing happened; None if the reply was lost."""
-        operations: list[Operation] = []
+    async def _write(self, staged: StagedObject, aims: dict[int, Aim]) -> dict[int, Outcome | None]:
+        """Each stream's outcome: None if the reply was lost, `NOTHING` if nothing happened, `TOO_LARGE` if it
+        alone is more than a write may hold.
+
+        One write for all of them, as a rule. Where that does not fit, several: nothing rides on a stream's
+        pair but the stream itself, and the recheck holds for all of them, since it came after their high
+        watermarks were read and each write expects the version that was read."""
+        found: dict[int, Outcome | None] = {}
+        limits = self._store.store.limits
+        part: list[Operation] = []
         places: dict[int, int] = {}
+        size = 0
         for stream, aim in aims.items():
-            places[stream] = len(operations)
-            operations.extend(self._store.advance(stream, aim.over, HighWatermark.at(aim.entry)))
+            pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
+            more = sum([len(put.value) for put in pair])
+            if more > limits.value_bytes:
+                found[stream] = TOO_LARGE
+                continue
+            if part and (size + more > limits.value_bytes or len(part) + len(pair) > limits.operations):
+                await self._write_part(staged.domain, part, places, found)
+                part, places, size = [], {}, 0
+            places[stream] = len(part)
+            part += pair
+            size += more
+        if part:
+            await self._write_part(staged.domain, part, places, found)
+        return found
+
+    async def _write_part(
+        self, domain: int, part: list[Operation], places: dict[int, int], found: dict[int, Outcome | None]
+    ) -> None:
+        outcomes: list[Outcome] | None = None
         try:
-            outcomes = await self._store.store.write(staged.domain, operations)
-        except Unavailable as error:
-            return error
+            outcomes = await self._store.store.write(domain, part)
+        except Unavailable:
+            found.update(dict.fromkeys(places, NOTHING))
+            return
         except Ambiguous:
-            return None
-        return {stream: outcomes[place] for stream, place in places.items()}
+            pass
+        for stream, place in places.items():
+            found[stream] = None if outcomes is None else outcomes[place]
+
+    async def _make_room(self, aim: Aim) -> None:
+        """The head that is there and the new one do not fit into one write: the one that is there is filed
+        first, which is a seal, and the stream is aimed at anew. Nothing of the chunk was sent."""
+        stream = aim.chunk.stream
+        self.forget(stream)
+        sealed = aim.over.value.sealed()
+        try:
+            await self._store.write(stream, self._store.advance(stream, aim.over, sealed))
+        except MetadataError as error:
+            _log.warning("stream not sealed before a large append", stream=stream, error=str(error))
+            await self._back_off(0)
 
     def _committed(self, aim: Aim, version: int) -> None:
         stream = aim.chunk.stream

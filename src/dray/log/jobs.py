@@ -1,7 +1,7 @@
 """The job key of a stream: one piece of work at a time, named by a number that only grows.
 
-The key is never deleted. A new job is put over the version that was read before the plan was made, so a
-stale plan can never start; whoever finds an unfinished job carries it on.
+The key is deleted only after its stream was closed. A new job is put over the version that was read before
+the plan was made, so a stale plan can never start; whoever finds an unfinished job carries it on.
 
 Two kinds of work go through the key, and one machine moves both (`docs/design/0050` draws it):
 

@@ -4,24 +4,56 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Final
+
+import structlog
 
 from dray.log.counters import Counter
 from dray.log.entries import HighWatermark
-from dray.log.jobs import Job, put_job
+from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put, Unavailable
+from dray.metadata.contract import (
+    ABSENT,
+    Ambiguous,
+    Delete,
+    MetadataError,
+    Operation,
+    Put,
+    Record,
+    Unavailable,
+)
+from dray.metadata.values import UnreadableValue
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
 
 _TRIES = 16
 _CREATED_AT_ONCE = 500  # what takes ten milliseconds to encode
+_DAY_MS = 24 * 3_600_000
+# After which a closed mark may go. What it is there for are writes that arrive late, and those are late by
+# seconds: a month is a month's worth of margin.
+KEEP_CLOSED_DAYS: Final = 30
+_FORGET_AT_ONCE = 256
+FORMAT: Final = 1
+
+# Jobs that came to their end, or of which nothing is left to do once the stream is swept. The others have
+# written a file, and a compactor takes that out of the table first.
+_NOTHING_WRITTEN = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED, JobState.CREATED})
+
+
+def note_closed(stream: int, now_ms: int) -> Put:
+    """That the mark of a closed stream may go, and from when on."""
+    return Put(keys.closed_stream(now_ms // _DAY_MS, stream), bytes([FORMAT]))
 
 
 class Lifecycle:
-    def __init__(self, store: StreamStore, stream_ids: Counter) -> None:
+    def __init__(self, store: StreamStore, stream_ids: Counter, runtime: Runtime) -> None:
         self._store = store
         self._stream_ids = stream_ids
+        self._runtime = runtime
 
     async def create(self, count: int) -> list[int]:
         """Fresh streams, ready to be appended to."""
@@ -75,8 +107,9 @@ class Lifecycle:
     async def sweep(self, streams: Sequence[int]) -> None:
         """Remove the keys of closed streams, and the references that keep their objects.
 
-        The closed high watermark stays: it is what tells a broker that slept for a week that the
-        stream is gone, and a late copy of its creation that there is nothing to create.
+        The closed high watermark stays for now: it is what tells a broker that slept for a week that the
+        stream is gone, and a late copy of its creation that there is nothing to create. That it may go
+        some weeks later is noted beside it, by the day.
         """
         for stream in streams:
             await self._sweep(stream)
@@ -93,7 +126,53 @@ class Lifecycle:
                     if not entry.value.is_parquet:
                         operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
                 await self._store.write(stream, operations)
-            leftovers: list[Operation] = [Delete(keys.producers(stream)), Delete(keys.start(stream))]
+            leftovers: list[Operation] = [
+                note_closed(stream, self._runtime.wall_ms()),
+                Delete(keys.producers(stream)),
+                Delete(keys.start(stream)),
+            ]
+            leftovers += await self._job_of_swept(stream)
             await self._store.write(stream, leftovers)
         except MetadataError as error:
             raise LogUnavailable(f"stream {stream} could not be swept: {error}") from error
+
+    async def _job_of_swept(self, stream: int) -> list[Operation]:
+        try:
+            job = await read_job(self._store, stream)
+        except UnreadableValue:
+            return []  # of another build, which knows what is left to do in it
+        if not job.version or job.value.state not in _NOTHING_WRITTEN:
+            return []
+        return [Delete(keys.job(stream), job.version)]
+
+    async def forget_closed(self) -> int:
+        """Remove the marks of streams that were swept long ago; how many went.
+
+        A stream's id is never given out again, so nobody can take its place. A write that expects a version
+        of the mark can no more apply to a key that is absent than to one that was closed. What a mark still
+        stops is a late copy of the stream's creation, and none is that late. A mark without a note stays.
+        """
+        forgotten = 0
+        last = self._runtime.wall_ms() // _DAY_MS - KEEP_CLOSED_DAYS
+        for domain in range(self._store.domains if last > 0 else 0):
+            noted = await self._store.store.scan(domain, keys.CLOSED, keys.closed_on(last), _FORGET_AT_ONCE)
+            for note in noted:
+                stream = keys.stream_of_closed(note.key)
+                if stream is None:
+                    continue
+                try:
+                    forgotten += await self._forget(domain, stream, note)
+                except UnreadableValue as error:
+                    _log.error("the mark of a closed stream stays", stream=stream, error=str(error))
+        return forgotten
+
+    async def _forget(self, domain: int, stream: int, note: Record) -> bool:
+        mark = await self._store.high_watermark(stream)
+        if mark is not None and not mark.value.closed:
+            _log.error("a stream that was swept is open: its keys stay", stream=stream)
+            return False
+        operations: list[Operation] = [Delete(note.key, note.version)]
+        if mark is not None:
+            operations.insert(0, Delete(keys.high_watermark(stream), mark.version))
+        outcomes = await self._store.store.write(domain, operations)
+        return outcomes[0].applied

@@ -24,9 +24,9 @@ from dray.log.entries import BatchReference
 from dray.log.observer import LogObserver
 from dray.log.settings import LogSettings
 from dray.log.types import LogUnavailable
-from dray.metadata.contract import Ambiguous, MetadataError, MetadataStore, Operation, Unavailable
+from dray.metadata.contract import MetadataError, MetadataStore, Operation
 from dray.objects.contract import ObjectError, ObjectStore
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 from dray.wal import Chunk as WalChunk
 from dray.wal import ChunkBatch, EncodedObject, encode, object_path
 
@@ -34,6 +34,8 @@ _log = structlog.get_logger(__name__)
 
 # An encoded batch reference, rounded up: what a batch adds to a commit.
 _REFERENCE_BYTES = 48
+# A high watermark and two entries without their batches, rounded up: their paths are the most of it.
+_HEADS_BYTES = 1024
 # Under load and without a linger: a look every so often whether more came, this many times at most, and not
 # at all for an object that is worth its cost already.
 _LULL_SECONDS = 0.001
@@ -66,8 +68,9 @@ class DomainPipeline:
         self._on_settled = on_settled
         # A stream takes at most two operations of a commit, one reference of a staging write.
         self._max_streams = max(1, store.limits.operations // 2 - 16)
-        # A commit holds the new heads and those that they file away: half of a write is for either.
-        commit_bytes = min(settings.max_commit_bytes, store.limits.value_bytes // 2)
+        # A stream's part of a commit holds its new head and the one that it files away: half of a write is
+        # for either, beside what they hold beyond their batches.
+        commit_bytes = min(settings.max_commit_bytes, (store.limits.value_bytes - _HEADS_BYTES) // 2)
         self._max_batches = max(1, commit_bytes // _REFERENCE_BYTES)
         self._open = OpenObject()
         self._day: int | None = None  # of the append times in the open object
@@ -76,7 +79,9 @@ class DomainPipeline:
         self._uploading = 0  # those of them that are not committing yet
         self._last_commit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        self._settling: list[Operation] = []
+        # By object. They stay together: a mark that goes before its references do leaves an object behind
+        # that no collector ever finds.
+        self._settling: deque[list[Operation]] = deque()
         self._settle_timer: asyncio.TimerHandle | None = None
         self._stopping = False
 
@@ -137,9 +142,7 @@ class DomainPipeline:
         while self._closed and len(self._carried) < self._settings.uploads_in_flight:
             previous = self._last_commit
             self._last_commit = done = asyncio.get_running_loop().create_future()
-            task = self._runtime.spawn(
-                self._carry(self._closed.popleft(), previous, done), f"wal-domain-{self._domain}"
-            )
+            task = run_once(self._runtime, "WAL object", self._carry, self._closed.popleft(), previous, done)
             self._uploading += 1
             self._carried.add(task)
             task.add_done_callback(self._carried_to_the_end)
@@ -248,13 +251,12 @@ class DomainPipeline:
 
     async def _write_stage(self, wal_id: UUID, staging: wal_keys.Staging) -> int | None:
         operations = wal_keys.stage(wal_id, staging)
-        room = self._store.limits.operations - len(operations)
-        riding, self._settling = self._settling[:room], self._settling[room:]
+        riding = self._take_settling(self._store.limits.operations - len(operations))
         try:
-            outcomes = await self._store.write(self._domain, operations + riding)
-        except (Ambiguous, Unavailable) as error:
+            outcomes = await self._store.write(self._domain, operations + _joined(riding))
+        except MetadataError as error:
             _log.warning("WAL staging failed", path=staging.path, error=str(error))
-            self._settling += riding  # deleting twice does no harm
+            self._settling.extendleft(reversed(riding))  # deleting twice does no harm
             return None
         return outcomes[0].version
 
@@ -286,25 +288,42 @@ class DomainPipeline:
     # --- settling, off the latency path
 
     def _settle(self, operations: list[Operation]) -> None:
-        self._settling += operations
+        self._settling.append(operations)
+        self._settle_soon()
+
+    def _settle_soon(self) -> None:
         if self._settle_timer is None and not self._stopping:
             loop = asyncio.get_running_loop()
             self._settle_timer = loop.call_later(self._settings.settle_seconds, self._settle_later)
 
     def _settle_later(self) -> None:
         self._settle_timer = None
-        self._runtime.spawn(self._settle_now(), f"settle-domain-{self._domain}")
+        run_once(self._runtime, "settle WAL objects", self._settle_now)
 
     async def _settle_now(self) -> None:
         """For a quiet domain: in a busy one, settling rides on the next staging write."""
-        limit = self._store.limits.operations
-        while self._settling:
-            operations, self._settling = self._settling[:limit], self._settling[limit:]
+        while settling := self._take_settling(self._store.limits.operations):
             try:
-                await self._store.write(self._domain, operations)
+                await self._store.write(self._domain, _joined(settling))
             except MetadataError as error:
-                # What stays behind is found by the collector: a mark nobody works on.
-                _log.warning("settling WAL objects failed", operations=len(operations), error=str(error))
+                # It comes again with the next, or, when we are stopping, is found by the collector: a mark
+                # nobody works on, with all of its references.
+                _log.warning("settling WAL objects failed", objects=len(settling), error=str(error))
+                self._settling.extendleft(reversed(settling))
+                self._settle_soon()
+                return
+
+    def _take_settling(self, room: int) -> list[list[Operation]]:
+        """The objects, from the first on, whose operations fit into so many."""
+        taken: list[list[Operation]] = []
+        while self._settling and len(self._settling[0]) <= room:
+            room -= len(self._settling[0])
+            taken.append(self._settling.popleft())
+        return taken
+
+
+def _joined(parts: list[list[Operation]]) -> list[Operation]:
+    return [operation for part in parts for operation in part]
 
 
 def _finish(done: asyncio.Future[None]) -> None:

@@ -7,6 +7,7 @@ by batch: it is folded from the index entries, above a snapshot that bounds the 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable
 from dataclasses import dataclass
 from struct import Struct, error
@@ -19,6 +20,8 @@ from dray.metadata.values import ValueCorrupt, unseal
 REMEMBERED_BATCHES: Final = 5
 NO_PRODUCER: Final = -1
 FORMAT: Final = 1
+RETRIED_MS: Final = 15 * 60_000
+"""For how long a client may send a batch again: clients give up after two minutes, unless told otherwise."""
 
 SEQUENCES: Final = 1 << 31
 _HEADER = Struct(">BqI")
@@ -140,6 +143,37 @@ class ProducerStates:
             if now_ms - producer.last_ms <= self.expiry_ms
         }
         return kept
+
+    def within(self, size: int, now_ms: int) -> tuple[ProducerStates, int]:
+        """As many of these producers as fit into so many bytes of a snapshot, and how many do not.
+
+        Those that were silent for longest go first, and at first only their earlier batches: a copy of one
+        of those is then refused as out of order, which doubles nothing. Where that is not enough they are
+        forgotten, as they would be when they expire. Who wrote a short while ago may have batches under way
+        that come twice, and so is touched last, when nobody else is left."""
+        known = sorted(self.items(), key=lambda item: (item[1].last_ms, item[0]))
+        excess = _HEADER.size + sum(_size_of(producer) for _, producer in known) - size
+        if excess <= 0:
+            return self, 0
+        kept = dict(known)
+        order = [producer_id for producer_id, _ in known]
+        young = bisect_right(known, now_ms - RETRIED_MS, key=lambda item: item[1].last_ms)
+        for part in (order[:young], order[young:]):
+            for producer_id in part:
+                if excess > 0:
+                    producer = kept[producer_id]
+                    excess -= _REMEMBERED.size * (len(producer.batches) - 1)
+                    kept[producer_id] = producer._replace(batches=producer.batches[-1:])
+            for producer_id in part:
+                if excess > 0:
+                    excess -= _size_of(kept.pop(producer_id))
+        states = ProducerStates(self.expiry_ms)
+        states._own = kept
+        return states, len(known) - len(kept)
+
+
+def _size_of(producer: Producer) -> int:
+    return _PRODUCER.size + _REMEMBERED.size * len(producer.batches)
 
 
 @dataclass(frozen=True, slots=True)

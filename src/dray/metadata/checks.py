@@ -1,10 +1,11 @@
-"""What every engine checks before a write leaves the caller: a mistake is a `ValueError`, at once."""
+"""What every engine checks before a write leaves the caller: a mistake is a `ValueError`, at once, and more
+than the engine takes is `WriteTooLarge`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dray.metadata.contract import DeleteRange, Limits, Operation, Put, Session
+from dray.metadata.contract import DeleteRange, Limits, Operation, Put, Session, WriteTooLarge
 
 KEY_END = "\x7f"
 """Greater than every character of a key: the keys under a prefix end below `prefix + KEY_END`."""
@@ -31,7 +32,7 @@ def check_write(domain: int, operations: Sequence[Operation], limits: Limits) ->
     """Hold a write to the contract; the session its puts belong to, if they belong to one."""
     check_domain(domain)
     if len(operations) > limits.operations:
-        raise ValueError(f"{len(operations)} operations in one write, at most {limits.operations} go")
+        raise WriteTooLarge(f"{len(operations)} operations in one write, at most {limits.operations} go")
     value_bytes = 0
     session: Session | None = None
     sessions = 0
@@ -51,5 +52,5 @@ def check_write(domain: int, operations: Sequence[Operation], limits: Limits) ->
     if session is not None and sessions != len(operations):
         raise ValueError("puts of a session share a write with nothing else")
     if value_bytes > limits.value_bytes:
-        raise ValueError(f"{value_bytes} bytes of values in one write, at most {limits.value_bytes} go")
+        raise WriteTooLarge(f"{value_bytes} bytes of values in one write, at most {limits.value_bytes} go")
     return session

@@ -12,8 +12,9 @@ that is cancelled during a write stands where `Ambiguous` would leave it.
 The operations of one write apply in their order, so a later one sees what an earlier one did. Puts
 of a session share their write with nothing but puts of the same session: engines that judge each
 operation alone (Oxia) could otherwise not promise that `SessionEnded` means nothing happened. A put
-without a session makes a key of a session permanent. A write or a domain that breaks these rules or
-the engine's limits is a `ValueError`.
+without a session makes a key of a session permanent. A write or a domain that breaks these rules is a
+`ValueError`, a mistake in the code. One beyond the engine's limits is `WriteTooLarge`: data can bring it
+about.
 
 A read may be older than the newest write until a `barrier` was waited for, but the reads of one client in
 one domain never go back: what it has seen once, it sees or has seen superseded from then on. The log's
@@ -46,6 +47,11 @@ class Ambiguous(MetadataError):
 
 class SessionEnded(MetadataError):
     """The session of an ephemeral put is over: nothing happened."""
+
+
+class WriteTooLarge(MetadataError):
+    """More than one write may hold on this engine (`Limits`): nothing happened, nor ever will. Whoever can
+    meet this splits what it writes, or bounds it; trying again is of no use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,26 @@ def end_of_index_entry(key: str) -> int | None:
     return None
 
 
+CLOSED: Final = f"{ROOT}closed-streams/"
+
+
+def closed_on(day: int) -> str:
+    """By the day (since the epoch) on which they were swept: the oldest come first."""
+    return f"{CLOSED}{number(day)}/"
+
+
+def closed_stream(day: int, stream_id: int) -> str:
+    return f"{closed_on(day)}{number(stream_id)}"
+
+
+def stream_of_closed(key: str) -> int | None:
+    """The stream that a note of a closed one is about."""
+    match _parts_below(CLOSED, key):
+        case [_, stream_id]:
+            return _number_of(stream_id)
+    return None
+
+
 JOBS: Final = f"{ROOT}compaction/"
 
 

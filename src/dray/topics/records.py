@@ -13,11 +13,13 @@ from typing import Final
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataStore, Put, Unavailable
 from dray.runtime import Runtime
-from dray.topics.errors import TopicExists, TopicsUnavailable, UnknownTopic
+from dray.topics.errors import InvalidTopicRequest, TopicExists, TopicsUnavailable, UnknownTopic
 from dray.topics.model import Topic, decode_topic, encode_topic
 
 _ATTEMPTS: Final = 8
 _PAUSE: Final = 0.05
+# What a tombstone holds beyond the record's streams: a name, an id, a time.
+_ROOM_FOR_TOMBSTONE: Final = 1024
 
 
 class Undecided(TopicsUnavailable):
@@ -39,9 +41,19 @@ class TopicRecords:
             return None
         return decode_topic(name, record.value, self._defaults), record.version
 
+    def _encoded(self, topic: Topic) -> bytes:
+        """Refused here, where the client can be told, if it does not fit: nor would its tombstone."""
+        value, most = encode_topic(topic), self._store.limits.value_bytes - _ROOM_FOR_TOMBSTONE
+        if len(value) > most:
+            raise InvalidTopicRequest(
+                f"Topic '{topic.name}' would take {len(value)} bytes, and the metadata store takes {most} at "
+                "once: give it fewer partitions, or shorter configs."
+            )
+        return value
+
     async def create(self, topic: Topic) -> int:
         """The version of the new record. Raises `TopicExists`, `Undecided`, `TopicsUnavailable`."""
-        put = Put(keys.topic(topic.name), encode_topic(topic), ABSENT)
+        put = Put(keys.topic(topic.name), self._encoded(topic), ABSENT)
         unclear = False
         for attempt in range(_ATTEMPTS):
             try:
@@ -83,7 +95,7 @@ class TopicRecords:
                     raise UnknownTopic(name)
                 if changed == found[0]:
                     return found  # also: our own write, whose reply was lost
-                put = Put(keys.topic(name), encode_topic(changed), found[1])
+                put = Put(keys.topic(name), self._encoded(changed), found[1])
                 [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
             except Unavailable:
                 continue

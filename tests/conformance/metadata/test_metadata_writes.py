@@ -17,6 +17,7 @@ from dray.metadata.contract import (
     Put,
     Record,
     Unavailable,
+    WriteTooLarge,
 )
 
 SKIPPED = Outcome(False)
@@ -209,7 +210,7 @@ async def test_as_many_operations_as_the_engine_allows(store: MetadataStore, oth
     assert all(outcome.applied for outcome in outcomes)
     assert len({outcome.version for outcome in outcomes}) == number
     assert len(await other.scan(0, "/k/", "/k0")) == number
-    with pytest.raises(ValueError, match="operations"):
+    with pytest.raises(WriteTooLarge, match="operations"):
         await store.write(0, [Put("/k", b"")] * (number + 1))
 
 
@@ -228,7 +229,7 @@ async def test_bad_domains_and_sizes_are_refused(store: MetadataStore) -> None:
             await store.write(domain, [Put("/a", b"")])
         with pytest.raises(ValueError, match="domain"):
             await store.get(domain, "/a")
-    with pytest.raises(ValueError, match="bytes"):
+    with pytest.raises(WriteTooLarge, match="bytes"):
         await store.write(0, [Put("/a", bytes(store.limits.value_bytes)), Put("/b", b"x")])
 
 

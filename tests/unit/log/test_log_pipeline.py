@@ -133,7 +133,7 @@ async def test_an_object_is_for_no_more_streams_than_a_write_can_hold() -> None:
 
 
 async def test_an_object_has_no_more_batches_than_a_write_can_hold_twice() -> None:
-    world = World(limits=Limits(operations=1000, value_bytes=2 * 4 * 48))
+    world = World(limits=Limits(operations=1000, value_bytes=1024 + 2 * 4 * 48))
     log = world.log(linger_seconds=60.0)
     [stream] = await log.create_streams(1)
     appends = [start_append(log, stream, batch(number)) for number in range(8)]

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from uuid import UUID
 
 import pytest
 from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, counters
 from dray.log.counters import Counter
+from dray.log.entries import EntryKind
+from dray.log.jobs import Compaction, Input, Job, JobState
+from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.types import Bounds, LogUnavailable, StreamClosed
 from dray.metadata import keys
-from dray.metadata.contract import Limits
+from dray.metadata.contract import Limits, Put
 from dray.simulation.scripted import Fate, ScriptedStore
 
 KEY = "/dray/v1/counters/test"
+DAY = 24 * 3600.0
 
 
 def counter(world: World, block: int = 3) -> tuple[Counter, ScriptedStore]:
@@ -199,3 +204,95 @@ async def test_sweeping_from_behind_misses_nothing(log: Log, world: World) -> No
     await log.close_streams([stream])
     await sweeper.sweep_streams([stream])
     assert world.keys(keys.offset_index(stream)) == []
+
+
+# --- what is left of a deleted stream
+
+
+async def closed_and_swept(log: Log) -> int:
+    [stream] = await log.create_streams(1)
+    await append(log, stream, batch_bytes([b"a"]))
+    await log.close_streams([stream])
+    await log.sweep_streams([stream])
+    return stream
+
+
+async def test_the_job_of_a_swept_stream_goes_with_it(log: Log, world: World) -> None:
+    stream = await closed_and_swept(log)
+    assert keys.job(stream) not in world.keys(keys.JOBS)
+
+
+@pytest.mark.parametrize("state", [JobState.PARQUET_WRITTEN, JobState.ICEBERG_COMMITTED])
+async def test_a_job_that_has_written_a_file_stays(log: Log, world: World, state: JobState) -> None:
+    """Only a compactor can take the file out of the table."""
+    [stream] = await log.create_streams(1)
+    compaction = Compaction(
+        "orders", UUID(int=1), 0, 0, 1, (Input(1, 1, 1, UUID(int=2), EntryKind.WAL, ""),), table=True
+    )
+    job = Job(1, state, compaction=compaction)
+    await world.log()._streams.write(stream, [Put(keys.job(stream), job.encode())])
+    await log.close_streams([stream])
+    await log.sweep_streams([stream])
+    assert keys.job(stream) in world.keys(keys.JOBS)
+
+
+async def test_a_closed_mark_goes_after_a_month(world: World) -> None:
+    log = world.log()
+    stream = await closed_and_swept(log)
+    lifecycle = log._lifecycle
+    await asyncio.sleep(KEEP_CLOSED_DAYS * DAY)
+    assert await lifecycle.forget_closed() == 0, "not a day too early"
+    assert world.keys(keys.stream(stream)) == [keys.high_watermark(stream)]
+    await asyncio.sleep(DAY)
+    await lifecycle.forget_closed()
+    assert world.keys(keys.stream(stream)) == world.keys(keys.CLOSED) == []
+    with pytest.raises(StreamClosed):
+        await append(world.log(), stream, batch_bytes([b"b"]))
+    with pytest.raises(StreamClosed):
+        await append(log, stream, batch_bytes([b"b"]))
+
+
+async def test_a_broker_collects_closed_marks(world: World) -> None:
+    log = world.log(collect_seconds=DAY)
+    stream = await closed_and_swept(log)
+    await log.start()
+    await asyncio.sleep((KEEP_CLOSED_DAYS + 3) * DAY)
+    await log.stop()
+    assert world.keys(keys.stream(stream)) == []
+
+
+async def test_a_mark_without_a_note_stays(world: World) -> None:
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    await log.close_streams([stream])
+    await asyncio.sleep(2 * KEEP_CLOSED_DAYS * DAY)
+    assert await log._lifecycle.forget_closed() == 0
+    assert keys.high_watermark(stream) in world.keys(keys.stream(stream))
+
+
+async def test_a_stream_that_is_open_is_not_forgotten(world: World) -> None:
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    await log._streams.write(stream, [note_closed(stream, world.runtime.wall_ms())])
+    await asyncio.sleep(2 * KEEP_CLOSED_DAYS * DAY)
+    assert await log._lifecycle.forget_closed() == 0
+    assert (await append(world.log(), stream, batch_bytes([b"a"]))).base_offset == 0
+
+
+async def test_a_broker_that_slept_appends_to_no_stream_whose_mark_is_gone(world: World) -> None:
+    """Its state is of a version that was; nothing it writes at the mark can apply to a key that is absent."""
+    log = world.log()
+    [stream] = await log.create_streams(1)
+    sleeper = world.log()
+    await append(sleeper, stream, batch_bytes([b"a"]))
+    held = world.store.hold("write", "/hwm")
+    late = asyncio.ensure_future(append(sleeper, stream, batch_bytes([b"b"])))
+    await held.reached()
+    await log.close_streams([stream])
+    await log.sweep_streams([stream])
+    await asyncio.sleep((KEEP_CLOSED_DAYS + 1) * DAY)
+    assert await log._lifecycle.forget_closed() == 1
+    held.release()
+    with pytest.raises(StreamClosed):
+        await late
+    assert keys.high_watermark(stream) not in world.keys(keys.stream(stream))

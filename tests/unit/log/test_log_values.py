@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 from dray.log import counters, wal_keys
 from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, RowGroup, pack_batches
 from dray.log.jobs import Compaction, Input, Job, JobState
+from dray.log.lifecycle import note_closed
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
 from dray.log.stream_store import StreamStore, Versioned, _decode_start
+from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
@@ -322,3 +324,11 @@ def test_a_sealed_high_watermark_keeps_what_counts() -> None:
 def test_only_a_stamped_batch_has_an_append_time() -> None:
     [(_, created), (_, stamped)] = ENTRY.batches()
     assert (created.append_time_ms, stamped.append_time_ms) == (-1, 1_790_000_000_100)
+
+
+def test_the_note_of_a_closed_stream_is_what_is_kept_as_format_1() -> None:
+    note = note_closed(7, 20_000 * DAY_MS + 5)
+    assert note.key == "/dray/v1/closed-streams/00000000000000020000/00000000000000000007"
+    assert keys.stream_of_closed(note.key) == 7
+    assert keys.stream_of_closed(keys.high_watermark(7)) is None
+    assert note.value == (FIXTURES / "log-closed-note.v1.bin").read_bytes()

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore, settle
 
-from dray.metadata.contract import Operation
+from dray.metadata.contract import Limits, Operation
 from dray.topics import (
     Alteration,
     AlterOperation,
@@ -392,3 +392,21 @@ async def test_what_cannot_be_reached_says_so(topics: Topics, store: FaultyStore
     ):
         with pytest.raises(TopicsUnavailable):
             await attempt
+
+
+async def test_a_topic_that_does_not_fit_a_write_is_refused_by_name(
+    topics: Topics, store: FaultyStore, streams: FakeStreams, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its record is one value; and so is its tombstone, later."""
+    monkeypatch.setattr(FaultyStore, "limits", Limits(operations=1000, value_bytes=2_000))
+    with pytest.raises(InvalidTopicRequest, match="fewer partitions"):
+        await topics.create(NewTopic("orders", 400))
+    await settle()
+    assert topics.cached("orders") is None
+    await topics.create(NewTopic("orders", 4))
+    with pytest.raises(InvalidTopicRequest, match="fewer partitions"):
+        await topics.add_partitions("orders", 400)
+    topic = await topics.get("orders")
+    assert topic is not None
+    assert len(topic.streams) == 4
+    await topics.delete("orders")

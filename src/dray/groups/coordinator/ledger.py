@@ -18,9 +18,9 @@ from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Un
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put
+from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put, WriteTooLarge
 from dray.metadata.values import UnreadableValue
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 _log = structlog.get_logger(__name__)
 
@@ -145,7 +145,7 @@ class Ledger:
         self._pending.append(_Change(offsets, size, done))
         if not self._writing:
             self._writing = True
-            self._runtime.spawn(self._write_pending(), f"offsets of group {self._storage.group_id}")
+            run_once(self._runtime, "offsets of group", self._write_pending)
         await done
 
     async def _write_pending(self) -> None:
@@ -196,10 +196,10 @@ class Ledger:
             except Ambiguous as error:
                 await self._settle(changes, str(error))
                 return
+            except WriteTooLarge as error:  # a single offset of more bytes than a write may hold
+                raise TooLarge(str(error)) from error
             except MetadataError as error:
                 raise Unreachable(str(error)) from error
-            except ValueError as error:  # a single offset of more bytes than a write may hold
-                raise TooLarge(str(error)) from error
             if not all(outcome.applied for outcome in outcomes):
                 raise NotCoordinator(f"somebody else commits offsets of group '{self._storage.group_id}'")
             for place, operation, outcome in zip(places, operations, outcomes, strict=True):
