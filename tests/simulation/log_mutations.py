@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import commit_mutations as commit
 import keeping_mutations as keeping
+import loop_mutations as loops
 import pytest
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -64,6 +65,8 @@ MUTATIONS: dict[str, Patch] = {
     "delete before the start is seen": keeping.delete_before_the_start_is_seen,
     "done before the deletes are confirmed": keeping.done_before_the_deletes_are_confirmed,
     "references apart from the index": keeping.references_apart_from_the_index,
+    # settling
+    "settling is cut anywhere and dropped": loops.settling_is_cut_anywhere_and_dropped,
     # streams
     "streams created over what is there": keeping.create_streams_over_what_is_there,
     "close unseen": keeping.close_unseen,

@@ -15,6 +15,7 @@ import pytest
 from dray.log import Log, LogSettings
 from dray.log.types import Appended, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
+from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, validate
@@ -31,7 +32,7 @@ class Actor:
 
     def __init__(self, stage: Stage, number: int) -> None:
         self.runtime = SimulatedRuntime(number)
-        self.store = ScriptedStore(self.runtime, stage.state)
+        self.store = ScriptedStore(self.runtime, stage.state, stage.limits)
         self.objects = ScriptedObjects(self.runtime, stage.bucket)
         self.log = Log(self.store, self.objects, self.runtime, 1, stage.settings)
 
@@ -60,7 +61,8 @@ class Actor:
 class Stage:
     """One domain, one object per batch, and as many brokers as the schedule asks for."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits
         self.state = MemoryState()
         self.bucket = MemoryBucket()
         self.settings = LogSettings(
@@ -213,6 +215,20 @@ async def a_late_copy_of_staging_before_settling() -> None:
     staging.land()
     await asyncio.sleep(2)  # now it settles
     await stage.check(stream, [], start=1)
+
+
+async def much_to_settle_and_a_store_that_refuses() -> None:
+    """Uploads failed, and were there all the same. What settles them is more than a write holds."""
+    stage = Stage(Limits(operations=7, value_bytes=1 << 20))
+    broker = stage.actor()
+    [stream] = await broker.log.create_streams(1)
+    for _ in range(4):
+        broker.objects.trap(Fate.LOSE_REPLY, "put")
+    for append in [broker.append(stream, b"failed") for _ in range(4)]:
+        await _refused(append)
+    broker.store.trap(Fate.REFUSE, "write", keys.REFERENCES)  # the first part of it
+    await asyncio.sleep(5)
+    await stage.check(stream, [])
 
 
 # --- the collector
@@ -439,6 +455,7 @@ SCHEDULES: dict[Schedule, list[str]] = {
     a_fold_while_records_are_deleted: ["fold over gaps"],
     a_late_copy_of_staging_and_of_settling: ["staging mark deleted without its version"],
     a_late_copy_of_staging_before_settling: ["stage only if absent"],
+    much_to_settle_and_a_store_that_refuses: ["settling is cut anywhere and dropped"],
     a_slow_broker_and_a_collector: ["recheck without the version", "judge without taking the mark"],
     a_broker_that_is_slow_after_its_recheck: ["recheck before the high watermark is read", "no fence"],
     a_late_commit_before_any_collector_comes: ["settle what is undecided"],

@@ -142,9 +142,7 @@ class Compactor:
 
     async def _round(self, summary: CycleSummary, everything: bool) -> bool:
         live = await self._topics.live()
-        now = Round(
-            live.known, summary, everything, self._settings.streams_at_once, self._runtime.background
-        )
+        now = Round(live.known, summary, everything, self._settings.streams_at_once, self._runtime.background)
         self._known.keep_only(now.places)
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):

@@ -29,7 +29,7 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectMissing
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 _WINDOW = 64
 
@@ -96,7 +96,7 @@ class Reader:
         """Ask the store in the background, so that no fetch has to wait for it."""
         if stream not in self._confirming:
             self._confirming.add(stream)
-            self._runtime.spawn(self._confirm(stream), "confirm-bounds")
+            run_once(self._runtime, "confirm bounds", self._confirm, stream)
 
     async def _confirm(self, stream: int) -> None:
         try:

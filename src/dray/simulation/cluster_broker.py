@@ -12,6 +12,7 @@ from dray.metadata.contract import MetadataError
 from dray.node import Machine, Node
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
+from dray.simulation.astonishment import TASKS, check_alive, was_astonished
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_truth import Violation
 from dray.simulation.runtime import SimulatedRuntime
@@ -55,7 +56,9 @@ class ClusterBroker:
                 self._world.trace(self.name, "serves")
             else:
                 error = None if starting.cancelled() else starting.exception()
-                if error is not None and not isinstance(error, (*TROUBLE, BrokerIdTaken)):
+                if error is not None and not (
+                    isinstance(error, (*TROUBLE, BrokerIdTaken)) or was_astonished(error)
+                ):
                     raise error
                 self._world.counts["failed starts"] += 1
                 self.kill()
@@ -110,9 +113,11 @@ class ClusterBroker:
     def check(self) -> None:
         """What its tasks died of, and requests that ended in a mistake of ours."""
         for failure in self.runtime.failures:
-            if not isinstance(failure, TROUBLE):
+            if not (isinstance(failure, TROUBLE) or was_astonished(failure)):
                 raise failure
-        if self.node is not None:
+        if self.serving:
+            check_alive(self.name, self.runtime, TASKS)
+        if self.node is not None and not self._world.conditions.astonishing:
             failed = self.node.metrics.connections_closed.labels("request failed").value
             if failed:
                 raise Violation(f"{self.name}: {failed:.0f} requests ended in an unexpected error")

@@ -17,6 +17,7 @@ from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
+from dray.simulation.astonishment import Astonisher, check_alive, was_astonished
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.tables import FaultyTables, MemoryCatalog, Table
@@ -91,12 +92,19 @@ class ClusterCompactor:
         world = self._world
         weather = world.conditions.weather
         self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
-        store = world.store_client(runtime, older=self._number in world.conditions.older_compactors)
+        astonisher = Astonisher(weather, whole_process=True)
+        older = self._number in world.conditions.older_compactors
+        store = world.store_client(runtime, older=older, astonisher=astonisher)
         objects = FaultyObjects(
-            MemoryObjects(runtime, world.bucket), world.store_object, world.delete_object, runtime, weather
+            MemoryObjects(runtime, world.bucket),
+            world.store_object,
+            world.delete_object,
+            runtime,
+            weather,
+            astonisher,
         )
         self._cut = [store, objects]
-        self._tables = FaultyTables(world.catalog, runtime, weather)
+        self._tables = FaultyTables(world.catalog, runtime, weather, astonisher)
         return runtime.context().run(
             Compactor,
             Stores(StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms), objects),
@@ -107,7 +115,16 @@ class ClusterCompactor:
             settings,
         )
 
+    def check(self) -> None:
+        """What it met and did not expect, and that it goes on all the same."""
+        for failure in self.runtime.failures:
+            if not (isinstance(failure, _TROUBLE) or was_astonished(failure)):
+                raise failure
+        if not self.runtime.dead:
+            check_alive(self.name, self.runtime)
+
     def kill(self) -> None:
+        self.check()
         for client in self._cut:
             client.cut()
         if self._tables is not None:

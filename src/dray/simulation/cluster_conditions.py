@@ -12,6 +12,7 @@ from random import Random
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.metadata.contract import Limits
 from dray.simulation.network import NetworkWeather
 from dray.simulation.weather import Weather
 
@@ -82,6 +83,12 @@ class ClusterConditions:
     snapshot_every: int = 256
     deleted_within: float = 0.4  # what was deleted is served for no longer
     deletes_topics: bool = True
+    breadth: int = 2  # partitions that a plain producer writes to at once
+    limits: Limits | None = None  # of the metadata store, where they are not those of the engine in memory
+    silent_producers: int = 0  # in the snapshot of every stream when the clients come
+    astonishing: float = 0.0  # chance that a call in the background raises what no code foresees
+    retention_interval: float = 300.0
+    poisons_a_stream: bool = False  # whether one stream does so all the time
     fills_up: bool = True  # whether the run goes on until it holds what every run should
     automatic_ids: bool = False  # whether brokers take the lowest id that is free
     # Two builds: see `builds`.
@@ -176,6 +183,7 @@ class ClusterConditions:
                         "collect_grace": 0.3,
                         "audit_interval": 2.0,
                         "deleted_within": self.deleted_within,
+                        "retention_interval": self.retention_interval,
                     }
                 ),
                 "topics": given.topics.model_copy(update={"auto_create": False}),

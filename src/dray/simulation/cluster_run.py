@@ -18,6 +18,7 @@ from dray.simulation.cluster_world import ClusterWorld
 from dray.simulation.consumer_members import ConsumerMember
 from dray.simulation.disasters import play_disasters
 from dray.simulation.ending import calm_down, clean_up, first_trouble, read_everything
+from dray.simulation.harsh import check_contained, crowd, poison
 from dray.simulation.history import anomalies
 from dray.simulation.identities import check_ids
 from dray.simulation.log_truth import Violation
@@ -69,10 +70,12 @@ def simulate_cluster(seed: int, conditions: ClusterConditions | None = None) -> 
 # What every run holds, however little happens in its time.
 LEAST_OPERATIONS, LEAST_FAULTS, LEAST_REBALANCES, LEAST_SWAPS = 300, 10, 1, 1
 _MORE_SECONDS, _MOST_SECONDS = 1.0, 60.0
+_MOST_POISONED_SECONDS = 25.0  # by when another stream must have been compacted
 
 
 async def _simulate(conditions: ClusterConditions) -> ClusterReport:
     world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
+    world.conditions.weather.astonishing = conditions.astonishing
     try:
         await _play(world)
     except Exception as error:
@@ -104,6 +107,8 @@ async def _play(world: ClusterWorld) -> None:
     conditions = world.conditions
     await world.start()
     await world.create_topics()
+    crowd(world)
+    poison(world)
     for compactor in world.compactors:
         compactor.start()
     clients = [asyncio.ensure_future(player) for player in players(world, frozenset(Role) - MEMBERS)]
@@ -114,9 +119,11 @@ async def _play(world: ClusterWorld) -> None:
     try:
         playing = [*clients, *members, disasters]
         await first_trouble(world, playing, conditions.seconds)
-        while conditions.fills_up and not _is_enough(world) and world.now() < _MOST_SECONDS:
+        most = _MOST_POISONED_SECONDS if conditions.poisons_a_stream else _MOST_SECONDS
+        while conditions.fills_up and not _is_enough(world) and world.now() < most:
             await first_trouble(world, [task for task in playing if not task.done()], _MORE_SECONDS)
         await _end(clients)
+        check_contained(world)
         if not world.builds.upgraded:
             await upgrade(world, disasters)
         await calm_down(world, [*members, disasters])

@@ -21,6 +21,7 @@ from dray.objects.memory import MemoryBucket
 from dray.protocol import ErrorCode
 from dray.simulation import history
 from dray.simulation.administrator import Administrator
+from dray.simulation.astonishment import Astonisher, was_astonished
 from dray.simulation.builds import Builds, OlderStore
 from dray.simulation.client import Address
 from dray.simulation.cluster_broker import TROUBLE, ClusterBroker
@@ -104,12 +105,15 @@ class ClusterWorld:
         self.counts["index swaps"] = self.truth.log.swaps
         return outcomes
 
-    def store_client(self, runtime: SimulatedRuntime, *, older: bool) -> FaultyStore:
+    def store_client(
+        self, runtime: SimulatedRuntime, *, older: bool, astonisher: Astonisher | None = None
+    ) -> FaultyStore:
         """For one process, of the older build or of the newer one."""
         apply, weather = self.builds.apply(older=older), self.conditions.weather
+        limits = self.conditions.limits
         if not older or self.builds.upgraded:
-            return FaultyStore(self.state, apply, runtime, weather)
-        store = OlderStore(self.state, apply, runtime, weather)
+            return FaultyStore(self.state, apply, runtime, weather, limits, astonisher)
+        store = OlderStore(self.state, apply, runtime, weather, limits, astonisher)
         store.builds = self.builds
         return store
 
@@ -180,7 +184,7 @@ class ClusterWorld:
     def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         """Of what nobody caught, in a callback or a task that nobody waited for."""
         error = context.get("exception")
-        if isinstance(error, BaseException) and not isinstance(error, TROUBLE):
+        if isinstance(error, BaseException) and not (isinstance(error, TROUBLE) or was_astonished(error)):
             self.fail(error)
 
     def expect(self, who: str, what: str, code: int, allowed: str) -> None:

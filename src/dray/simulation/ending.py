@@ -14,6 +14,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError
 from dray.node import log_settings
 from dray.objects.contract import ObjectError
+from dray.simulation.astonishment import check_fitting
 from dray.simulation.classic_members import ClassicMember
 from dray.simulation.client import Unanswered
 from dray.simulation.cluster_conditions import Role
@@ -59,6 +60,9 @@ async def calm_down(world: ClusterWorld, playing: Sequence[asyncio.Task[None]]) 
         await first_trouble(world, [task for task in playing if not task.done()], _LOOK_EVERY)
     for broker in world.brokers:
         broker.check()
+    for compactor in world.compactors:
+        compactor.check()
+    check_fitting(world.conditions.weather)
 
 
 def _is_settled(world: ClusterWorld) -> bool:
@@ -168,6 +172,7 @@ async def clean_up(world: ClusterWorld) -> None:
         _check_tables(world)
     if left := world.keys(keys.DELETED_TOPICS):
         raise Violation(f"deleted topics are not forgotten: {left}")
+    check_fitting(world.conditions.weather)
     if world.violation.done():
         world.violation.result()
 

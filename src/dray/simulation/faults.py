@@ -10,9 +10,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import TypeVar
 
+from dray.metadata.checks import check_write
 from dray.metadata.contract import (
     Ambiguous,
     Change,
+    DeleteRange,
     Limits,
     Operation,
     Outcome,
@@ -20,9 +22,11 @@ from dray.metadata.contract import (
     Session,
     SessionEnded,
     Unavailable,
+    WriteTooLarge,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
+from dray.simulation.astonishment import Astonisher
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.weather import Weather
 
@@ -51,7 +55,11 @@ class FaultyStore:
         apply: Callable[[int, Sequence[Operation]], list[Outcome]],
         runtime: SimulatedRuntime,
         weather: Weather,
+        limits: Limits | None = None,
+        astonisher: Astonisher | None = None,
     ) -> None:
+        self._limits = limits
+        self._astonisher = astonisher or Astonisher(weather)
         self._state = state
         self._current = _AtOnce(runtime, state)
         self._apply = apply  # at once, as the server does it
@@ -59,16 +67,17 @@ class FaultyStore:
         self._weather = weather
         self._behind: dict[int, MemoryStore] = {}
         self._sessions = _SessionKeeper(runtime, state)
+        self._sessions.astonisher = self._astonisher
         self.cut_off = False
 
     @property
     def limits(self) -> Limits:
-        return self._current.limits
+        return self._limits or self._current.limits
 
     # --- reading
 
     async def get(self, domain: int, key: str) -> Record | None:
-        return await self._answered(await (await self._view(domain)).get(domain, key))
+        return await self._answered(await (await self._view(domain, key)).get(domain, key))
 
     async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
         return await self._answered(await (await self._view(domain)).floor(domain, key, prefix))
@@ -77,7 +86,7 @@ class FaultyStore:
         return await self._answered(await (await self._view(domain)).ceiling(domain, key, prefix))
 
     async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
-        found = await (await self._view(domain)).scan(domain, start, end, limit)
+        found = await (await self._view(domain, start)).scan(domain, start, end, limit)
         await self._come_back()
         return found
 
@@ -93,11 +102,12 @@ class FaultyStore:
     async def _come_back(self) -> None:
         await self._weather.delay()
         await self._runtime.awake()
+        self._astonisher.strike()
 
-    async def _view(self, domain: int) -> MemoryStore:
+    async def _view(self, domain: int, touched: str = "") -> MemoryStore:
         if self._weather.reads_travel_both_ways:
             await self._weather.delay()
-        await self._set_out()
+        await self._set_out(touched)
         if domain not in self._behind and self._weather.happens(self._weather.stale):
             self._fall_behind(domain)
         return self._behind.get(domain, self._current)
@@ -121,9 +131,14 @@ class FaultyStore:
     # --- writing
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
-        await self._travel()
-        weather, chance = self._weather, self._weather.random.random()
         operations = list(operations)
+        try:
+            check_write(domain, operations, self.limits)
+        except WriteTooLarge:
+            self._weather.counts["write too large"] += 1
+            raise
+        await self._travel(" ".join(_key(operation) for operation in operations))
+        weather, chance = self._weather, self._weather.random.random()
         outcomes: list[Outcome] | None = None
         why = ""
         if (chance := chance - weather.lost) < 0:
@@ -166,6 +181,7 @@ class FaultyStore:
     async def watch(self, domain: int) -> AsyncIterator[Change]:
         async for change in self._current.watch(domain):
             await self._runtime.awake()
+            self._astonisher.strike()
             if change.key is None or not self._weather.happens(self._weather.unheard):
                 yield change
             else:
@@ -179,25 +195,32 @@ class FaultyStore:
         await self._sessions.close()
         await self._current.close()
 
-    async def _travel(self) -> None:
+    async def _travel(self, touched: str = "") -> None:
         await self._weather.delay()
-        await self._set_out()
+        await self._set_out(touched)
 
-    async def _set_out(self) -> None:
+    async def _set_out(self, touched: str = "") -> None:
         await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
+        self._astonisher.strike(touched)
         if self._weather.happens(self._weather.refused):
             self._weather.counts["store away"] += 1
             raise Unavailable("the metadata store is away")
+
+
+def _key(operation: Operation) -> str:
+    return operation.start if isinstance(operation, DeleteRange) else operation.key
 
 
 class _SessionKeeper(MemoryStore):
     """Where a process opens its sessions and sends its signs of life."""
 
     silent_until = 0.0
+    astonisher: Astonisher
 
     async def _turn(self) -> None:
+        self.astonisher.strike()
         if self._runtime.monotonic() < self.silent_until:
             raise Unavailable("no sign of life gets through")
         await super()._turn()
@@ -213,7 +236,9 @@ class FaultyObjects:
         delete_now: Callable[[str], None],
         runtime: SimulatedRuntime,
         weather: Weather,
+        astonisher: Astonisher | None = None,
     ) -> None:
+        self._astonisher = astonisher or Astonisher(weather)
         self._inner = inner
         self._store_now = store_now
         self._delete_now = delete_now
@@ -286,6 +311,7 @@ class FaultyObjects:
             weather.counts[f"object: {why}"] += 1
         await weather.delay()
         await self._runtime.awake()
+        self._astonisher.strike()
         if why:
             raise ObjectError(why)
 
@@ -294,6 +320,7 @@ class FaultyObjects:
         await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
+        self._astonisher.strike()
         if self._weather.happens(self._weather.refused):
             self._weather.counts["objects away"] += 1
             raise ObjectError("the object store is away")

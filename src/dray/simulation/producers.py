@@ -92,7 +92,9 @@ class PlainProducer(Producer):
         number = 0
         while True:
             await asyncio.sleep(self.random.random() * self.world.conditions.pace)
-            places = self.random.sample(self.world.places, k=min(2, len(self.world.places)))
+            places = self.random.sample(
+                self.world.places, k=min(self.world.conditions.breadth, len(self.world.places))
+            )
             try:
                 if not await self._knows(places):
                     continue

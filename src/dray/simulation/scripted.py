@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
 
+from dray.metadata.checks import check_write
 from dray.metadata.contract import (
     Ambiguous,
     Change,
@@ -42,6 +43,7 @@ class Fate(Enum):
     LOSE = "does not happen, and the caller is not told"
     LOSE_REPLY = "happens, and the reply is lost"
     LATE = "is unclear, and happens when `land` is called"
+    FAIL = "raises what nobody foresaw"
     COPY = "happens, and once more when `land` is called"
 
 
@@ -77,6 +79,8 @@ class Trap:
         self.sprung.set()
         if self.fate is Fate.HOLD_BEFORE:
             await self._released.wait()
+        elif self.fate is Fate.FAIL:
+            raise RuntimeError("told to fail")
         elif self.fate is Fate.REFUSE:
             return Unavailable("told to refuse")
         elif self.fate is Fate.LOSE:
@@ -165,8 +169,7 @@ class ScriptedStore(Traps):
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         operations = list(operations)
-        if len(operations) > self._limits.operations:
-            raise ValueError(f"{len(operations)} operations in one write")
+        check_write(domain, operations, self._limits)
 
         def apply() -> list[Outcome]:
             return self._state.apply(domain, operations, None, self._runtime.monotonic())

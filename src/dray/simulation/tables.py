@@ -26,6 +26,7 @@ from dray.compaction.tables import (
     TopicTable,
 )
 from dray.runtime import Runtime
+from dray.simulation.astonishment import Astonisher
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.scripted import Traps
 from dray.simulation.weather import Weather
@@ -246,8 +247,15 @@ class ScriptedTables(Traps, MemoryTables):
 class FaultyTables(MemoryTables):
     """In the same weather as the other stores of its process."""
 
-    def __init__(self, catalog: MemoryCatalog, runtime: SimulatedRuntime, weather: Weather) -> None:
+    def __init__(
+        self,
+        catalog: MemoryCatalog,
+        runtime: SimulatedRuntime,
+        weather: Weather,
+        astonisher: Astonisher | None = None,
+    ) -> None:
         super().__init__(catalog, runtime)
+        self._astonisher = astonisher or Astonisher(weather)
         self._process = runtime
         self._weather = weather
         self.cut_off = False
@@ -282,6 +290,7 @@ class FaultyTables(MemoryTables):
         await self._process.awake()
         if self.cut_off:
             raise asyncio.CancelledError
+        self._astonisher.strike()
 
 
 async def _meet(meeting: Awaitable[Exception | None]) -> None:

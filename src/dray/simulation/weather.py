@@ -30,13 +30,17 @@ class Weather:
     stalest: float = 1.0  # after which a reader left behind catches up by itself
     # Whether a read takes time on its way there too; the way back alone lets as much happen meanwhile.
     reads_travel_both_ways: bool = True
+    # Of what no code foresees, and only in the background: see `harsh.py`.
+    astonishing: float = 0.0
+    poisoned: str = ""  # a part of the keys that are
     pending: int = 0  # writes that are still on their way
     counts: Counter[str] = field(default_factory=Counter)  # of the faults that were done, by kind
 
     def calm(self) -> None:
         """From now on everything works; what is on its way still arrives."""
         self.refused = self.lost = self.unanswered = self.late = self.twice = 0.0
-        self.stale = self.unheard = self.stalled = 0.0
+        self.stale = self.unheard = self.stalled = self.astonishing = 0.0
+        self.poisoned = ""
 
     def happens(self, chance: float) -> bool:
         return self.random.random() < chance

@@ -293,6 +293,6 @@ async def test_a_broker_that_slept_appends_to_no_stream_whose_mark_is_gone(world
     await asyncio.sleep((KEEP_CLOSED_DAYS + 1) * DAY)
     assert await log._lifecycle.forget_closed() == 1
     held.release()
-    with pytest.raises(StreamClosed):
+    with pytest.raises((StreamClosed, LogUnavailable)):  # it may have no time left to find out which
         await late
     assert keys.high_watermark(stream) not in world.keys(keys.stream(stream))

@@ -11,5 +11,7 @@ from dray.simulation.loop import SimulationLoop
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    """On virtual time: pauses are measured, and cost nothing."""
-    return {"virtual time": SimulationLoop}
+    """What uses a simulated runtime runs on virtual time: pauses are measured, and cost nothing."""
+    if "SimulatedRuntime" in vars(item.module):  # type: ignore[attr-defined]
+        return {"virtual time": SimulationLoop}
+    return {"real time": asyncio.new_event_loop}

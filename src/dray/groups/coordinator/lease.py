@@ -138,7 +138,7 @@ class Leases:
         self._me = replace(self._me, broker_id=broker_id)
         for domain, own in list(self._sessions.items()):
             self._end(domain, own)
-            self._runtime.spawn(self._close(own.session), f"end group session {domain}")
+            run_once(self._runtime, "end group session", self._close, own.session)
 
     async def _close(self, session: Session) -> None:
         with suppress(MetadataError):  # it ends by itself, a little later

@@ -1,0 +1,109 @@
+"""Rules of background tasks and of engines' limits, each taken out of the code: see `simulation/harsh.py`.
+
+Beside each stands the seed from which the search for it starts. That settling is kept whole is noticed by a
+schedule of the log (`log_schedules`): chance comes by it too rarely.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from dray.compaction.careful import CarefulWriter
+from dray.compaction.cycle import Compactor
+from dray.compaction.round import FORESEEN, Round
+from dray.log.commit import Committer
+from dray.log.entries import HighWatermark
+from dray.log.pipeline import DomainPipeline
+from dray.log.producer_state import ProducerStates
+from dray.metadata.contract import MetadataError
+from dray.runtime.background import KeptTask
+
+Patch = Callable[[pytest.MonkeyPatch], None]
+
+
+# --- tasks
+
+
+def tasks_die_of_what_they_raise(patch: pytest.MonkeyPatch) -> None:
+    async def run(self: KeptTask) -> None:
+        from dray.runtime import background
+
+        background._name.set(self.name)
+        await self._work()
+
+    patch.setattr(KeptTask, "_run", run)
+
+
+# --- one stream, one cycle
+
+
+def what_one_stream_meets_ends_the_round(patch: pytest.MonkeyPatch) -> None:
+    async def each(self: Round, items: Any, act: Any, progress: Any = None) -> None:
+        del progress
+        for stream, item in items:
+            with suppress(*FORESEEN):
+                await act(self, stream, item)
+
+    patch.setattr(Round, "each", each)
+
+
+def what_a_cycle_meets_ends_the_compactor(patch: pytest.MonkeyPatch) -> None:
+    async def run_once(self: Compactor, stop: asyncio.Event) -> None:
+        with suppress(*FORESEEN):
+            await self.run_cycle(everything=False)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), self._settings.interval_seconds)
+
+    patch.setattr(Compactor, "_run_once", run_once)
+    patch.setattr(CarefulWriter, "write", lambda self, *given: self._inner.write(*given))
+
+
+# --- limits
+
+
+def snapshots_without_a_bound(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(ProducerStates, "within", lambda self, *_: (self, 0))
+
+
+def commits_in_one_write(patch: pytest.MonkeyPatch) -> None:
+    async def write(self: Committer, staged: Any, aims: Any) -> Any:
+        found: Any = {}
+        places: dict[int, int] = {}
+        operations: list[Any] = []
+        for stream, aim in aims.items():
+            places[stream] = len(operations)
+            operations += self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
+        await self._write_part(staged.domain, operations, places, found)
+        return found
+
+    patch.setattr(Committer, "_write", write)
+
+
+def settling_is_cut_anywhere_and_dropped(patch: pytest.MonkeyPatch) -> None:
+    def take(self: DomainPipeline, room: int) -> list[list[Any]]:
+        operations = [operation for part in self._settling for operation in part]
+        self._settling = deque([operation] for operation in operations[room:])
+        return [operations[:room]] if operations[:room] else []
+
+    async def settle_now(self: DomainPipeline) -> None:
+        while settling := self._take_settling(self._store.limits.operations):
+            with suppress(MetadataError):
+                await self._store.write(self._domain, settling[0])
+
+    patch.setattr(DomainPipeline, "_take_settling", take)
+    patch.setattr(DomainPipeline, "_settle_now", settle_now)
+
+
+MUTATIONS: dict[str, tuple[Patch, int]] = {
+    "tasks die of what they raise": (tasks_die_of_what_they_raise, 1),
+    "what one stream meets ends the round": (what_one_stream_meets_ends_the_round, 1),
+    "what a cycle meets ends the compactor": (what_a_cycle_meets_ends_the_compactor, 13),
+    "snapshots without a bound": (snapshots_without_a_bound, 1),
+    "commits in one write": (commits_in_one_write, 1),
+}
