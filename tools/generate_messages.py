@@ -53,6 +53,18 @@ APIS = [
     "consumer_group_heartbeat",
     "consumer_group_describe",
     "describe_topic_partitions",
+    "alter_replica_log_dirs",
+    "describe_log_dirs",
+    "elect_leaders",
+    "alter_partition_reassignments",
+    "list_partition_reassignments",
+    "describe_client_quotas",
+    "describe_user_scram_credentials",
+    "describe_quorum",
+    "update_features",
+    "describe_producers",
+    "list_transactions",
+    "list_config_resources",
 ]
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]
 

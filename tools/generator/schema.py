@@ -30,8 +30,11 @@ NUMBERS = {
 FIXED = {**NUMBERS, "bool": ("?", 1), "uuid": ("16s", 16)}
 STRUCT = "struct"
 
-# kio drops the defaults of arrays of structs. Of those here, the schema gives only this one null.
-NULL_BY_DEFAULT = {("ConsumerGroupHeartbeatRequest", "topic_partitions")}
+# kio drops the defaults of arrays of structs. Of those here, the schema gives only these null.
+NULL_BY_DEFAULT = {
+    ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
+    ("ListPartitionReassignmentsRequest", "topics"),
+}
 
 
 @dataclasses.dataclass
@@ -80,10 +83,34 @@ def load(api: str) -> list[Message]:
     by_direction: dict[str, dict[int, types.ModuleType]] = {}
     for version, direction, module in _modules(api):
         by_direction.setdefault(direction, {})[version] = module
-    return [
+    messages = [
         _merge_message(direction, keys.get(api), modules)
         for direction, modules in sorted(by_direction.items())
     ]
+    if len(messages) == 2:
+        _tell_apart(*messages)
+    return messages
+
+
+def _tell_apart(request: Message, response: Message) -> None:
+    """Two different structs of one name, in a request and in its response: the request's get another name. So
+    do the structs that hold them, which differ by what they hold."""
+    theirs = {struct.name: struct for struct in response.structs}
+    clashing: set[str] = set()
+    while True:
+        found = {
+            struct.name
+            for struct in request.structs
+            if struct.name in theirs
+            and (struct != theirs[struct.name] or any(field.struct in clashing for field in struct.fields))
+        }
+        if found == clashing:
+            break
+        clashing = found
+    for struct in request.structs:
+        struct.name = f"Requested{struct.name}" if struct.name in clashing else struct.name
+        for field in struct.fields:
+            field.struct = f"Requested{field.struct}" if field.struct in clashing else field.struct
 
 
 def _modules(api: str) -> Iterator[tuple[int, str, types.ModuleType]]:

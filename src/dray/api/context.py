@@ -11,7 +11,15 @@ import structlog
 
 from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
-from dray.log.types import AnswerRoom, Appended, Bounds, ReadRequest, ReadResult, TimestampedOffset
+from dray.log.types import (
+    ActiveProducer,
+    AnswerRoom,
+    Appended,
+    Bounds,
+    ReadRequest,
+    ReadResult,
+    TimestampedOffset,
+)
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
 from dray.runtime import Allowance, Runtime, Turns
@@ -51,6 +59,10 @@ class LogService(Protocol):
     async def delete_records(self, stream: int, before: int) -> int: ...
 
     async def allocate_producer_id(self) -> int: ...
+
+    async def size(self, stream: int) -> int: ...
+
+    async def producers(self, stream: int) -> list[ActiveProducer]: ...
 
 
 class Connection(Protocol):
@@ -92,6 +104,7 @@ class ApiSettings:
     fetch_max_bytes: int = 55 << 20  # Kafka's fetch.max.bytes
     describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
     enforce_owner: bool = False  # refuse produce and fetch at brokers without affinity
+    log_dir: str = "memory:"  # where records are, as DescribeLogDirs names it: nothing secret
     broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
     features: Sequence[Feature] = ()
 

@@ -14,6 +14,7 @@ from dray.log.collector import Collector
 from dray.log.commit import Committed, Committer
 from dray.log.counters import Counter
 from dray.log.index_cache import IndexCache
+from dray.log.inquiry import active_producers, stream_size
 from dray.log.lifecycle import Lifecycle
 from dray.log.observer import LogObserver
 from dray.log.parquet_reader import ParquetReader
@@ -29,6 +30,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.tail_cache import TailBatch, TailCache
 from dray.log.time_lookup import TimeLookup
 from dray.log.types import (
+    ActiveProducer,
     AnswerRoom,
     Appended,
     Bounds,
@@ -244,7 +246,13 @@ class Log:
         with suppress(LogError):
             await self._reader.refresh(stream, barrier=True)
 
+    async def size(self, stream: int) -> int:
+        return await stream_size(self._streams, stream)
+
     # --- producers
+
+    async def producers(self, stream: int) -> list[ActiveProducer]:
+        return await active_producers(self._streams, stream, self._runtime.wall_ms())
 
     async def allocate_producer_id(self) -> int:
         [producer_id] = await self._producer_ids.take()

@@ -58,6 +58,15 @@ class TimestampedOffset:
     timestamp: int
 
 
+class ActiveProducer(NamedTuple):
+    """An idempotent producer that a stream remembers."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_ms: int  # when its last batch was appended
+
+
 @dataclass(frozen=True, slots=True)
 class ReadRequest:
     stream: int

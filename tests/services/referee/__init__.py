@@ -8,6 +8,7 @@ runs where there is no Java.
 from __future__ import annotations
 
 from tests.services.referee import (
+    admin_cases,
     config_cases,
     fetch_cases,
     idempotence_cases,
@@ -21,6 +22,7 @@ from tests.services.referee.session import CASES, Session, run_case
 __all__ = ["CASES", "Session", "run_case"]
 
 _REGISTERED = (
+    admin_cases,
     config_cases,
     fetch_cases,
     idempotence_cases,

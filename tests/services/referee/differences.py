@@ -21,6 +21,7 @@ PRODUCED = "/responses/0/partition_responses/0/error_code"
 OFFSET = "/responses/0/partition_responses/0/base_offset"
 APPEND_TIME = "/responses/0/partition_responses/0/log_append_time_ms"
 
+UNSUPPORTED_VERSION = 35
 INVALID_REQUEST = 42
 UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
 TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53
@@ -114,6 +115,16 @@ DIFFERENCES: dict[str, dict[str, Difference]] = {
     },
     "create-topics-numbers": {
         "2 replicas": Difference("/topics/0/error_code", 0, "the object store replicates: any will do"),
+    },
+    "elect-leaders": {
+        "everything": Difference("/replica_election_results", [], "nothing to tell of any partition"),
+    },
+    "describe-quorum": {
+        f"v{version}": Difference("/error_code", UNSUPPORTED_VERSION, "there is no KRaft quorum")
+        for version in range(3)
+    },
+    "list-config-resources": {
+        "loggers": Difference("/config_resources", [], "loggers cannot be configured here"),
     },
     "create-topics-configs": {
         "spaces around": Difference("/topics/0/configs/3/value", "1000", "the value as it is understood"),

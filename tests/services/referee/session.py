@@ -33,6 +33,9 @@ LEFT_OUT = {
     "cluster_id",
     "node_endpoints",
     "documentation",
+    "log_dir",
+    "total_bytes",
+    "usable_bytes",
 }
 NODE_FIELDS = {"leader_id", "node_id", "broker_id", "controller_id"}
 NODE_LISTS = {"replica_nodes", "isr_nodes", "offline_replicas", "eligible_leader_replicas", "last_known_elr"}
@@ -44,6 +47,10 @@ OF_FAILURES = {
     "index",
     "partition",
     "partition_index",
+    "partition_id",
+    "topic_name",
+    "feature",
+    "user",
     "resource_type",
     "resource_name",
     "key",

@@ -15,6 +15,7 @@ from dray.cluster import Broker, Listener, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log.types import (
+    ActiveProducer,
     AnswerRoom,
     Appended,
     Bounds,
@@ -134,6 +135,13 @@ class FakeLog(FakeStreams):
             raise self.fail[-1]
         self.producer_ids += 1
         return self.producer_ids
+
+    async def size(self, stream: int) -> int:
+        return sum(len(content) for _, content, _ in self._stream(stream).batches)
+
+    async def producers(self, stream: int) -> list[ActiveProducer]:
+        self._stream(stream)
+        return [ActiveProducer(1001, 2, 30, 4000)]
 
 
 class FakeConnection:

@@ -82,6 +82,10 @@ class GroupConfigs:
         """As far as this broker knows."""
         return self._known.get(group_id, self._settings)
 
+    def groups(self) -> list[str]:
+        """The groups for which something is set, as far as this broker knows."""
+        return sorted(self._known)
+
     def effective(self, overrides: Overrides) -> dict[str, str]:
         """Every config of a group that has these overrides, by name."""
         defaults = {

@@ -1,0 +1,63 @@
+"""AlterPartitionReassignments (45), versions 0 and 1: replicas are where the object store has them.
+
+Which brokers a partition lists follows from which there are, so a partition cannot be assigned. One that is
+asked to be where it is, is there; anything else is an INVALID_REPLICA_ASSIGNMENT that says so. Nothing is
+ever on its way: a cancellation is NO_REASSIGNMENT_IN_PROGRESS.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import find_topic
+from dray.api.routing import Routes
+from dray.protocol import ErrorCode
+from dray.protocol.messages.alter_partition_reassignments import (
+    AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse,
+    ReassignablePartition,
+    ReassignablePartitionResponse,
+    ReassignableTopicResponse,
+)
+from dray.topics import TopicsUnavailable
+
+
+@handles(AlterPartitionReassignmentsRequest, 0, 1)
+async def handle(
+    context: Context, request: AlterPartitionReassignmentsRequest
+) -> AlterPartitionReassignmentsResponse:
+    response = AlterPartitionReassignmentsResponse(
+        error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
+    )
+    for topic in request.topics:
+        results = [await _reassign(context, topic.name, partition) for partition in topic.partitions]
+        response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
+    return response
+
+
+async def _reassign(
+    context: Context, name: str, partition: ReassignablePartition
+) -> ReassignablePartitionResponse:
+    index = partition.partition_index
+    try:
+        topic = await find_topic(context, name, index)
+    except TopicsUnavailable as error:
+        return _answer(index, ErrorCode.REQUEST_TIMED_OUT, str(error))
+    stream = None if topic is None else topic.stream_of(index)
+    if stream is None:
+        return _answer(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
+    if partition.replicas is None:
+        return _answer(index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "Nothing is being reassigned.")
+    present = Routes(context).replicas()(stream)
+    if partition.replicas == present:
+        return _answer(index, ErrorCode.NONE, None)
+    return _answer(
+        index,
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"Partitions cannot be assigned: the object store holds the records, and which brokers serve a "
+        f"partition follows from which there are (now {present}).",
+    )
+
+
+def _answer(partition: int, code: ErrorCode, message: str | None) -> ReassignablePartitionResponse:
+    return ReassignablePartitionResponse(partition_index=partition, error_code=code, error_message=message)

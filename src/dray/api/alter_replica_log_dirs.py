@@ -1,0 +1,38 @@
+"""AlterReplicaLogDirs (34), versions 1 and 2: moving replicas between directories, of which there is one.
+
+A partition that is asked to go where it is, into the one "directory" that DescribeLogDirs names, is there.
+Any other directory is LOG_DIR_NOT_FOUND, as from a Kafka that does not have it.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import find_stream
+from dray.protocol import ErrorCode
+from dray.protocol.messages.alter_replica_log_dirs import (
+    AlterReplicaLogDirPartitionResult,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
+    AlterReplicaLogDirTopicResult,
+)
+
+
+@handles(AlterReplicaLogDirsRequest, 1, 2)
+async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    results: dict[str, AlterReplicaLogDirTopicResult] = {}
+    for directory in request.dirs:
+        is_ours = directory.path == context.services.settings.log_dir
+        for topic in directory.topics:
+            result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
+            for partition in topic.partitions:
+                code = await _move(context, topic.name, partition) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
+                result.partitions.append(
+                    AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
+                )
+    return AlterReplicaLogDirsResponse(results=list(results.values()))
+
+
+async def _move(context: Context, name: str, partition: int) -> ErrorCode:
+    stream = await find_stream(context, name, partition)
+    return stream if isinstance(stream, ErrorCode) else ErrorCode.NONE

@@ -1,0 +1,92 @@
+"""DescribeLogDirs (35), versions 1 to 4: what each partition holds, in bytes.
+
+There is one "directory", the object store, named by its URL (which holds no secrets). A broker tells of the
+partitions that list it among their replicas, as Metadata shows them to this client, so that all brokers
+together tell of each replica once. A size is that of the batches from the partition's start on, as they were
+sent: what they take in the store changes when they are compacted. No replica is behind and none moves, and
+how much the store could hold is not known (-1). No list of topics means all of them; what is not there is
+left out, as Kafka does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.errors import read_error
+from dray.api.handler import handles
+from dray.api.routing import Routes
+from dray.log.types import LogError, StreamClosed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_log_dirs import (
+    DescribeLogDirsPartition,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+    DescribeLogDirsResult,
+    DescribeLogDirsTopic,
+)
+from dray.topics import Topic, TopicsUnavailable
+
+_AT_ONCE: Final = 64  # partitions whose sizes are asked for together
+
+
+@handles(DescribeLogDirsRequest, 1, 4)
+async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    result = DescribeLogDirsResult(log_dir=context.services.settings.log_dir)
+    try:
+        for topic, partitions in await _asked(context, request):
+            if described := await _describe(context, topic, partitions):
+                result.topics.append(DescribeLogDirsTopic(name=topic.name, partitions=described))
+    except TopicsUnavailable as error:
+        context.logger().warning("a topic could not be looked up", error=str(error))
+        result = _failed(result.log_dir, ErrorCode.KAFKA_STORAGE_ERROR)
+    except LogError as error:
+        context.logger().warning("the size of a partition could not be read", error=str(error))
+        result = _failed(result.log_dir, read_error(error))
+    return DescribeLogDirsResponse(results=[result])
+
+
+def _failed(log_dir: str, code: ErrorCode) -> DescribeLogDirsResult:
+    """A part of the sizes would be taken for all of them: none is told."""
+    return DescribeLogDirsResult(error_code=code, log_dir=log_dir)
+
+
+async def _asked(context: Context, request: DescribeLogDirsRequest) -> list[tuple[Topic, list[int]]]:
+    """The topics that there are, and the partitions of each that are asked for."""
+    topics = context.services.topics
+    if request.topics is None:
+        return [(topic, list(range(len(topic.streams)))) for topic in topics.all_cached()]
+    wanted: dict[str, set[int]] = {}
+    for one in request.topics:
+        wanted.setdefault(one.topic, set()).update(one.partitions)
+    found = []
+    for name, partitions in wanted.items():
+        topic = await topics.get(name)
+        if topic is not None:
+            found.append((topic, sorted(index for index in partitions if topic.stream_of(index) is not None)))
+    return found
+
+
+async def _describe(context: Context, topic: Topic, partitions: list[int]) -> list[DescribeLogDirsPartition]:
+    own = context.services.membership.me.broker_id
+    replicas: Callable[[int], list[int]] = Routes(context).replicas()
+    here = [index for index in partitions if own in replicas(topic.streams[index])]
+    described: list[DescribeLogDirsPartition] = []
+    for first in range(0, len(here), _AT_ONCE):
+        some = here[first : first + _AT_ONCE]
+        sizes = await asyncio.gather(*(_size(context, topic.streams[index]) for index in some))
+        described += [
+            DescribeLogDirsPartition(partition_index=index, partition_size=size)
+            for index, size in zip(some, sizes, strict=True)
+            if size is not None
+        ]
+    return described
+
+
+async def _size(context: Context, stream: int) -> int | None:
+    try:
+        return await context.services.log.size(stream)
+    except StreamClosed:
+        return None  # deleted a moment ago

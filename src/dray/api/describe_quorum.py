@@ -1,0 +1,19 @@
+"""DescribeQuorum (55), versions 0 to 2: there is no KRaft quorum to describe.
+
+Served so that tools say that, and not that the broker is too old: UNSUPPORTED_VERSION, with (v2) the reason.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
+
+
+@handles(DescribeQuorumRequest, 0, 2)
+async def handle(_context: Context, _request: DescribeQuorumRequest) -> DescribeQuorumResponse:
+    return DescribeQuorumResponse(
+        error_code=ErrorCode.UNSUPPORTED_VERSION,
+        error_message="There is no KRaft quorum: the cluster's metadata are in its metadata store.",
+    )

@@ -1,0 +1,40 @@
+"""ElectLeaders (43), versions 0 to 2: the leaders are computed from who is there, so none has to be elected.
+
+Each partition that is there is answered with ELECTION_NOT_NEEDED, which tools take for good. Where all
+partitions are meant there is nothing to tell of any.
+"""
+
+from __future__ import annotations
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.api.partitions import find_stream
+from dray.protocol import ErrorCode
+from dray.protocol.messages.elect_leaders import (
+    ElectLeadersRequest,
+    ElectLeadersResponse,
+    PartitionResult,
+    ReplicaElectionResult,
+)
+
+
+@handles(ElectLeadersRequest, 0, 2)
+async def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    response = ElectLeadersResponse()
+    for topic in request.topic_partitions or ():
+        results = [await _elect(context, topic.topic, partition) for partition in topic.partitions]
+        response.replica_election_results.append(
+            ReplicaElectionResult(topic=topic.topic, partition_result=results)
+        )
+    return response
+
+
+async def _elect(context: Context, name: str, partition: int) -> PartitionResult:
+    stream = await find_stream(context, name, partition)
+    if isinstance(stream, ErrorCode):
+        return PartitionResult(partition_id=partition, error_code=stream, error_message=None)
+    return PartitionResult(
+        partition_id=partition,
+        error_code=ErrorCode.ELECTION_NOT_NEEDED,
+        error_message="Leaders follow from which brokers are there: the preferred one leads.",
+    )

@@ -1,0 +1,46 @@
+"""ListConfigResources (74), versions 0 and 1: what has configs.
+
+Version 0 is for client metrics, of which there are none. From v1 the types may be named, or all are meant:
+topics, brokers and the groups for which something is set. A type that is unknown is UNSUPPORTED_VERSION.
+Loggers of brokers cannot be configured here, so none is listed.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.configs import ResourceType
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.list_config_resources import (
+    ConfigResource,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+_LOGGERS: Final = 8
+_CLIENT_METRICS: Final = 16
+_TYPES: Final = (ResourceType.TOPIC, ResourceType.BROKER, _LOGGERS, _CLIENT_METRICS, ResourceType.GROUP)
+
+
+@handles(ListConfigResourcesRequest, 0, 1)
+async def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    asked = (set(request.resource_types) or set(_TYPES)) if context.version > 0 else {_CLIENT_METRICS}
+    if not asked <= set(_TYPES):
+        return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
+    services = context.services
+    named: dict[int, list[str]] = {}
+    if ResourceType.TOPIC in asked:
+        named[ResourceType.TOPIC] = [topic.name for topic in services.topics.all_cached()]
+    if ResourceType.BROKER in asked:
+        named[ResourceType.BROKER] = [str(broker.broker_id) for broker in services.membership.brokers()]
+    if ResourceType.GROUP in asked:
+        named[ResourceType.GROUP] = services.groups.configs.groups()
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ConfigResource(resource_name=name, resource_type=kind)
+            for kind, names in named.items()
+            for name in names
+        ]
+    )

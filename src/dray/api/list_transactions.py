@@ -1,0 +1,38 @@
+"""ListTransactions (66), versions 0 to 2: there are none.
+
+What makes no sense is refused as Kafka refuses it: states that do not exist are named (and do no harm), a
+pattern (v2) that is none is an INVALID_REGULAR_EXPRESSION.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.context import Context
+from dray.api.handler import handles
+from dray.groups.coordinator.patterns import fault_of
+from dray.protocol import ErrorCode
+from dray.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
+
+_STATES: Final = frozenset(
+    {
+        "Empty",
+        "Ongoing",
+        "PrepareCommit",
+        "PrepareAbort",
+        "CompleteCommit",
+        "CompleteAbort",
+        "Dead",
+        "PrepareEpochFence",
+    }
+)
+
+
+@handles(ListTransactionsRequest, 0, 2)
+async def handle(_context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
+    pattern = request.transactional_id_pattern
+    if pattern and fault_of(pattern) is not None:
+        return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
+    return ListTransactionsResponse(
+        unknown_state_filters=[state for state in request.state_filters if state not in _STATES]
+    )
