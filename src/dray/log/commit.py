@@ -85,6 +85,7 @@ class Aim:
     entry: IndexEntry
     judgement: Judgement
     producers: ProducerStates
+    start: int
     unsure: bool = False  # a reply was lost at this version
     tries: int = 0
 
@@ -130,6 +131,11 @@ class Committer:
     def entries_since_snapshot(self, stream: int) -> int:
         state = self._states.get(stream)
         return 0 if state is None else state.entries_since_snapshot
+
+    def start(self, stream: int) -> int | None:
+        """The stream's first readable offset, as of when its state was loaded."""
+        state = self._states.get(stream)
+        return None if state is None else state.start
 
     def snapshot_moved(self, stream: int) -> None:
         if (state := self._states.get(stream)) is not None:
@@ -237,7 +243,7 @@ class Committer:
             self._answer(chunk.stream, judgement)
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
-        return Aim(chunk, state.high_watermark, entry, judgement, producers)
+        return Aim(chunk, state.high_watermark, entry, judgement, producers, state.start)
 
     @staticmethod
     def _certain(judgement: Judgement) -> bool:
@@ -379,7 +385,7 @@ class Committer:
         stream = aim.chunk.stream
         high_watermark = Versioned(HighWatermark.at(aim.entry), version)
         since = self.entries_since_snapshot(stream) + 1
-        self._states[stream] = StreamState(high_watermark, aim.producers.join(), since)
+        self._states[stream] = StreamState(high_watermark, aim.producers.join(), since, aim.start)
         self._on_committed(Committed(stream, high_watermark, aim.entry, aim.judgement.selected))
         self._answer(stream, aim.judgement)
 

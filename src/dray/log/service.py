@@ -189,8 +189,9 @@ class Log:
         )
 
     def _known_start(self, stream: int) -> int:
-        start = self._index.start(stream)
-        return -1 if start is None else start
+        """What this broker has seen of it: by reading, or when it first wrote to the stream."""
+        seen = self._index.start(stream), self._committers[stream % self._domains].start(stream)
+        return max([start for start in seen if start is not None], default=-1)
 
     def _settled(self, streams: list[int]) -> None:
         """Off the latency path: bound what the next appender of these streams has to fold."""

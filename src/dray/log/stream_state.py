@@ -6,6 +6,7 @@ past is a clear no, and the state is loaded again.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 
 from dray.log.entries import HighWatermark
@@ -22,6 +23,8 @@ class StreamState:
     producers: ProducerStates
     # Entries folded above the stored producer snapshot, which bounds what a load has to fold.
     entries_since_snapshot: int = 0
+    # The first readable offset when the state was loaded: producers are told it with every answer.
+    start: int = 0
 
 
 class FoldGap(Exception):
@@ -50,7 +53,7 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
         high_watermark = await store.high_watermark(stream)
     if high_watermark is None or high_watermark.value.closed:
         raise StreamClosed(f"stream {stream} is closed")
-    glance = await store.snapshot(stream)
+    glance, start = await asyncio.gather(store.snapshot(stream), store.start(stream))
     entries = await store.entries_above(stream, glance.value.upto)
     snapshot = (await store.snapshot(stream)).value
 
@@ -68,4 +71,4 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
         reached = head.end
     if reached < high_watermark.value.end:
         raise FoldGap
-    return StreamState(high_watermark, producers, folded)
+    return StreamState(high_watermark, producers, folded, start.value)

@@ -17,6 +17,8 @@ from dray.log.types import (
     StreamClosed,
     TimestampedOffset,
 )
+from dray.metadata import keys
+from dray.simulation.scripted import Fate
 
 
 async def test_what_is_appended_is_read_back_with_its_offsets(log: Log) -> None:
@@ -176,3 +178,22 @@ async def test_closed_streams_take_no_appends_from_any_broker(log: Log, world: W
     with pytest.raises(StreamClosed):
         await append(stale, stream, batch_bytes([b"c"]))
     await stale.stop()
+
+
+async def test_every_append_is_told_the_start_of_the_stream(world: World, log: Log) -> None:
+    """Also by a broker that nobody has asked for the stream's bounds, and at no further read."""
+    [stream] = await log.create_streams(1)
+    for number in range(4):
+        records = batch_bytes([b"%d" % number], producer=(1, 0, number))
+        assert (await append(log, stream, records)).start_offset == 0
+    assert await log.delete_records(stream, 3) == 3
+    assert (await append(log, stream, batch_bytes([b"4"], producer=(1, 0, 4)))).start_offset == 3
+    other = world.log()
+    trap = world.store.trap(Fate.PASS, "get", keys.start(stream))
+    assert (await append(other, stream, batch_bytes([b"5"], producer=(1, 0, 5)))).start_offset == 3
+    assert trap.sprung.is_set()
+    again = world.store.trap(Fate.PASS, "get", keys.start(stream))
+    assert (await append(other, stream, batch_bytes([b"5"], producer=(1, 0, 5)))).start_offset == 3
+    assert (await append(other, stream, batch_bytes([b"6"], producer=(1, 0, 6)))).start_offset == 3
+    assert not again.sprung.is_set(), "read once, when the stream was met"
+    await other.stop()

@@ -100,7 +100,7 @@ async def test_a_duplicate_is_answered_with_its_first_append_time(log: Log, worl
     data = batch_bytes([b"v"], producer=(1, 0, 0), timestamps=[5000])
     data[22] |= 0x08  # stamped by the broker
     data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
-    assert await append(log, stream, data, append_time_ms=5000) == Appended(0, 5000, -1)
+    assert await append(log, stream, data, append_time_ms=5000) == Appended(0, 5000, 0)
     for broker in (log, world.log()):
         again = await append(broker, stream, data, append_time_ms=9000)
         assert again[:2] == (0, 5000)
