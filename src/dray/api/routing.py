@@ -9,8 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dray.api.context import Context
-from dray.cluster import ALL_ZONES, Broker, brokers_in, owners, way_out, zone_of_client, zone_of_rack
-from dray.metadata import keys
+from dray.cluster import (
+    ALL_ZONES,
+    Broker,
+    Owners,
+    brokers_in,
+    owner_of,
+    owners,
+    way_out,
+    zone_of_client,
+    zone_of_rack,
+)
 
 
 class Routes:
@@ -27,7 +36,9 @@ class Routes:
         self._domains = context.services.cluster.domains
         zone = zone_of_client(context.header.client_id)
         near = brokers_in(zone, self._eligible)
-        self._zone = zone if near and zone is not None else ALL_ZONES
+        # Where all brokers are in one zone, its name says nothing: clients see the same without it.
+        is_apart = 0 < len(near) < len(self._eligible)
+        self._zone = zone if is_apart and zone is not None else ALL_ZONES
         self._leading: Sequence[Broker] = near or self._eligible
         self._owners = self._owners_in(self._zone, self._leading)
 
@@ -43,7 +54,7 @@ class Routes:
             shown.add(way_out(self._zone, there))
         return [broker for broker in self._known if broker.broker_id in shown]
 
-    def _owners_in(self, zone: str, brokers: Sequence[Broker]) -> Sequence[int]:
+    def _owners_in(self, zone: str, brokers: Sequence[Broker]) -> Owners:
         return owners(zone, tuple(broker.broker_id for broker in brokers), self._domains)
 
     @property
@@ -54,20 +65,18 @@ class Routes:
         return self._me.broker_id if self._me.broker_id in near else near[0]
 
     def leader(self, stream: int) -> int:
-        return self._owners[keys.domain_of_stream(stream, self._domains)]
+        return owner_of(self._owners, stream)
 
     def replicas(self) -> Callable[[int], list[int]]:
         """The brokers a stream is best read from, its leader first. A client of a zone sees its leader alone.
         One that named no zone sees the leaders of all zones, and may be sent to the one in its rack."""
-        found = [[leader] for leader in self._owners]
+        zones: list[Owners] = []
         if self._zone == ALL_ZONES:
-            for zone in sorted({broker.zone for broker in self._eligible if broker.zone is not None}):
-                for nodes, owner in zip(
-                    found, self._owners_in(zone, brokers_in(zone, self._eligible)), strict=True
-                ):
-                    if owner not in nodes:
-                        nodes.append(owner)
-        return lambda stream: found[keys.domain_of_stream(stream, self._domains)]
+            named = sorted({broker.zone for broker in self._eligible if broker.zone is not None})
+            zones = [self._owners_in(zone, brokers_in(zone, self._eligible)) for zone in named]
+        return lambda stream: list(
+            dict.fromkeys([self.leader(stream), *(owner_of(owned, stream) for owned in zones)])
+        )
 
     # --- a consumer's rack
 
@@ -79,7 +88,7 @@ class Routes:
         if zone is None or self._zone != ALL_ZONES or self._me.zone == zone:
             return None
         there = self._owners_in(zone, brokers_in(zone, self._eligible))
-        return lambda stream: there[keys.domain_of_stream(stream, self._domains)]
+        return lambda stream: owner_of(there, stream)
 
     def is_owner(self, stream: int, rack: str = "") -> bool:
         """Whether this client should ask this broker about the stream. A consumer may also go by its rack."""
@@ -89,4 +98,4 @@ class Routes:
         if zone is None or self._zone != ALL_ZONES:
             return False
         there = self._owners_in(zone, brokers_in(zone, self._eligible))
-        return there[keys.domain_of_stream(stream, self._domains)] == self._me.broker_id
+        return owner_of(there, stream) == self._me.broker_id

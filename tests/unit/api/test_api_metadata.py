@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.unit.api.api_fakes import FakeConnection, Harness, running
 
 from dray.api import ApiSettings
-from dray.cluster import ALL_ZONES, owners
+from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.describe_topic_partitions import (
@@ -161,7 +161,7 @@ async def test_the_leaders_are_spread_over_the_brokers(broker: Harness) -> None:
         answers = [await one.ask(by_name("orders"), 9) for one in (other,)]
         leaders = [partition.leader_id for partition in answers[0].topics[0].partitions]
         assert sorted(leaders) == [0] * 4 + [1] * 4
-        assert leaders == [owners(ALL_ZONES, (0, 1), 4)[stream % 4] for stream in topic.streams]
+        assert leaders == [owner_of(owners(ALL_ZONES, (0, 1), 4), stream) for stream in topic.streams]
         assert [node.node_id for node in answers[0].brokers] == [0, 1]
         assert answers[0].controller_id == 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from tests.unit.topics.topic_fakes import eventually
 
 from dray.api import ApiSettings
 from dray.api.errors import RefuseConnection
-from dray.cluster import ALL_ZONES, owners, way_out
+from dray.cluster import ALL_ZONES, owner_of, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -41,7 +42,7 @@ class Fleet:
 
     def owner(self, partition: int, zone: str = ALL_ZONES) -> int:
         ids = tuple(number for number in self.brokers if zone in (ALL_ZONES, ZONES[number]))
-        return owners(zone, ids, DOMAINS)[self.topic.streams[partition] % DOMAINS]
+        return owner_of(owners(zone, ids, DOMAINS), self.topic.streams[partition])
 
     def ways_out(self, zone: str) -> list[int]:
         """One broker of each other zone."""
@@ -204,6 +205,25 @@ async def test_a_group_has_one_coordinator_whatever_the_zone(fleet: Fleet) -> No
         told = await fleet.brokers[at].ask(request, 4, client_id=f"zone_id={zone}")
         found.add(told.coordinators[0].node_id)
     assert len(found) == 1
+
+
+async def test_in_a_single_zone_its_name_makes_no_difference() -> None:
+    """Or two clients of one partition would be sent to two brokers, for no gain."""
+    async with AsyncExitStack() as stack:
+        brokers: list[Harness] = []
+        for number in range(3):
+            beside = brokers[0] if brokers else None
+            brokers.append(
+                await stack.enter_async_context(running(beside=beside, broker_id=number, zone="only"))
+            )
+        await eventually(lambda: len(brokers[0].membership.brokers()) == 3)
+        await brokers[0].topics.create(NewTopic("orders", 12))
+        request = MetadataRequest(topics=[MetadataRequestTopic(name="orders")])
+        told = [await brokers[0].ask(request, 12, client_id=name) for name in ("app", "zone_id=only")]
+        assert told[0] == told[1]
+        leaders = Counter(partition.leader_id for partition in told[0].topics[0].partitions)
+        assert len(leaders) == 3
+        assert max(leaders.values()) <= 5
 
 
 # --- a consumer's rack
