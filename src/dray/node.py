@@ -472,7 +472,6 @@ def broker_configs(settings: Settings) -> dict[str, str]:
     shown = {
         "auto.create.topics.enable": str(topics.auto_create).lower(),
         "connections.max.idle.ms": str(_ms(limits.idle_timeout)),
-        "default.replication.factor": "1",
         "delete.topic.enable": "true",
         "fetch.max.bytes": str(limits.fetch_bytes),
         "group.consumer.assignors": groups.consumer_assignors,

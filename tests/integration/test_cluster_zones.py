@@ -124,7 +124,7 @@ VALUE = b"." * 10_000
 def racked(brokers: Brokers) -> str:
     """A topic with ten records of 10 KB in each partition, led from all zones."""
     topic = "racked"
-    create_topic(brokers.bootstrap, topic, PARTITIONS)
+    create_topic(brokers.bootstrap, topic, PARTITIONS, replicas=3)
     produce(brokers.bootstrap, topic, 10 * PARTITIONS, VALUE)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
     partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions.values()

@@ -19,11 +19,15 @@ def client_of(bootstrap: str) -> AdminClient:
 
 
 def create_topic(
-    bootstrap: str, name: str, partitions: int = 1, config: Mapping[str, str] | None = None
+    bootstrap: str,
+    name: str,
+    partitions: int = 1,
+    config: Mapping[str, str] | None = None,
+    replicas: int = 1,
 ) -> None:
     """Returns when every partition answers."""
     admin = client_of(bootstrap)
-    new = NewTopic(name, partitions, 1, config=dict(config or {}))
+    new = NewTopic(name, partitions, replicas, config=dict(config or {}))
     for future in admin.create_topics([new], operation_timeout=10).values():
         future.result(SECONDS)
     asked = {TopicPartition(name, number): LATEST for number in range(partitions)}

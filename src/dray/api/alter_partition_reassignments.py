@@ -44,11 +44,11 @@ async def _reassign(
     except TopicsUnavailable as error:
         return _answer(index, ErrorCode.REQUEST_TIMED_OUT, str(error))
     stream = None if topic is None else topic.stream_of(index)
-    if stream is None:
+    if topic is None or stream is None:
         return _answer(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "There is no such partition.")
     if partition.replicas is None:
         return _answer(index, ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "Nothing is being reassigned.")
-    present = Routes(context).replicas()(stream)
+    present = Routes(context).replicas(topic)(stream)
     if partition.replicas == present:
         return _answer(index, ErrorCode.NONE, None)
     return _answer(

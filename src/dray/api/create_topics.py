@@ -1,8 +1,9 @@
 """CreateTopics (19), versions 2 to 7.
 
 Each topic is created or refused by itself, with Kafka's codes and texts; a name that the request holds twice
-is an INVALID_REQUEST. Replication factors and manual assignments (to live brokers) are checked for sense and
-not used: there is one replica, and it is the object store. From v5 the answer describes the topic and its
+is an INVALID_REQUEST. Replication factors and manual assignments (to live brokers) are checked for sense. How
+many replicas are asked for is remembered and shown, as far as there are brokers, so that tools find what they
+asked for; what replicates is the object store. From v5 the answer describes the topic and its
 configs, from v7 it has its id. Validate-only goes through every check and creates nothing. A creation that
 outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
 """
@@ -16,6 +17,7 @@ from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
 from dray.api.partitions import broker_ids, repeated
+from dray.api.routing import Routes
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,
@@ -60,7 +62,7 @@ async def _create(
         topic_id=ZERO_UUID if request.validate_only else created.topic_id,
         error_message=None,
         num_partitions=len(created.streams),
-        replication_factor=1,
+        replication_factor=Routes(context).replication_factor(created.replication_factor),
         configs=describe_created(created, topics.options.defaults),
     )
 

@@ -22,6 +22,7 @@ from dray.api.configs import (
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
+from dray.api.routing import Routes
 from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
@@ -129,7 +130,12 @@ def _describe_broker(
             f"Unexpected broker id, expected {own} or empty string, but received {result.resource_name}"
         )
         return
-    settings = {**context.services.settings.broker_configs, "broker.id": own, "node.id": own}
+    settings = {
+        **context.services.settings.broker_configs,
+        "broker.id": own,
+        "node.id": own,
+        "default.replication.factor": str(Routes(context).replication_factor(None)),
+    }
     described = describe_broker_configs(
         settings,
         context.services.topics.options.defaults,

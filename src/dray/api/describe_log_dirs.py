@@ -11,7 +11,6 @@ left out, as Kafka does.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from typing import Final
 
 from dray.api.context import Context
@@ -71,7 +70,7 @@ async def _asked(context: Context, request: DescribeLogDirsRequest) -> list[tupl
 
 async def _describe(context: Context, topic: Topic, partitions: list[int]) -> list[DescribeLogDirsPartition]:
     own = context.services.membership.me.broker_id
-    replicas: Callable[[int], list[int]] = Routes(context).replicas()
+    replicas = Routes(context).replicas(topic)
     here = [index for index in partitions if own in replicas(topic.streams[index])]
     described: list[DescribeLogDirsPartition] = []
     for first in range(0, len(here), _AT_ONCE):

@@ -7,8 +7,6 @@ negative partition, or for a topic that the request does not name, is an INVALID
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS
@@ -42,7 +40,7 @@ async def handle(
     first, skip = ("", 0) if cursor is None else (cursor.topic_name, cursor.partition_index)
     limit = context.services.settings.describe_partition_limit
     remaining = max(min(limit, request.response_partition_limit), 1)
-    replicas = Routes(context).replicas()
+    routes = Routes(context)
     response = DescribeTopicPartitionsResponse()
     for name in sorted(name for name in names if name >= first):
         if remaining == 0:
@@ -55,7 +53,7 @@ async def handle(
             continue
         begin = skip if name == first else 0
         end = min(begin + remaining, len(topic.streams))
-        response.topics.append(_describe(topic, begin, end, replicas))
+        response.topics.append(_describe(topic, begin, end, routes))
         if end < len(topic.streams):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
@@ -85,9 +83,8 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
 
 
-def _describe(
-    topic: Topic, begin: int, end: int, replicas: Callable[[int], list[int]]
-) -> DescribeTopicPartitionsResponseTopic:
+def _describe(topic: Topic, begin: int, end: int, routes: Routes) -> DescribeTopicPartitionsResponseTopic:
+    replicas = routes.replicas(topic)
     partitions = []
     for index in range(begin, end):
         nodes = replicas(topic.streams[index])

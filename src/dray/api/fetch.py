@@ -102,9 +102,11 @@ async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition
     return wanted
 
 
-def _route(
-    context: Context, request: FetchRequest, wanted: list[list[_Wanted]]
-) -> Callable[[int], int] | None:
+Elsewhere = Callable[[Topic, int], int | None]
+"""Where to read a stream of a topic from, if not here."""
+
+
+def _route(context: Context, request: FetchRequest, wanted: list[list[_Wanted]]) -> Elsewhere | None:
     """Where to send the consumer, if not here. Partitions that this broker should not serve are refused."""
     enforced = context.services.settings.enforce_owner
     if not enforced and not request.rack_id:
@@ -112,7 +114,11 @@ def _route(
     routes = Routes(context)
     if request.rack_id:
         elsewhere = routes.nearest(request.rack_id)
-        if elsewhere is not None:
+        if elsewhere is not None and any(
+            one.topic is not None and not one.error and elsewhere(one.topic, one.stream) is not None
+            for row in wanted
+            for one in row
+        ):
             return elsewhere
     if enforced:
         for row in wanted:
@@ -123,13 +129,15 @@ def _route(
 
 
 async def _send_elsewhere(
-    context: Context, request: FetchRequest, wanted: list[list[_Wanted]], elsewhere: Callable[[int], int]
+    context: Context, request: FetchRequest, wanted: list[list[_Wanted]], elsewhere: Elsewhere
 ) -> FetchResponse:
+    """No records for anybody: the consumer asks here again at once for what it should read here."""
     log = context.services.log
 
     async def one(part: _Wanted) -> PartitionData:
-        if part.error:
+        if part.error or part.topic is None:
             return _refused(part)
+        there = elsewhere(part.topic, part.stream)
         try:
             bounds = await log.bounds(part.stream)
         except LogError as error:
@@ -140,7 +148,7 @@ async def _send_elsewhere(
             last_stable_offset=bounds.end,
             log_start_offset=bounds.start,
             aborted_transactions=[] if request.isolation_level else None,
-            preferred_read_replica=elsewhere(part.stream),
+            preferred_read_replica=-1 if there is None else there,
             records=b"",
         )
 

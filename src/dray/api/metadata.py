@@ -7,8 +7,9 @@
   the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
   that no topic can have.
 - Every broker serves every partition. The leader named is the broker with affinity for the partition's
-  domain, in the client's zone. What replicates is the object store; the replicas named are the leaders of
-  all zones, where a consumer may be sent by its rack. The leader epoch is always 0.
+  domain, in the client's zone. What replicates is the object store; the replicas named are as many as were
+  asked for, the leaders of other zones first, where a consumer may be sent by its rack. The leader epoch is
+  always 0.
 - A client that names its zone in its `client.id` sees the brokers of that zone, if there are any, and one of
   each other zone that leads nothing: somebody to ask when its zone goes dark.
 - The controller named is this broker, or else one that the client sees: any can do what controllers do.
@@ -17,7 +18,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Final
 
 from dray.api.context import Context
@@ -51,8 +51,7 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     else:
         found = await _find_all(context, request, asked)
     routes = Routes(context)
-    replicas = routes.replicas()
-    topics = [_describe(one, replicas) if isinstance(one, Topic) else one for one in found]
+    topics = [_describe(one, routes) if isinstance(one, Topic) else one for one in found]
     if request.include_topic_authorized_operations:
         for topic in topics:
             topic.topic_authorized_operations = TOPIC_OPERATIONS
@@ -135,7 +134,8 @@ def _unknown(code: ErrorCode, name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
 
 
-def _describe(topic: Topic, replicas: Callable[[int], list[int]]) -> MetadataResponseTopic:
+def _describe(topic: Topic, routes: Routes) -> MetadataResponseTopic:
+    replicas = routes.replicas(topic)
     partitions = []
     for index, stream in enumerate(topic.streams):
         nodes = replicas(stream)

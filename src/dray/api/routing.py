@@ -14,12 +14,15 @@ from dray.cluster import (
     Broker,
     Owners,
     brokers_in,
+    by_affinity,
     owner_of,
     owners,
     way_out,
     zone_of_client,
     zone_of_rack,
 )
+from dray.metadata import keys
+from dray.topics import Topic
 
 
 class Routes:
@@ -41,6 +44,8 @@ class Routes:
         self._zone = zone if is_apart and zone is not None else ALL_ZONES
         self._leading: Sequence[Broker] = near or self._eligible
         self._owners = self._owners_in(self._zone, self._leading)
+        self._zone_of = {broker.broker_id: broker.zone for broker in self._eligible}
+        self._owners_by_zone: Sequence[tuple[str | None, Owners]] | None = None
 
     def brokers(self) -> Sequence[Broker]:
         """Whom the client is shown: those of its zone, which lead everything, and one of each other zone,
@@ -67,28 +72,60 @@ class Routes:
     def leader(self, stream: int) -> int:
         return owner_of(self._owners, stream)
 
-    def replicas(self) -> Callable[[int], list[int]]:
-        """The brokers a stream is best read from, its leader first. A client of a zone sees its leader alone.
-        One that named no zone sees the leaders of all zones, and may be sent to the one in its rack."""
-        zones: list[Owners] = []
-        if self._zone == ALL_ZONES:
-            named = sorted({broker.zone for broker in self._eligible if broker.zone is not None})
-            zones = [self._owners_in(zone, brokers_in(zone, self._eligible)) for zone in named]
-        return lambda stream: list(
-            dict.fromkeys([self.leader(stream), *(owner_of(owned, stream) for owned in zones)])
-        )
+    # --- replicas: the brokers a stream is best read from
+
+    def replication_factor(self, asked: int | None) -> int:
+        """How many replicas a topic shows: those that were asked for, as far as there are brokers. Where
+        nothing was asked one of each zone, so that every consumer finds one in its rack."""
+        if asked is None:
+            return len({broker.zone for broker in self._eligible})
+        return min(asked, len(self._eligible))
+
+    def replicas(self, topic: Topic) -> Callable[[int], list[int]]:
+        """Of the topic's streams: the leader, one of each other zone, and others, as many as the topic shows.
+        All clients see equally many; those of a zone see their own leader first."""
+        count = self.replication_factor(topic.replication_factor)
+        if count == 1:
+            return lambda stream: [self.leader(stream)]
+        return lambda stream: self._replicas(stream, count)
+
+    def _replicas(self, stream: int, count: int) -> list[int]:
+        leader = self.leader(stream)
+        home = self._zone_of[leader]
+        nodes = [leader, *(owner_of(owned, stream) for zone, owned in self._by_zone() if zone != home)]
+        if len(nodes) < count:
+            ids = tuple(self._zone_of)
+            nodes += [
+                broker_id
+                for broker_id in by_affinity(ids, keys.domain_of_stream(stream, self._domains))
+                if broker_id not in nodes
+            ]
+        return nodes[:count]
+
+    def _by_zone(self) -> Sequence[tuple[str | None, Owners]]:
+        if self._owners_by_zone is None:
+            zones = sorted({broker.zone for broker in self._eligible}, key=lambda zone: zone or "")
+            self._owners_by_zone = [
+                (zone, self._owners_in(zone or ALL_ZONES, [b for b in self._eligible if b.zone == zone]))
+                for zone in zones
+            ]
+        return self._owners_by_zone
 
     # --- a consumer's rack
 
-    def nearest(self, rack: str) -> Callable[[int], int] | None:
-        """Which broker a consumer in that rack should read a stream from; None if that is this one, or its
-        zone says otherwise. Whoever is named is among the replicas that the client knows, or it would not go
-        there."""
+    def nearest(self, rack: str) -> Callable[[Topic, int], int | None] | None:
+        """Which broker a consumer in that rack should read a stream of a topic from. None if that is this
+        one, its zone says otherwise, or no replica of the stream is there: clients go to no other broker than
+        to one that they are shown as a replica."""
         zone = zone_of_rack(rack, self._eligible)
         if zone is None or self._zone != ALL_ZONES or self._me.zone == zone:
             return None
-        there = self._owners_in(zone, brokers_in(zone, self._eligible))
-        return lambda stream: owner_of(there, stream)
+
+        def find(topic: Topic, stream: int) -> int | None:
+            shown = self.replicas(topic)(stream)
+            return next((node for node in shown if self._zone_of[node] == zone), None)
+
+        return find
 
     def is_owner(self, stream: int, rack: str = "") -> bool:
         """Whether this client should ask this broker about the stream. A consumer may also go by its rack."""

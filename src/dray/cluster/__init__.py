@@ -1,6 +1,6 @@
 """The cluster: its identity, its brokers, and which of them should serve what."""
 
-from dray.cluster.affinity import ALL_ZONES, Owners, owner_of, owners, way_out
+from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owners, way_out
 from dray.cluster.broker import Broker, Listener
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
@@ -16,6 +16,7 @@ __all__ = [
     "Membership",
     "Owners",
     "brokers_in",
+    "by_affinity",
     "open_cluster",
     "owner_of",
     "owners",

@@ -61,6 +61,14 @@ def owner_of(owned: Owners, stream: int) -> int:
     return pieces[stream // domains * _STRIDE % len(pieces)]
 
 
+@lru_cache(maxsize=4096)
+def by_affinity(broker_ids: tuple[int, ...], domain: int) -> tuple[int, ...]:
+    """All of them, those that a domain is nearest to first."""
+    return tuple(
+        sorted(broker_ids, key=lambda broker_id: (-_weight(ALL_ZONES, domain, broker_id), broker_id))
+    )
+
+
 @lru_cache(maxsize=256)
 def way_out(zone: str, broker_ids: tuple[int, ...]) -> int:
     """The broker of another zone that the clients of a zone are shown, for the day when theirs goes dark: not

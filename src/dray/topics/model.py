@@ -26,6 +26,7 @@ class Topic:
     config: Mapping[str, str]  # overrides only
     created_ms: int
     settings: TopicSettings = field(compare=False, repr=False)
+    replication_factor: int | None = None  # as it was asked for, and only ever shown; None: nothing was asked
 
     def stream_of(self, partition: int) -> int | None:
         return self.streams[partition] if 0 <= partition < len(self.streams) else None
@@ -42,15 +43,16 @@ class Tombstone:
 
 
 def encode_topic(topic: Topic) -> bytes:
-    return seal_json(
-        TOPIC_FORMAT,
-        {
-            "id": topic.topic_id.hex,
-            "streams": topic.streams,
-            "config": dict(topic.config),
-            "created_ms": topic.created_ms,
-        },
-    )
+    fields: dict[str, Any] = {
+        "id": topic.topic_id.hex,
+        "streams": topic.streams,
+        "config": dict(topic.config),
+        "created_ms": topic.created_ms,
+    }
+    if topic.replication_factor is not None:
+        # No new format: builds from before this field read past it, and a topic that they change loses it.
+        fields["replication_factor"] = topic.replication_factor
+    return seal_json(TOPIC_FORMAT, fields)
 
 
 def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
@@ -58,6 +60,7 @@ def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
     _, fields = unseal_json(what, value, TOPIC_FORMAT)
     try:
         config = {str(key): str(text) for key, text in fields["config"].items()}
+        asked = fields.get("replication_factor")
         return Topic(
             name=name,
             topic_id=UUID(hex=fields["id"]),
@@ -65,6 +68,7 @@ def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
             config=config,
             created_ms=int(fields["created_ms"]),
             settings=TopicSettings.of(config, defaults),
+            replication_factor=None if asked is None else int(asked),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise ValueCorrupt(what, repr(error)) from error

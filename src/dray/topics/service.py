@@ -61,7 +61,8 @@ class TopicsOptions:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to be. Replicas are object storage's business: their numbers are checked, and not used."""
+    """A topic to be. Replicas are object storage's business: how many are asked for is checked, remembered
+    and shown to tools again, and nothing else follows from it."""
 
     name: str
     partitions: int = -1
@@ -179,7 +180,10 @@ class Topics:
             raise TopicExists(new.name)
         config = replace_configs(new.config)
         count = self._count_partitions(new, known_brokers)
-        topic = self._topic(new.name, self._runtime.uuid(), (), config)
+        topic = dataclasses.replace(
+            self._topic(new.name, self._runtime.uuid(), (), config),
+            replication_factor=_asked_replicas(new),
+        )
         if validate_only:
             return dataclasses.replace(topic, streams=(0,) * count)
         if (other := self._creating.setdefault(unified(new.name), new.name)) != new.name:
@@ -426,6 +430,12 @@ def _check_only_assigned(new: NewTopic) -> None:
         raise InvalidTopicRequest(
             "A manual partition assignment was specified, but numPartitions was not set to -1."
         )
+
+
+def _asked_replicas(new: NewTopic) -> int | None:
+    if new.assignments:
+        return len(new.assignments[0][1])
+    return None if new.replication_factor == -1 else new.replication_factor
 
 
 def _check_increase(topic: Topic, count: int) -> None:

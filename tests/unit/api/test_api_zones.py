@@ -114,9 +114,11 @@ async def test_a_client_sees_the_brokers_of_its_zone(fleet: Fleet, at: int, zone
     inside = [number for number, home in ZONES.items() if home == zone]
     assert [node.node_id for node in told.brokers] == sorted([*inside, *fleet.ways_out(zone)])
     for partition in told.topics[0].partitions:
-        leader = fleet.owner(partition.partition_index, zone)
-        assert partition.leader_id == leader
-        assert partition.replica_nodes == partition.isr_nodes == [leader]
+        assert partition.leader_id == partition.replica_nodes[0]
+        # its own first, and those that the clients of the other zones are sent to
+        homes = sorted({*ZONES.values()}, key=lambda home: (home != zone, home))
+        nodes = [fleet.owner(partition.partition_index, home) for home in homes]
+        assert partition.replica_nodes == partition.isr_nodes == nodes
     # every broker of the zone has something to do, and the controller can be found
     assert {partition.leader_id for partition in told.topics[0].partitions} == set(inside)
     assert told.controller_id == (at if at in inside else inside[0])
@@ -129,12 +131,10 @@ async def test_others_see_all_brokers(fleet: Fleet, client_id: str) -> None:
     assert told.controller_id == 3
     for partition in told.topics[0].partitions:
         index = partition.partition_index
-        assert partition.leader_id == partition.replica_nodes[0] == fleet.owner(index)
-        assert set(partition.replica_nodes) == {
-            fleet.owner(index),
-            *(fleet.owner(index, zone) for zone in ("a", "b", "c")),
-        }
-        assert len(set(partition.replica_nodes)) == len(partition.replica_nodes)
+        leader = fleet.owner(index)
+        others = [fleet.owner(index, zone) for zone in ("a", "b", "c") if zone != ZONES[leader]]
+        assert partition.leader_id == leader
+        assert partition.replica_nodes == [leader, *others]
         assert partition.isr_nodes == partition.replica_nodes
 
 
@@ -189,7 +189,7 @@ async def test_topics_are_described_by_zone_too(fleet: Fleet) -> None:
     told = await fleet.brokers[0].ask(request, 0, client_id="zone_id=b")
     for partition in told.topics[0].partitions:
         leader = fleet.owner(partition.partition_index, "b")
-        assert (partition.leader_id, partition.replica_nodes) == (leader, [leader])
+        assert (partition.leader_id, partition.replica_nodes[0]) == (leader, leader)
 
 
 async def test_an_operator_sees_every_broker_from_any_zone(fleet: Fleet) -> None:
@@ -233,14 +233,36 @@ async def test_in_a_single_zone_its_name_makes_no_difference() -> None:
 async def test_a_consumer_is_sent_to_its_rack_s_zone(fleet: Fleet, rack: str) -> None:
     assert (await fleet.produce(0, 1)).error_code == 0
     told = await fleet.fetch(0, 1, rack_id=rack)
-    assert (told.error_code, told.preferred_read_replica) == (0, fleet.owner(1, "b"))
-    assert (told.high_watermark, told.log_start_offset, told.records) == (1, 0, b"")
     replicas = (await fleet.metadata(0, "c")).topics[0].partitions[1].replica_nodes
-    assert told.preferred_read_replica in replicas
+    [near] = [node for node in replicas if ZONES[node] == "b"]  # clients go to a replica or nowhere
+    assert (told.error_code, told.preferred_read_replica) == (0, near)
+    assert (told.high_watermark, told.log_start_offset, told.records) == (1, 0, b"")
     for there in (2, 3):  # once there, it is not sent about any more
         read = await fleet.fetch(there, 1, rack_id=rack)
         assert (read.error_code, read.preferred_read_replica) == (0, -1)
         assert read.records
+
+
+async def test_a_topic_with_a_replica_less_than_zones_is_read_where_it_has_one(fleet: Fleet) -> None:
+    """Sent to a broker that it does not know as a replica, a consumer would ask here again for ever."""
+    topic = await fleet.brokers[0].topics.create(NewTopic("single", PARTITIONS, replication_factor=1))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="single")])
+    [told] = (await fleet.brokers[0].ask(request, 12)).topics
+    far = [part.partition_index for part in told.partitions if ZONES[part.leader_id] != "b"]
+    near = [part.partition_index for part in told.partitions if ZONES[part.leader_id] == "b"]
+    assert far
+    assert near
+
+    async def preferred(*partitions: int) -> dict[int, int]:
+        parts = [FetchPartition(partition=number, partition_max_bytes=1 << 20) for number in partitions]
+        asked = FetchRequest(topics=[FetchTopic(topic="single", partitions=parts)], rack_id="b")
+        [row] = (await fleet.brokers[0].ask(asked, 11)).responses
+        return {part.partition_index: part.preferred_read_replica for part in row.partitions}
+
+    assert await preferred(*far) == dict.fromkeys(far, -1)
+    expected = dict.fromkeys(far, -1) | {number: told.partitions[number].leader_id for number in near}
+    assert await preferred(*far, *near) == expected
+    assert topic.replication_factor == 1
 
 
 @pytest.mark.parametrize(

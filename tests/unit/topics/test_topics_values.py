@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from uuid import UUID
 
@@ -25,6 +26,7 @@ VALUES = Path(__file__).parents[2] / "fixtures" / "values"
 TOPIC_ID = UUID("0b8f2f64-8f0e-4c0a-9d0e-3a7c1f5e2d11")
 CONFIG = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
 TOPIC = Topic("orders", TOPIC_ID, (7, 8, 11), CONFIG, 1700000000123, TopicSettings.of(CONFIG, {}))
+REPLICATED = dataclasses.replace(TOPIC, replication_factor=3)
 TOMBSTONE = Tombstone("orders", TOPIC_ID, (7, 8, 11), 1700000001234)
 CLUSTER = ClusterInfo("C49vZI8OTAqdDjp8H14tEQ", 16, 1700000000000)
 BROKER = Broker(
@@ -55,10 +57,18 @@ def test_what_version_1_wrote_still_reads(kind: str) -> None:
 
 def test_what_is_written_reads_back() -> None:
     assert READERS["topic"](encode_topic(TOPIC)) == TOPIC
+    assert READERS["topic"](encode_topic(REPLICATED)) == REPLICATED
     assert READERS["topic"](encode_topic(TOPIC)).settings.retention_ms == 60000
     assert READERS["tombstone"](encode_tombstone(TOMBSTONE)) == TOMBSTONE
     assert READERS["cluster"](encode_cluster(CLUSTER)) == CLUSTER
     assert READERS["broker"](encode_broker(BROKER)) == BROKER
+
+
+def test_a_topic_with_a_replication_factor_is_no_new_format() -> None:
+    """Builds from before there was one read it, without."""
+    value = encode_topic(REPLICATED)
+    assert value == (VALUES / "topic-replicated.v1.bin").read_bytes()
+    assert value.replace(b',"replication_factor":3', b"") == encode_topic(TOPIC)
 
 
 @pytest.mark.parametrize("kind", READERS)
