@@ -5,7 +5,8 @@
 - A topic that is there and that this build cannot read is named with LEADER_NOT_AVAILABLE, also among all.
 - An unknown topic is created with the broker's defaults if the broker and the request (from v4) allow it, and
   the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
-  that no topic can have.
+  that no topic can have, and for those in which Kafka keeps its own state: on that code clients stop and say
+  so, where they would go on asking for a topic that is unknown.
 - Every broker serves every partition. The leader named is the broker with affinity for the partition's
   domain, in the client's zone. What replicates is the object store; the replicas named are as many as were
   asked for, the leaders of other zones first, where a consumer may be sent by its rack. The leader epoch is
@@ -36,7 +37,7 @@ from dray.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from dray.topics import Topic, TopicError, TopicsUnavailable
-from dray.topics.names import check_name, is_internal
+from dray.topics.names import check_name, check_not_internal, is_internal
 
 _BY_ID: Final = 12
 
@@ -101,6 +102,8 @@ async def _find(
         if topic is None:
             check_name(name)
             topic = await topics.refresh(name)
+        if topic is None:
+            check_not_internal(name)
         if (
             topic is None
             and context.services.settings.auto_create_topics
@@ -111,6 +114,8 @@ async def _find(
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause
     except TopicError as error:
+        if is_internal(name):  # a client that is told the code alone would not know why
+            context.logger().info("a topic that only Kafka has was asked for", topic=name, reason=str(error))
         return _unknown(topic_error(error), name)
     return _unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name) if topic is None else topic
 

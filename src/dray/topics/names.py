@@ -12,7 +12,11 @@ MAX_NAME_LENGTH: Final = 249
 _LEGAL = re.compile(r"[a-zA-Z0-9._-]*")
 
 # Kafka keeps its own state in topics of these names, and tools treat them as internal.
-_INTERNAL: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+_INTERNAL: Final = {
+    "__consumer_offsets": "committed offsets are in the metadata store, and tools ask for the group's",
+    "__transaction_state": "there are no transactions",
+    "__share_group_state": "there are no share groups",
+}
 
 
 def check_name(name: str) -> None:
@@ -28,6 +32,13 @@ def check_name(name: str) -> None:
     else:
         return
     raise InvalidTopicName(f"Topic name is invalid: {fault}")
+
+
+def check_not_internal(name: str) -> None:
+    """Raises `InvalidTopicName` for a topic in which only Kafka keeps something: whoever reads it waits for
+    records that never come, and whoever makes it finds nothing in it."""
+    if (reason := _INTERNAL.get(name)) is not None:
+        raise InvalidTopicName(f"There is no topic '{name}' here: {reason}.")
 
 
 def is_internal(name: str) -> bool:

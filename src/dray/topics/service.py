@@ -40,7 +40,7 @@ from dray.topics.errors import (
     UnknownTopicId,
 )
 from dray.topics.model import Topic
-from dray.topics.names import check_name, unified
+from dray.topics.names import check_name, check_not_internal, unified
 from dray.topics.records import TopicRecords, Undecided
 from dray.topics.settings import TopicSettings
 from dray.topics.streams import Streams
@@ -173,6 +173,7 @@ class Topics:
     ) -> Topic:
         """`known_brokers` are those that an assignment may name; None lets it name any."""
         check_name(new.name)
+        check_not_internal(new.name)
         if (other := self._cache.colliding(new.name)) is not None:
             raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
         # Another broker may have deleted it a moment ago: that it exists is said behind a barrier only.

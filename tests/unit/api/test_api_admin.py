@@ -56,6 +56,12 @@ def creation(*topics: CreatableTopic, validate_only: bool = False) -> CreateTopi
     return CreateTopicsRequest(topics=list(topics), timeout_ms=30_000, validate_only=validate_only)
 
 
+async def test_a_topic_of_kafka_itself_is_not_created(broker: Harness) -> None:
+    [result] = (await broker.ask(creation(new("__consumer_offsets", 50, 3)), 7)).topics
+    assert result.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+    assert "metadata store" in str(result.error_message)
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_every_version_creates(broker: Harness, version: int) -> None:
     config = [CreatableTopicConfig(name="retention.ms", value="5")]

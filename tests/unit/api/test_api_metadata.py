@@ -12,6 +12,8 @@ from tests.unit.api.api_fakes import FakeConnection, Harness, running
 
 from dray.api import ApiSettings
 from dray.cluster import ALL_ZONES, owner_of, owners
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Put
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.describe_topic_partitions import (
@@ -301,3 +303,29 @@ async def test_other_coordinators_there_are_none(
     found = response if version < 4 else response.coordinators[0]
     assert (found.error_code, found.node_id, found.port) == (code, -1, -1)
     assert found.error_message
+
+
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state"])
+async def test_topics_of_kafka_itself_are_refused_and_never_made(
+    broker: Harness, name: str, create: bool
+) -> None:
+    with capture_logs() as logs:
+        response = await broker.ask(by_name(name, "orders", create=create), 9)
+    unknown = ErrorCode.NONE if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert codes(response) == {name: ErrorCode.INVALID_TOPIC_EXCEPTION, "orders": unknown}
+    assert response.topics[0].is_internal
+    [line] = [line for line in logs if line.get("topic") == name]
+    assert "no topic" in line["reason"]
+    assert await broker.topics.refresh(name) is None
+
+
+async def test_a_topic_of_kafka_itself_that_an_older_build_made_is_still_there(broker: Harness) -> None:
+    name = "__consumer_offsets"
+    await broker.topics.create(NewTopic("orders", 3))
+    record = await broker.store.get(0, keys.topic("orders"))
+    assert record is not None
+    await broker.store.write(0, [Put(keys.topic(name), record.value, ABSENT)])
+    response = await broker.ask(by_name(name), 9)
+    assert codes(response) == {name: 0}
+    assert len(response.topics[0].partitions) == 3

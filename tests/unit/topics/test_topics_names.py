@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.topics import InvalidTopicName
-from dray.topics.names import check_name, is_internal, unified
+from dray.topics.names import check_name, check_not_internal, is_internal, unified
 
 
 @pytest.mark.parametrize("name", ["a", "A-z_0.9", "...", "a" * 249, "__consumer_offsets", "-"])
@@ -47,4 +47,12 @@ def test_what_passes_is_what_kafka_allows(name: str) -> None:
 def test_dots_and_underscores_unify() -> None:
     assert unified("a.b_c") == unified("a_b.c") != unified("a-b_c")
     assert is_internal("__consumer_offsets")
+    assert not is_internal("__consumer_offsets_of_mine")
     assert not is_internal("orders")
+
+
+@pytest.mark.parametrize("name", ["__consumer_offsets", "__transaction_state", "__share_group_state"])
+def test_what_only_kafka_keeps_is_named_with_the_reason(name: str) -> None:
+    with pytest.raises(InvalidTopicName, match=rf"no topic '{name}' here: .+\."):
+        check_not_internal(name)
+    check_not_internal(f"{name}-of-mine")
