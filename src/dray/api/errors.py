@@ -43,11 +43,22 @@ class RefuseConnection(Exception):
         self.reason = reason
 
 
-NO_TRANSACTIONS: Final = "Dray does not support transactions."
+NO_TRANSACTIONS: Final = (
+    "Dray does not support transactions: leave transactional.id and exactly-once settings out "
+    "(idempotent producers work without)."
+)
 
 TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""For whoever brings a transactional id. It is the one code that ends a transactional producer at once in
-every client: librdkafka takes INVALID_REQUEST for a passing failure and asks again until it times out."""
+"""For whoever brings a transactional id to a partition, or wants a producer id for it: every client stops on
+it at once."""
+
+
+def no_coordinator_of_transactions(version: int) -> ErrorCode:
+    """What FindCoordinator answers, where every transactional producer begins. librdkafka, which asks in
+    version 2, stops on a code of authorization only, and else asks until it times out; it shows the message
+    too. To the others that code would read like a matter of rights: `docs/design/0070` has what each was seen
+    to do."""
+    return TRANSACTIONS_REFUSED if version in (2, 3) else ErrorCode.UNSUPPORTED_VERSION
 
 
 _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {

@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 from dray.api.context import Context
-from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED
+from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
 from dray.api.handler import handles
 from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
@@ -47,7 +47,7 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
-        return _failed(key, TRANSACTIONS_REFUSED, NO_TRANSACTIONS)
+        return _failed(key, no_coordinator_of_transactions(context.version), NO_TRANSACTIONS)
     if key_type != _GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
     try:

@@ -40,6 +40,7 @@ from dray.topics import Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
 
 _BY_ID: Final = 12
+_EXPLAINED: Final = "topics of Kafka itself that were asked for"
 
 
 @handles(MetadataRequest, 0, 13)
@@ -114,10 +115,18 @@ async def _find(
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause
     except TopicError as error:
-        if is_internal(name):  # a client that is told the code alone would not know why
-            context.logger().info("a topic that only Kafka has was asked for", topic=name, reason=str(error))
+        if is_internal(name):
+            _explain(context, name, error)
         return _unknown(topic_error(error), name)
     return _unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name) if topic is None else topic
+
+
+def _explain(context: Context, name: str, error: TopicError) -> None:
+    """The client is told a code without a reason, so the log has it: once, as some clients ask on."""
+    explained = context.connection.state.setdefault(_EXPLAINED, set())
+    if name not in explained:
+        explained.add(name)
+        context.logger().info("a topic that only Kafka has was asked for", topic=name, reason=str(error))
 
 
 async def _find_by_id(context: Context, asked: MetadataRequestTopic) -> Topic | MetadataResponseTopic:

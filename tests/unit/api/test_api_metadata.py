@@ -291,13 +291,14 @@ async def test_a_groups_coordinator_is_this_broker(broker: Harness, version: int
 
 
 @pytest.mark.parametrize("version", range(1, 7))
-@pytest.mark.parametrize(
-    ("kind", "code"),
-    [(1, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, ErrorCode.INVALID_REQUEST)],
-)
-async def test_other_coordinators_there_are_none(
-    broker: Harness, version: int, kind: int, code: ErrorCode
-) -> None:
+@pytest.mark.parametrize("kind", [1, 2])
+async def test_other_coordinators_there_are_none(broker: Harness, version: int, kind: int) -> None:
+    code = ErrorCode.INVALID_REQUEST
+    if kind == 1:  # of transactions: each client by the code that stops it
+        librdkafka = version in (2, 3)
+        code = (
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if librdkafka else ErrorCode.UNSUPPORTED_VERSION
+        )
     request = FindCoordinatorRequest(key="t", key_type=kind, coordinator_keys=["t"])
     response = await broker.ask(request, version)
     found = response if version < 4 else response.coordinators[0]
@@ -311,7 +312,8 @@ async def test_topics_of_kafka_itself_are_refused_and_never_made(
     broker: Harness, name: str, create: bool
 ) -> None:
     with capture_logs() as logs:
-        response = await broker.ask(by_name(name, "orders", create=create), 9)
+        for _ in range(3):
+            response = await broker.ask(by_name(name, "orders", create=create), 9)
     unknown = ErrorCode.NONE if create else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(response) == {name: ErrorCode.INVALID_TOPIC_EXCEPTION, "orders": unknown}
     assert response.topics[0].is_internal
