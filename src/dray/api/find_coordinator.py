@@ -1,9 +1,9 @@
 """FindCoordinator (10), versions 0 to 6: which broker looks after a group.
 
-That is the holder of the group's lease, if it lives, and else the broker that should take it:
-COORDINATOR_NOT_AVAILABLE where the metadata store cannot be asked. Transactions have no coordinator here and
-are refused (`errors` says with which code, and why); other kinds of key (share groups) are INVALID_REQUEST.
-From v4 a request may hold many keys, each answered by itself.
+That is the holder of the group's lease, if it lives, and else the broker that should take it, in the zone of
+the client that asks where that has brokers. COORDINATOR_NOT_AVAILABLE where the metadata store cannot be
+asked. Transactions have no coordinator here and are refused (`errors` says with which code, and why); other
+kinds of key (share groups) are INVALID_REQUEST. From v4 a request may hold many keys, each answered by itself.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Final
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
 from dray.api.handler import handles
+from dray.cluster import zone_of_client
 from dray.groups.coordinator import Refused
 from dray.protocol import ErrorCode
 from dray.protocol.messages.find_coordinator import (
@@ -51,7 +52,7 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type != _GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
     try:
-        broker = await context.services.groups.find_coordinator(key)
+        broker = await context.services.groups.find_coordinator(key, zone_of_client(context.header.client_id))
     except Refused as refusal:
         return _failed(key, refusal.error, refusal.message)
     listener = broker.at(context.connection.listener)

@@ -17,6 +17,7 @@ from dray.api.errors import RefuseConnection
 from dray.cluster import ALL_ZONES, owner_of, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
+from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest, TopicRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -197,14 +198,38 @@ async def test_an_operator_sees_every_broker_from_any_zone(fleet: Fleet) -> None
     assert [broker.broker_id for broker in told.brokers] == list(ZONES)
 
 
+async def coordinator(fleet: Fleet, group: str, at: int, client_id: str) -> int:
+    told = await fleet.brokers[at].ask(
+        FindCoordinatorRequest(coordinator_keys=[group]), 4, client_id=client_id
+    )
+    return told.coordinators[0].node_id
+
+
+@pytest.mark.parametrize("zone", ["a", "b", "c"])
+async def test_a_group_that_nobody_holds_is_led_in_the_zone_that_asks(fleet: Fleet, zone: str) -> None:
+    inside = {number for number, home in ZONES.items() if home == zone}
+    groups = [f"group-{number}" for number in range(40)]
+    for at in ZONES:  # whoever is asked
+        found = {await coordinator(fleet, group, at, f"zone_id={zone}") for group in groups}
+        assert found == inside
+    anywhere = {await coordinator(fleet, group, 0, "zone_id=nowhere") for group in groups}
+    assert anywhere == {await coordinator(fleet, group, 0, "app") for group in groups} == set(ZONES)
+
+
 async def test_a_group_has_one_coordinator_whatever_the_zone(fleet: Fleet) -> None:
     """Two coordinators of one group would be two groups."""
-    found = set()
+    first = await coordinator(fleet, "readers", 0, "zone_id=b")
+    beat = ConsumerGroupHeartbeatRequest(
+        group_id="readers",
+        member_id="one",
+        member_epoch=0,
+        rebalance_timeout_ms=10_000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    assert (await fleet.brokers[first].ask(beat, 1)).error_code == 0
     for at, zone in ZONES.items():
-        request = FindCoordinatorRequest(coordinator_keys=["readers"])
-        told = await fleet.brokers[at].ask(request, 4, client_id=f"zone_id={zone}")
-        found.add(told.coordinators[0].node_id)
-    assert len(found) == 1
+        assert await coordinator(fleet, "readers", at, f"zone_id={zone}") == first
 
 
 async def test_in_a_single_zone_its_name_makes_no_difference() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import structlog
 
-from dray.cluster import Broker, Membership
+from dray.cluster import Broker, Membership, brokers_in
 from dray.groups import classic, consumer
 from dray.groups.coordinator import patterns
 from dray.groups.coordinator.active import ActiveGroup
@@ -105,8 +105,9 @@ class Groups:
 
     # --- who coordinates
 
-    async def find_coordinator(self, group_id: str) -> Broker:
-        """The holder of the lease, if it lives; else who should take it. Raises `Unreachable`."""
+    async def find_coordinator(self, group_id: str, zone: str | None = None) -> Broker:
+        """The holder of the lease, if it lives; else who should take it, in the zone of the client that asks.
+        Raises `Unreachable`."""
         active = self._active.get(group_id)
         if active is not None and active.usable():
             return self._membership.me
@@ -118,12 +119,15 @@ class Groups:
             broker = self._membership.find(holder.broker_id)
             if broker is not None:
                 return broker
-        return self.candidate(group_id)
+        return self.candidate(group_id, zone)
 
-    def candidate(self, group_id: str) -> Broker:
+    def candidate(self, group_id: str, zone: str | None = None) -> Broker:
         """The broker that should look after a group that nobody does: the same on every broker, and mostly
-        the same when others come and go."""
-        return max(self._membership.brokers(), key=lambda broker: _weight(group_id, broker.broker_id))
+        the same when others come and go. One of the zone, if that has any: members that ask from several at
+        once are sent to several, of which the first to take the lease has the group."""
+        brokers = self._membership.brokers()
+        near = brokers_in(zone, brokers)
+        return max(near or brokers, key=lambda broker: _weight(group_id, broker.broker_id))
 
     def is_candidate(self, group_id: str) -> bool:
         return self.candidate(group_id).broker_id == self._membership.me.broker_id
