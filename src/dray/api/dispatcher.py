@@ -67,7 +67,7 @@ class Dispatcher:
             request, _ = handler.request.decode(frame, position, version)
         except DecodeError as error:
             raise RefuseConnection(f"{error} ({_describe(header)})") from None
-        bind_request(header.correlation_id, None, handler.name, header.client_id, connection.peer)
+        bind_request(header.correlation_id, handler.name, header.client_id, connection.peer)
         started = self._monotonic()
         ended_well = False
         try:

@@ -17,6 +17,7 @@ from dray.log.types import (
     ProducerFenced,
     StreamClosed,
 )
+from dray.metadata.values import ValueCorrupt
 from dray.protocol import ErrorCode
 from dray.records import RecordFault
 from dray.topics import (
@@ -106,7 +107,8 @@ def append_error(error: LogError) -> ErrorCode:
 _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
     StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
-    # Retried after a pause by every client that knows it; Java takes REQUEST_TIMED_OUT here for a bug.
+    # Retried after a pause by every client that knows it. Java takes REQUEST_TIMED_OUT here for a bug, and
+    # aiokafka raises it where it looks for offsets.
     LogUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
     # It will not get better by trying again, and the application must hear of it.
     ObjectCorrupt: ErrorCode.CORRUPT_MESSAGE,
@@ -114,7 +116,10 @@ _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
 
 
 def read_error(error: LogError, *, knows_storage_error: bool = True) -> ErrorCode:
-    """Versions older than KAFKA_STORAGE_ERROR get the code that Kafka sends in its place."""
+    """Versions older than KAFKA_STORAGE_ERROR get the code that Kafka sends in its place. A store that has a
+    damaged value is not away: asking again does not help."""
+    if isinstance(error.__cause__, ValueCorrupt):
+        return _READ_ERRORS[ObjectCorrupt]
     code = _READ_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
     if code is ErrorCode.KAFKA_STORAGE_ERROR and not knows_storage_error:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER

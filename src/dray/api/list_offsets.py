@@ -4,7 +4,8 @@
 (v7) the record with the largest timestamp, -4 (v8) the start of what is local, which is the start, -5 (v9)
 the end of what is tiered and -6 (v11) the start of what is yet to be tiered: nothing is, so offset -1. Any
 other time is that of the first record at or after it; offset -1 where there is none. A name that a version
-does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST.
+does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST. A store that is away is
+KAFKA_STORAGE_ERROR, on which clients ask again; damage is CORRUPT_MESSAGE, on which most do not.
 """
 
 from __future__ import annotations
@@ -91,6 +92,7 @@ async def _look_up(
         await forget_closed(context, name)
         return _failed(partition, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except LogError as error:
+        context.logger().warning("an offset could not be looked up", stream=stream, error=str(error))
         code = read_error(error, knows_storage_error=context.version >= _KNOWS_STORAGE_ERROR)
         return _failed(partition, code)
     return ListOffsetsPartitionResponse(

@@ -44,12 +44,18 @@ class TimeLookup:
         self, stream: int, look: Callable[[Bounds], Awaitable[TimestampedOffset | None]]
     ) -> TimestampedOffset | None:
         """Look again when records are deleted, or moved elsewhere, under the search."""
+        missing: list[str] = []
         for _ in range(_TRIES):
             bounds = await self._reader.refresh(stream, barrier=True)
             try:
                 return await look(bounds)
-            except (OffsetOutOfRange, ObjectMissing):
+            except OffsetOutOfRange:
                 self._reader.forget_entries(stream)
+            except ObjectMissing as gone:
+                self._reader.forget_entries(stream)
+                missing.append(str(gone))
+        if len(missing) == _TRIES and len(set(missing)) == 1:
+            raise ObjectCorrupt(f"stream {stream}: the index names an object that is gone: {missing[0]}")
         raise LogUnavailable(f"stream {stream}: its records move faster than they can be searched: try again")
 
     async def _first(self, stream: int, bounds: Bounds, timestamp: int) -> TimestampedOffset | None:

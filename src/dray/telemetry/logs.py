@@ -2,7 +2,8 @@
 
 Each line carries the time, the level, the room that wrote it, and the request it was written for.
 A request is bound by putting one small object into a context variable; it is only unfolded when a
-line is really written, and only then does it get a trace id if the client sent none.
+line is really written, and only then does it get the trace id that its lines share. It is the broker's own:
+Kafka's protocol has no place in which a client could send one.
 """
 
 from __future__ import annotations
@@ -34,11 +35,9 @@ class RequestContext:
 
     __slots__ = ("api", "client_id", "correlation_id", "peer", "trace_id")
 
-    def __init__(
-        self, correlation_id: int, trace_id: str | None, api: str, client_id: str | None, peer: str
-    ) -> None:
+    def __init__(self, correlation_id: int, api: str, client_id: str | None, peer: str) -> None:
         self.correlation_id = correlation_id
-        self.trace_id = trace_id
+        self.trace_id: str | None = None  # from its first line on
         self.api = api
         self.client_id = client_id
         self.peer = peer
@@ -48,11 +47,11 @@ _request: ContextVar[RequestContext | None] = ContextVar("dray_request", default
 
 
 def bind_request(
-    correlation_id: int, trace_id: str | None, api: str, client_id: str | None, peer: str
+    correlation_id: int, api: str, client_id: str | None, peer: str
 ) -> Token[RequestContext | None]:
     """From here on, in this task and those it starts, every line names this request. The server
     runs each request in a task of its own, so nobody needs to unbind."""
-    return _request.set(RequestContext(correlation_id, trace_id, api, client_id, peer))
+    return _request.set(RequestContext(correlation_id, api, client_id, peer))
 
 
 def current_request() -> RequestContext | None:

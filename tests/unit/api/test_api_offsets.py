@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.api.api_fakes import FakeStream, Harness, running
 
-from dray.log.types import LogError, LogUnavailable
+from dray.log.types import LogError, LogUnavailable, ObjectCorrupt
+from dray.metadata.values import ValueCorrupt
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -118,6 +120,19 @@ async def test_a_log_that_is_away(broker: Harness, topic: Topic, version: int, c
     broker.log.fail[topic.streams[0]] = LogUnavailable("x")
     for timestamp in (-1, -2, 0):
         assert (await offset(broker, timestamp, version)).error_code == code
+
+
+@pytest.mark.parametrize("version", [3, 7, 11])
+async def test_damage_is_told_from_a_log_that_is_away(broker: Harness, topic: Topic, version: int) -> None:
+    """A client asks again for what is away; what is damaged the application must hear of."""
+    unreadable = LogUnavailable("the metadata store did not answer: ...")
+    unreadable.__cause__ = ValueCorrupt("a high watermark", "3 bytes")
+    for damage in (ObjectCorrupt("x"), unreadable):
+        broker.log.fail[topic.streams[0]] = damage
+        for timestamp in (-1, -2, 0):
+            with capture_logs() as logs:
+                assert (await offset(broker, timestamp, version)).error_code == ErrorCode.CORRUPT_MESSAGE
+            assert [line["error"] for line in logs if line["log_level"] == "warning"] == [str(damage)]
 
 
 async def test_a_deleted_topic_is_read_again(broker: Harness, topic: Topic) -> None:

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from log_harness import World, append, batch_bytes, soon, start_append
 
 from dray.log import Log
-from dray.log.types import TimestampedOffset
+from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.simulation.loop import run
+from dray.simulation.scripted import Fate
 
 # Batches, and whether the one before it lies in another object.
 histories = st.lists(
@@ -133,3 +134,17 @@ async def test_records_that_are_deleted_under_the_search_are_searched_again(
         world.bucket.delete(path)
     held.release()
     assert await looking == (TimestampedOffset(3, 300) if greatest else None)
+
+
+async def test_an_object_that_is_gone_is_damage_and_not_a_store_that_is_away(world: World, log: Log) -> None:
+    """Told to try again, a client would do so for ever."""
+    [stream] = await log.create_streams(1)
+    await append(log, stream, batch_bytes([b"a", b"b"], timestamps=[5, 10]))
+    away = world.log()
+    world.objects.trap(Fate.REFUSE, "get")
+    with pytest.raises(LogUnavailable):
+        await away.find_timestamp(stream, 7)
+    assert await away.find_timestamp(stream, 7) == TimestampedOffset(1, 10)
+    world.bucket.objects.clear()
+    with pytest.raises(ObjectCorrupt, match="an object that is gone"):
+        await world.log().find_timestamp(stream, 7)

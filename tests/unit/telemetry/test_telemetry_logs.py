@@ -62,7 +62,7 @@ def test_every_line_of_a_request_names_it_and_lines_outside_do_not(set_up):
     log = structlog.get_logger("dray.room")
 
     async def request(number: int) -> None:
-        bind_request(number, None, "Produce", "client", "10.0.0.1:5")
+        bind_request(number, "Produce", "client", "10.0.0.1:5")
         await asyncio.sleep(0)
         log.info("first")
         await asyncio.sleep(0)
@@ -87,7 +87,7 @@ def test_a_trace_id_is_made_only_when_a_line_is_written(set_up):
     set_up()
 
     async def scenario() -> None:
-        bind_request(1, None, "Fetch", None, "p")
+        bind_request(1, "Fetch", None, "p")
         structlog.get_logger("x").debug("below the level")
         request = current_request()
         assert request is not None
@@ -96,17 +96,6 @@ def test_a_trace_id_is_made_only_when_a_line_is_written(set_up):
         assert request.trace_id is not None
 
     asyncio.run(scenario())
-
-
-def test_a_clients_own_trace_id_is_kept(set_up):
-    output = set_up()
-
-    async def scenario() -> None:
-        bind_request(1, "ab" * 16, "Fetch", None, "p")
-        structlog.get_logger("x").info("now")
-
-    asyncio.run(scenario())
-    assert lines(output)[0]["trace_id"] == "ab" * 16
 
 
 @pytest.mark.parametrize("format", ["json", "console"])
