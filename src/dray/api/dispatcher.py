@@ -108,8 +108,19 @@ def _unsupported(api_key: int, version: int) -> bytes | None:
     return answer if understood == response else None  # some have an error code, but not in every version
 
 
+def _name_of(api_key: int) -> str:
+    """Also of an API that has no messages here."""
+    schema = SCHEMAS.get(api_key)
+    if schema is not None:
+        return schema.name
+    try:
+        words = ApiKey(api_key).name.split("_")
+    except ValueError:
+        return f"API {api_key}"
+    return f"API {api_key} {''.join(word.capitalize() for word in words)}"
+
+
 def _describe(header: RequestHeader) -> str:
-    schema = SCHEMAS.get(header.api_key)
-    name = schema.name if schema is not None else f"API {header.api_key}"
+    name = _name_of(header.api_key)
     client = "no client id" if header.client_id is None else f"client {header.client_id!r}"
     return f"{name} v{header.api_version}, correlation {header.correlation_id}, {client}"

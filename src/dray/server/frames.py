@@ -14,6 +14,7 @@ from collections.abc import Callable
 from struct import Struct
 
 from dray.server.connection import Buffer
+from dray.server.strangers import recognised
 
 LENGTH = Struct(">i")
 PREFIX = LENGTH.size
@@ -26,7 +27,8 @@ class BadFrame(Exception):
     """The peer announced a frame that no request can have."""
 
     def __init__(self, size: int, largest: int) -> None:
-        super().__init__(f"frame of {size} bytes, allowed are 0 to {largest}")
+        found = recognised(LENGTH.pack(size))
+        super().__init__(found or f"frame of {size} bytes, allowed are 0 to {largest}")
         self.size = size
 
 

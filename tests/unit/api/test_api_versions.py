@@ -34,8 +34,14 @@ async def test_every_version_lists_what_is_served(broker: Harness, version: int)
 async def test_what_must_not_be_advertised_is_not(broker: Harness, key: int) -> None:
     response = await broker.ask(ApiVersionsRequest(**NAMED), 4)
     assert key not in {one.api_key for one in response.api_keys}
-    with pytest.raises(RefuseConnection, match="not served"):
+    name = "".join(word.capitalize() for word in ApiKey(key).name.split("_"))
+    with pytest.raises(RefuseConnection, match=rf"not served \(API {key} {name} v0,"):
         await broker.dispatcher.dispatch(memoryview(struct.pack(">hhih", key, 0, 1, -1)), broker.connection)
+
+
+async def test_an_api_that_kafka_does_not_have_either_is_named_by_its_number(broker: Harness) -> None:
+    with pytest.raises(RefuseConnection, match=r"not served \(API 999 v0,"):
+        await broker.dispatcher.dispatch(memoryview(struct.pack(">hhih", 999, 0, 1, -1)), broker.connection)
 
 
 @pytest.mark.parametrize("version", [5, 99, 32767, -1])

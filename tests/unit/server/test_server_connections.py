@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from struct import pack
 
 import pytest
@@ -140,6 +141,38 @@ def test_a_bad_length_closes_with_one_line_after_the_answers_due(run, size):
             assert len(lines) == 1
             assert str(size) in lines[0]["reason"]
             assert server.budget.peak <= 1000
+            await client.close()
+
+    run(scenario())
+
+
+def client_hello() -> bytes:
+    """What a real client of TLS sends first."""
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    talk = ssl.create_default_context().wrap_bio(incoming, outgoing, server_hostname="broker.example")
+    with pytest.raises(ssl.SSLWantReadError):
+        talk.do_handshake()
+    return outgoing.read()
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (client_hello(), "looks like TLS"),
+        (b"GET /metrics HTTP/1.1\r\nHost: broker\r\n\r\n", "looks like HTTP"),
+        (b"POST / HTTP/1.1\r\n\r\n", "looks like HTTP"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", "frame of 1397966893 bytes"),
+    ],
+)
+def test_who_speaks_something_else_is_told_from_a_large_frame(run, sent, told):
+    async def scenario():
+        async with serving() as server:
+            client = await Client.to(server.address)
+            with capture_logs() as lines:
+                client.writer.write(sent)
+                assert await client.rest() == b""
+            [line] = lines
+            assert line["reason"].startswith(told)
             await client.close()
 
     run(scenario())
