@@ -469,26 +469,34 @@ def broker_configs(settings: Settings) -> dict[str, str]:
     """What a Kafka client sees when it describes the broker: our settings under Kafka's names. The broker's
     defaults for topics are shown with them, from the topics' own table."""
     limits, topics, groups = settings.limits, settings.topics, settings.groups
+    consumer = groups_settings(settings).consumer
     shown = {
         "auto.create.topics.enable": str(topics.auto_create).lower(),
+        "broker.session.timeout.ms": str(_ms(settings.broker.session_ttl)),
         "connections.max.idle.ms": str(_ms(limits.idle_timeout)),
         "delete.topic.enable": "true",
         "fetch.max.bytes": str(limits.fetch_bytes),
         "group.consumer.assignors": groups.consumer_assignors,
         "group.consumer.heartbeat.interval.ms": str(_ms(groups.consumer_heartbeat_interval)),
+        "group.consumer.max.heartbeat.interval.ms": str(consumer.heartbeat_interval_maximum_ms),
+        "group.consumer.max.session.timeout.ms": str(consumer.session_timeout_maximum_ms),
         "group.consumer.max.size": str(groups.max_size),
+        "group.consumer.min.heartbeat.interval.ms": str(consumer.heartbeat_interval_minimum_ms),
+        "group.consumer.min.session.timeout.ms": str(consumer.session_timeout_minimum_ms),
         "group.consumer.session.timeout.ms": str(_ms(groups.consumer_session_timeout)),
         "group.initial.rebalance.delay.ms": str(_ms(groups.initial_rebalance_delay)),
         "group.max.session.timeout.ms": str(_ms(groups.max_session_timeout)),
         "group.max.size": str(groups.max_size),
         "group.min.session.timeout.ms": str(_ms(groups.min_session_timeout)),
         "listeners": _listener_list(settings.broker.listen, settings.broker.listeners),
+        "log.cleaner.enable": "false",
         "max.connections": str(limits.connections),
         "max.connections.per.ip": str(limits.connections_per_address or limits.connections),
         "num.partitions": str(topics.partitions),
         "offset.metadata.max.bytes": str(groups.offset_metadata_bytes),
         "offsets.retention.check.interval.ms": str(_ms(groups.offset_check_interval)),
         "offsets.retention.minutes": str(round(groups.offset_retention / 60)),
+        "process.roles": "broker",
         "producer.id.expiration.ms": str(_ms(settings.log.producer_expiry)),
         "socket.request.max.bytes": str(limits.frame_bytes),
     }

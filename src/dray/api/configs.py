@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
+from dray.api.broker_defaults import BROKER_DEFAULTS, BrokerDefault
 from dray.protocol.messages.create_topics import CreatableTopicConfigs
 from dray.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from dray.topics import CONFIGS, ConfigDefinition, ConfigType, Topic
-from dray.topics.configs import effective_value
+from dray.topics.configs import NO_EFFECT, effective_value
 
 
 class ResourceType(IntEnum):
@@ -33,6 +34,11 @@ _TYPES: Final[Mapping[ConfigType, int]] = {
     ConfigType.DOUBLE: 6,
     ConfigType.LIST: 7,
 }
+
+
+_PASSWORD: Final = 9
+_UNKNOWN: Final = BrokerDefault(_TYPES[ConfigType.STRING], None)
+_IS_SET: Final = "A setting of this broker, under Kafka's name."
 
 
 def describe_created(topic: Topic, defaults: Mapping[str, str]) -> list[CreatableTopicConfigs]:
@@ -68,29 +74,30 @@ def describe_config(
 def describe_broker_configs(
     settings: Mapping[str, str], defaults: Mapping[str, str], *, synonyms: bool, documentation: bool
 ) -> Iterator[DescribeConfigsResourceResult]:
-    """The broker's own settings, and what it gives to topics that do not say otherwise, under the names that
-    a Kafka broker has for them. All of it is read-only: it is set where the broker is started."""
-    for definition in CONFIGS.values():
-        if definition.synonym is not None:
-            yield DescribeConfigsResourceResult(
-                name=definition.synonym,
-                value=effective_value(definition.name, {}, defaults),
-                read_only=True,
-                config_source=_source(definition.name, {}, defaults),
-                synonyms=_synonyms(definition, {}, defaults) if synonyms else [],
-                config_type=_TYPES[definition.type],
-                documentation=definition.documentation if documentation else None,
-            )
-    source = ConfigSource.STATIC_BROKER
-    for name, value in settings.items():
+    """Every config that a Kafka broker has: this broker's own settings, what it gives to topics that do not
+    say otherwise, and Kafka's default for what has no meaning here. All of it is read-only: it is set where
+    the broker is started."""
+    of_topics = {one.synonym: one for one in CONFIGS.values() if one.synonym is not None}
+    given = {one.synonym: defaults[one.name].strip() for one in of_topics.values() if one.name in defaults}
+    for name in sorted({*BROKER_DEFAULTS, *settings}):
+        kind, default = BROKER_DEFAULTS.get(name, _UNKNOWN)
+        value = settings.get(name, given.get(name))
+        source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
+        says = [] if value is None else [(value, ConfigSource.STATIC_BROKER)]
+        says += [] if default is None else [(default, ConfigSource.DEFAULT)]
+        topic = of_topics.get(name)
+        text = _IS_SET if name in settings else NO_EFFECT if topic is None else topic.documentation
         yield DescribeConfigsResourceResult(
             name=name,
-            value=value,
+            value=default if value is None else value,
             read_only=True,
             config_source=source,
-            synonyms=[DescribeConfigsSynonym(name=name, value=value, source=source)] if synonyms else [],
-            config_type=_TYPES[ConfigType.STRING],
-            documentation=None,
+            is_sensitive=kind == _PASSWORD,
+            synonyms=[DescribeConfigsSynonym(name=name, value=one, source=by) for one, by in says]
+            if synonyms
+            else [],
+            config_type=kind,
+            documentation=text if documentation else None,
         )
 
 
@@ -132,9 +139,11 @@ def _synonyms(
                     name=definition.synonym, value=value.strip(), source=ConfigSource.STATIC_BROKER
                 )
             )
-        found.append(
-            DescribeConfigsSynonym(
-                name=definition.synonym, value=definition.default, source=ConfigSource.DEFAULT
+        # Some have none of their own: the default of log.retention.ms is that of log.retention.hours.
+        if BROKER_DEFAULTS.get(definition.synonym, _UNKNOWN).value is not None:
+            found.append(
+                DescribeConfigsSynonym(
+                    name=definition.synonym, value=definition.default, source=ConfigSource.DEFAULT
+                )
             )
-        )
     return found

@@ -1,11 +1,11 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker.
 
 A topic shows every config it could set, with its effective value and where that comes from, and with synonyms
-and (v3) documentation where they are asked for. A broker shows its own configuration, and what topics get
-from it by default, under the names of Kafka's broker configs: read-only, because it is set where the broker
-is started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in Kafka); the
-cluster-wide defaults, asked for with an empty name, are empty. A group, be there one or not, shows what may
-be set for it alone. Other resources are an INVALID_REQUEST.
+and (v3) documentation where they are asked for. A broker shows every config that a Kafka broker has: its own
+configuration, what topics get from it by default, and Kafka's defaults for the rest. All of that is
+read-only, because it is set where the broker is started. Only a broker itself can show it (another's id is an
+INVALID_REQUEST, as in Kafka); the cluster-wide defaults, asked for with an empty name, are empty. A group, be
+there one or not, shows what may be set for it alone. Other resources are an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def _describe(
     context: Context, request: DescribeConfigsRequest, resource: DescribeConfigsResource
 ) -> DescribeConfigsResult:
     result = DescribeConfigsResult(
-        error_message=None, resource_type=resource.resource_type, resource_name=resource.resource_name
+        error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
     keys = resource.configuration_keys
 
@@ -131,10 +131,12 @@ def _describe_broker(
         )
         return
     settings = {
+        **_listeners(context),
         **context.services.settings.broker_configs,
         "broker.id": own,
         "node.id": own,
         "default.replication.factor": str(Routes(context).replication_factor(None)),
+        "log.dirs": context.services.settings.log_dir,
     }
     described = describe_broker_configs(
         settings,
@@ -142,4 +144,16 @@ def _describe_broker(
         synonyms=request.include_synonyms,
         documentation=request.include_documentation,
     )
-    result.configs = sorted((one for one in described if wanted(one.name)), key=lambda one: one.name)
+    result.configs = [one for one in described if wanted(one.name)]
+
+
+def _listeners(context: Context) -> dict[str, str]:
+    """As clients are told them, with the ports that were found where none was asked for."""
+    listeners = context.services.membership.me.listeners
+    hosts = [f"[{one.host}]" if ":" in one.host else one.host for one in listeners]
+    return {
+        "advertised.listeners": ",".join(
+            f"{one.name}://{host}:{one.port}" for one, host in zip(listeners, hosts, strict=True)
+        ),
+        "listener.security.protocol.map": ",".join(f"{one.name}:PLAINTEXT" for one in listeners),
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Sequence
+from typing import Any
 
 from dray.protocol.messages import alter_configs, incremental_alter_configs
 from dray.protocol.messages.alter_configs import AlterConfigsRequest
@@ -13,6 +14,7 @@ from dray.protocol.messages.incremental_alter_configs import IncrementalAlterCon
 from tests.services.referee.session import Session, case
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
+DEFAULT_CONFIG = 5
 SET, DELETE, APPEND, SUBTRACT = 0, 1, 2, 3
 
 
@@ -82,6 +84,39 @@ async def describe_topic_configs(session: Session) -> None:
     session.notes["no keys"]["results"][0]["configs"] = (
         len(session.notes["no keys"]["results"][0]["configs"]) > 0
     )
+
+
+@case
+async def describe_topic_synonyms(session: Session) -> None:
+    """Of all configs of a topic of Kafka, but for min.insync.replicas, which Kafka sets for the cluster."""
+    topic = await session.create(configs={"retention.ms": "1000"})
+    await session.ask("all", describe(TOPIC, topic, None, synonyms=True), 4)
+    in_order(session, "all")
+    [result] = session.notes["all"]["results"]
+    result["configs"] = [
+        config
+        for config in result["configs"]
+        if not config["name"].startswith("dray.") and config["name"] != "min.insync.replicas"
+    ]
+    response: Any = await session.send(describe(TOPIC, topic, ["retention.ms"]), 4)
+    absent: Any = await session.send(describe(TOPIC, "referee-no-such-topic", None), 4)
+    session.notes["messages"] = [response.results[0].error_message, absent.results[0].error_message]
+
+
+@case
+async def describe_broker_configs(session: Session) -> None:
+    """Which there are, of which types, and with which defaults: the values are each broker's own."""
+    request = describe(BROKER, str(session.node), None, synonyms=True)
+    response: Any = await session.send(request, 4)
+    [result] = response.results
+    # Internal ones are listed only where they are set, as this one is for the cases.
+    result.configs = [one for one in result.configs if one.name != "log.initial.task.delay.ms"]
+    session.notes["message"] = result.error_message
+    session.notes["types"] = {one.name: [one.config_type, one.is_sensitive] for one in result.configs}
+    session.notes["defaults"] = {
+        one.name: [synonym.value for synonym in one.synonyms if synonym.source == DEFAULT_CONFIG]
+        for one in result.configs
+    }
 
 
 @case
