@@ -2,6 +2,8 @@ import java.util.Collection;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
+import java.util.Set;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
@@ -10,16 +12,25 @@ import org.apache.kafka.clients.admin.AlterConfigOp;
 import org.apache.kafka.clients.admin.Config;
 import org.apache.kafka.clients.admin.ConfigEntry;
 import org.apache.kafka.clients.admin.CreateTopicsOptions;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.ListConfigResourcesOptions;
+import org.apache.kafka.clients.admin.LogDirDescription;
+import org.apache.kafka.clients.admin.NewPartitionReassignment;
 import org.apache.kafka.clients.admin.NewPartitions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.admin.RecordsToDelete;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
+import org.apache.kafka.common.ElectionType;
 import org.apache.kafka.common.KafkaFuture;
+import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicCollection;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.quota.ClientQuotaFilter;
 
 /** AdminTour BOOTSTRAP TOPIC: one line "step=answer" per step; the test knows what each should say. */
 public final class AdminTour {
@@ -85,11 +96,53 @@ public final class AdminTour {
         say("deleted records", get(admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(0))).all()) == null);
         say("records out of range", outcome(admin.deleteRecords(Map.of(first, RecordsToDelete.beforeOffset(9))).all()));
 
+        askAsTools(first);
+
         say("deleted", outcome(admin.deleteTopics(TopicCollection.ofTopicIds(List.of(id))).all()));
         say("deleted again", outcome(admin.deleteTopics(TopicCollection.ofTopicNames(List.of(topic))).all()));
         say("created anew", outcome(admin.createTopics(List.of(wanted)).all()));
         say("another id", until(true, () -> !describe().topicId().equals(id)));
         say("deleted for good", outcome(admin.deleteTopics(List.of(topic)).all()));
+    }
+
+    /** What tools ask for beside topics: the same answers from a Kafka without ACLs, quotas and transactions. */
+    private void askAsTools(TopicPartition first) throws Exception {
+        say("replicas in log dirs", until(5L, this::replicasInLogDirs));
+        say("elected", electionOf(first));
+        say("reassignments", get(admin.listPartitionReassignments().reassignments()).size());
+        List<Integer> present = describe().partitions().get(0).replicas().stream().map(Node::id).toList();
+        say("reassigned to where it is", outcome(admin.alterPartitionReassignments(
+                Map.of(first, Optional.of(new NewPartitionReassignment(present)))).all()));
+        say("reassigned to a stranger", outcome(admin.alterPartitionReassignments(
+                Map.of(first, Optional.of(new NewPartitionReassignment(List.of(4711))))).all()));
+        say("producers", get(admin.describeProducers(List.of(first)).partitionResult(first)).activeProducers().size());
+        say("transactions", get(admin.listTransactions().all()).size());
+        say("ACLs", outcome(admin.describeAcls(AclBindingFilter.ANY).values()));
+        say("quotas", get(admin.describeClientQuotas(ClientQuotaFilter.all()).entities()).size());
+        say("credentials", get(admin.describeUserScramCredentials().all()).size());
+        say("listed configs", get(admin.listConfigResources(Set.of(ConfigResource.Type.TOPIC),
+                new ListConfigResourcesOptions()).all()).contains(resource()));
+        say("features updated", outcome(admin.updateFeatures(
+                Map.of("group.version", new FeatureUpdate((short) 1, FeatureUpdate.UpgradeType.UPGRADE)),
+                new UpdateFeaturesOptions()).all()));
+        say("broker configs", get(admin.describeConfigs(List.of(new ConfigResource(ConfigResource.Type.BROKER,
+                get(admin.describeCluster().controller()).idString()))).all()).values().iterator().next()
+                .get("advertised.listeners").value().startsWith("PLAINTEXT://"));
+    }
+
+    private long replicasInLogDirs() throws Exception {
+        long told = 0;
+        for (int node : get(admin.describeCluster().nodes()).stream().map(Node::id).toList()) {
+            for (LogDirDescription directory : get(admin.describeLogDirs(List.of(node)).allDescriptions()).get(node).values()) {
+                told += directory.replicaInfos().keySet().stream().filter(one -> one.topic().equals(topic)).count();
+            }
+        }
+        return told;
+    }
+
+    private String electionOf(TopicPartition partition) throws Exception {
+        return get(admin.electLeaders(ElectionType.PREFERRED, Set.of(partition)).partitions())
+                .get(partition).map(error -> error.getClass().getSimpleName()).orElse("done");
     }
 
     private static void say(String step, Object answer) {
