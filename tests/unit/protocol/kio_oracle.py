@@ -111,6 +111,8 @@ def _random_value(kind: str | None, inner: Any, random: Random) -> Any:
         bits = INTEGERS[kind]
         return random.choice([0, 1, -1, 2**bits - 1, -(2**bits), random.randint(-(2**bits), 2**bits - 1)])
     match kind:
+        case "float64":
+            return random.choice([0.0, -1.5, 1e300, random.random()])
         case "uint16":
             return random.choice([0, 1, 0xFFFF])
         case "bool":

@@ -125,6 +125,12 @@ def test_every_version_kio_knows_is_covered_and_no_field_is_invented() -> None:
                 __import__(package)
 
 
+NULL_BY_DEFAULT = {
+    ("ConsumerGroupHeartbeatRequest", "topic_partitions"),
+    ("ListPartitionReassignmentsRequest", "topics"),
+}
+
+
 def check_fields(ours: Any, versions: list[Any]) -> None:
     """Our struct has the fields of all versions together, with the schema's defaults."""
     theirs = {our_name(field): field for version in versions for field in dataclasses.fields(version)}
@@ -135,9 +141,9 @@ def check_fields(ours: Any, versions: list[Any]) -> None:
         if field.default is not dataclasses.MISSING:
             assert getattr(fresh, name) == to_our_field(field, field.default, ours), f"{ours.__name__}.{name}"
         elif array:
-            # kio does not say, but Kafka's schema does: here null means "nothing changed".
-            says_nothing = (ours.__name__, name) == ("ConsumerGroupHeartbeatRequest", "topic_partitions")
-            assert getattr(fresh, name) == (None if says_nothing else [])
+            # kio does not say, but Kafka's schema does: here null means "nothing changed", or "all of them".
+            is_null = (ours.__name__, name) in NULL_BY_DEFAULT
+            assert getattr(fresh, name) == (None if is_null else [])
         if dataclasses.is_dataclass(inner):
             of_version = [
                 shape(other)[0]
