@@ -17,8 +17,9 @@ import structlog
 from dray.api.context import ApiSettings, Feature, Services
 from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
-from dray.cluster import AUTOMATIC, Broker, Membership, open_cluster
+from dray.cluster import AUTOMATIC, Broker, BucketGuard, Membership, claim_bucket, open_cluster
 from dray.cluster import Listener as AdvertisedListener
+from dray.compaction.bucket_survey import survey_bucket
 from dray.compaction.retention import RetentionLoop
 from dray.compaction.topic_source import StoredTopics
 from dray.config import Settings
@@ -26,7 +27,8 @@ from dray.config.kinds import Address
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, Holder
-from dray.log import Log, LogObserver, LogSettings
+from dray.log import Collection, Log, LogObserver, LogSettings
+from dray.log.deletions import Brake
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
@@ -123,7 +125,9 @@ class Node:
             },
             self.metrics,
             runtime,
+            notes={"collection": lambda: self._observed.held},
         )
+        self._observed = _MeasuredLog(self.metrics)
         self._http = self._make_http_server()
         self._server = Server(
             self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
@@ -148,8 +152,8 @@ class Node:
         return AUTOMATIC if self._membership is None else self._membership.me.broker_id
 
     async def start(self) -> None:
-        """Serving, registered and ready when this returns. What is taken (an address, a broker id) and
-        what is out of reach raises, and leaves the rest to `stop`."""
+        """Serving, registered and ready when this returns. What is taken (an address, a broker id, the
+        bucket of another cluster) and what is out of reach raises, and leaves the rest to `stop`."""
         if self._entrance is not None:
             await self._entrance.acquire()
         await self._listen()
@@ -159,6 +163,7 @@ class Node:
             self._settings.domains,
             self._settings.cluster.domains is not None,
         )
+        await claim_bucket(self._objects, cluster, lambda: self._look_around(cluster.domains))
         unfolding = Allowance(2 * self._settings.limits.decompressed_bytes)
         self._log = Log(
             self._metadata,
@@ -166,14 +171,15 @@ class Node:
             self._runtime,
             cluster.domains,
             log_settings(self._settings),
-            _MeasuredLog(self.metrics),
+            self._observed,
             unfolding,
+            BucketGuard(self._objects, cluster.cluster_id),
         )
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
         await self._topics.start()
         self._retention = retention_loop(
-            self._settings, self._metadata, self._runtime, cluster.domains, self._log
+            self._settings, self._metadata, self._runtime, cluster.domains, self._log, self._observed
         )
         self._retention.start()
         self._membership = Membership(
@@ -220,6 +226,10 @@ class Node:
             port=self.address[1],
             version=version("dray"),
         )
+
+    async def _look_around(self, domains: int) -> str | None:
+        survey = await survey_bucket(self._metadata, domains, self._objects, self._runtime.random)
+        return survey.doubt()
 
     async def _listen(self) -> None:
         """The first step: a second broker on the same port is told at once, and has done nothing."""
@@ -359,6 +369,8 @@ class _MeasuredLog(LogObserver):
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self.held: str | None = None
+        """Why the last round of collection deleted nothing, or not all."""
 
     def flushed(self, size: int, seconds: float) -> None:
         self._metrics.wal_flush_bytes.observe(size)
@@ -376,9 +388,18 @@ class _MeasuredLog(LogObserver):
     def fetched(self, seconds: float) -> None:
         self._metrics.fetch_seconds.observe(seconds)
 
-    def collected(self, orphans: int, pending: int, deleted: int) -> None:  # noqa: ARG002 - the log's signature
-        self._metrics.collection_orphans.value = orphans
-        self._metrics.collection_pending.value = pending
+    def collected(self, seen: Collection) -> None:
+        self.held = seen.held or seen.braked
+        if self.held is not None:
+            self._metrics.deletions_held.labels("owner" if seen.held else "brake").value += 1
+        if seen.held is None:
+            self._metrics.collection_orphans.value = seen.standing + seen.unknown
+            self._metrics.collection_pending.value = seen.pending
+        self._metrics.collection_resolved.value += seen.orphans
+        self._metrics.deleted.labels("wal").value += seen.deleted
+
+    def records_deleted(self, why: str, records: int) -> None:
+        self._metrics.deleted.labels(f"records_{why}").value += records
 
 
 class _MeasuredGroups(GroupsObserver):
@@ -534,17 +555,24 @@ def log_settings(settings: Settings) -> LogSettings:
         grace_seconds=log.collect_grace,
         collect_seconds=log.collect_interval,
         audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
+        brake=Brake(log.collect_percent / 100),
+        job_seconds=log.job_ttl,
     )
 
 
 def retention_loop(
-    settings: Settings, store: MetadataStore, runtime: Runtime, domains: int, log: Log
+    settings: Settings,
+    store: MetadataStore,
+    runtime: Runtime,
+    domains: int,
+    log: Log,
+    observer: LogObserver,
 ) -> RetentionLoop:
     """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
     knobs = log_settings(settings)
     streams = StreamStore(store, domains, knobs.producer_expiry_ms)
     return RetentionLoop(
-        Retention(streams, runtime, knobs, log.start_raised),
+        Retention(streams, runtime, knobs, log.start_raised, on_deleted=observer.records_deleted),
         StoredTopics(store, settings.topics.defaults),
         runtime,
         settings.log.retention_interval,

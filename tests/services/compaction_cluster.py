@@ -18,6 +18,7 @@ from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.compaction.tables import TableChange, Tables
 from dray.compaction.topic_source import LiveTopics
 from dray.log import Collector, Log, LogSettings
+from dray.log.deletions import MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import Appended, ReadRequest
 from dray.metadata import keys
@@ -25,6 +26,7 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, twin, validate
+from dray.simulation.ours import bucket_is_ours
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.scripted import ScriptedObjects, ScriptedStore
 from dray.simulation.tables import MemoryCatalog, ScriptedTables, Table
@@ -106,7 +108,7 @@ class Worker:
         self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime))
         self.streams = StreamStore(self.store, DOMAINS, cluster.settings.producer_expiry_ms)
         self.compactor = Compactor(
-            Stores(self.streams, self.objects),
+            Stores(self.streams, self.objects, cluster.may_delete),
             self.runtime,
             self.writer,
             real_tables(self.runtime) if real_tables is not None else self.tables if tables else None,
@@ -135,6 +137,7 @@ class Cluster:
             retry_seconds=0.001,
             settle_seconds=0.01,
             orphan_seconds=10.0,
+            job_seconds=10.0,
             grace_seconds=0.0,
         )
     )
@@ -144,6 +147,7 @@ class Cluster:
     topics: FixedTopics = field(default_factory=FixedTopics)
     written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
     real_tables: Callable[[SimulatedRuntime], Tables] | None = None  # instead of those in memory
+    may_delete: MayDelete = bucket_is_ours
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
 
     def __post_init__(self) -> None:
@@ -157,7 +161,7 @@ class Cluster:
     def new_log(self) -> Log:
         """As another broker sees it: nothing is cached."""
         settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0)
-        return Log(self.store, self.objects, self.runtime, DOMAINS, settings)
+        return Log(self.store, self.objects, self.runtime, DOMAINS, settings, may_delete=self.may_delete)
 
     def worker(
         self,
@@ -275,7 +279,9 @@ class Cluster:
 
     async def check_settled(self) -> None:
         """After everything was compacted and collected: log and table are equal, and nothing is left over."""
-        collector = Collector(self.streams, self.objects, self.runtime, self.settings)
+        collector = Collector(
+            self.streams, self.objects, self.runtime, self.settings, may_delete=self.may_delete
+        )
         for _ in range(3):
             await collector.run()
             await asyncio.sleep(self.settings.orphan_seconds + 1)

@@ -30,7 +30,7 @@ ROOMS: dict[str, frozenset[str]] = {
     ),
     "groups": frozenset({"cluster", "metadata", "protocol", "runtime", "topics"}),  # of protocol, its codes
     "topics": frozenset({"cluster", "log", "metadata", "runtime"}),
-    "cluster": frozenset({"metadata", "runtime"}),
+    "cluster": frozenset({"metadata", "objects", "runtime"}),  # of objects, the one that names the owner
     # --- the data pipeline
     "iceberg": frozenset({"compaction", "runtime"}),  # of compaction, the port that it answers
     "compaction": frozenset({"log", "metadata", "objects", "parquet", "records", "runtime", "topics", "wal"}),

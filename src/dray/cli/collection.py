@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,21 +12,38 @@ from dray.cli.failures import Failure
 if TYPE_CHECKING:
     from dray.cli.pipeline import Pipeline
     from dray.config import Settings
+    from dray.log.deletions import MayDelete
     from dray.runtime import Runtime
 
 
-def collect(settings: Settings, *, now: bool, dry_run: bool = False) -> dict[str, int]:
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    now: bool
+    dry_run: bool = False
+    release_brake: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Collected:
+    counts: dict[str, int]
     """What the round saw and did (in a dry run: would do), by name."""
+    held: str | None
+    """Why it did not delete all that is garbage, as far as this metadata store knows."""
+
+
+def collect(settings: Settings, wanted: Wanted) -> Collected:
     from dray.telemetry import quiet_logs
 
     with quiet_logs():
-        return asyncio.run(_collect(settings, now=now, dry_run=dry_run))
+        return asyncio.run(_collect(settings, wanted))
 
 
-async def _collect(settings: Settings, *, now: bool, dry_run: bool) -> dict[str, int]:
+async def _collect(settings: Settings, wanted: Wanted) -> Collected:
+    from dray.cli.ownership import owned_bucket
     from dray.cli.pipeline import open_pipeline
     from dray.cli.stores import NoCluster, open_stores
     from dray.log.collector import Collector
+    from dray.log.deletions import RELEASED
     from dray.metadata.contract import MetadataError
     from dray.node import log_settings
     from dray.objects import ObjectError
@@ -35,19 +52,24 @@ async def _collect(settings: Settings, *, now: bool, dry_run: bool) -> dict[str,
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     knobs = log_settings(settings)
-    if now:
+    if wanted.now:
         knobs = replace(knobs, grace_seconds=0.0, orphan_seconds=0.0)
+    if wanted.release_brake:
+        knobs = replace(knobs, brake=RELEASED)
     try:
         asks_tables = settings.iceberg.enabled and find_spec("pyiceberg") is not None
         try:
             pipeline = await open_pipeline(_with_tables(settings, asks_tables), runtime, stores)
         except NoCluster:
             raise Failure("there is no cluster on these stores yet: nothing to collect") from None
-        files = {}
+        guard = await owned_bucket(stores, pipeline.cluster)
+        files = Collected({}, None)
         if asks_tables or not settings.iceberg.enabled:
-            files = await _collect_files(settings, pipeline, runtime, now=now, dry_run=dry_run)
-        collector = Collector(pipeline.streams, stores.objects, runtime, knobs)
-        return asdict(await collector.run(dry_run=dry_run)) | files
+            files = await _collect_files(settings, pipeline, runtime, guard, wanted)
+        collector = Collector(pipeline.streams, stores.objects, runtime, knobs, may_delete=guard)
+        seen = await collector.run(dry_run=wanted.dry_run)
+        counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}
+        return Collected(counts | files.counts, seen.held or seen.braked or files.held)
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error
     except ObjectError as error:
@@ -63,25 +85,31 @@ def _with_tables(settings: Settings, enabled: bool) -> Settings:
 
 
 async def _collect_files(
-    settings: Settings, pipeline: Pipeline, runtime: Runtime, *, now: bool, dry_run: bool
-) -> dict[str, int]:
+    settings: Settings, pipeline: Pipeline, runtime: Runtime, guard: MayDelete, wanted: Wanted
+) -> Collected:
     from dray.cli.pipeline import compaction_settings
     from dray.compaction.summary import CycleSummary
     from dray.compaction.upkeep import Upkeep
+    from dray.log.deletions import RELEASED
 
     knobs = compaction_settings(settings)
-    if now:
+    if wanted.now:
         knobs = replace(knobs, grace_seconds=0.0, metadata_orphan_seconds=0.0)
+    if wanted.release_brake:
+        knobs = replace(knobs, brake=RELEASED)
     objects = pipeline.stores.objects
-    upkeep = Upkeep(pipeline.streams, objects, runtime, pipeline.tables, pipeline.topics, knobs)
+    upkeep = Upkeep(
+        pipeline.streams, objects, runtime, pipeline.tables, pipeline.topics, knobs, may_delete=guard
+    )
     summary = CycleSummary()
-    await upkeep.drop_dead_tables(summary, dry_run=dry_run)
-    await upkeep.collect(summary, dry_run=dry_run)
+    await upkeep.drop_dead_tables(summary, dry_run=wanted.dry_run)
+    await upkeep.collect(summary, dry_run=wanted.dry_run)
     if summary.troubles:
         raise Failure(summary.troubles[0].reason)
-    return {
+    counts = {
         "files_deleted": summary.files_deleted,
         "files_pending": summary.files_pending,
         "tables_dropped": summary.tables_dropped,
         "metadata_deleted": summary.metadata_deleted,
     }
+    return Collected(counts, summary.held or summary.braked)

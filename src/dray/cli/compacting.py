@@ -18,6 +18,7 @@ from dray.cli.compactor_metrics import CompactorMetrics
 from dray.cli.compactor_shown import Shown, StandardError, report
 from dray.cli.failures import Failure
 from dray.cli.notify import VARIABLE, tell_manager
+from dray.cli.ownership import claimed_bucket
 from dray.cli.pipeline import (
     Pipeline,
     compaction_settings,
@@ -36,6 +37,7 @@ from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import Observers
 from dray.config import Settings
+from dray.node import log_settings
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics, configure_logging
 
@@ -101,6 +103,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
             await http.start(settings.compaction.http)
         tell_manager(READY="1", STATUS="the compactor works")
         pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
+        guard = await claimed_bucket(http.stores, pipeline.cluster, runtime)
         with ExitStack() as stack:
             shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
             with shown.waiting("Spark is starting"):
@@ -108,13 +111,14 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
             http.works = True
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
             compactor = Compactor(
-                CompactedStores(pipeline.streams, http.stores.objects),
+                CompactedStores(pipeline.streams, http.stores.objects, guard),
                 runtime,
                 writer,
                 pipeline.tables,
                 pipeline.topics,
                 compaction_settings(settings),
-                Observers(shown, counted),
+                Observers(shown, counted, http.heard),
+                log_settings(settings),
             )
             try:
                 if once:

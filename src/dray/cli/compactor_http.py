@@ -6,6 +6,7 @@ from typing import Final
 
 from dray.cli.failures import Failure
 from dray.cli.stores import Stores
+from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.metadata import keys
 from dray.objects.contract import ObjectMissing
@@ -14,6 +15,16 @@ from dray.server import AddressInUse, Health, HttpServer, HttpSettings
 from dray.telemetry import InstrumentedMetadataStore, InstrumentedObjectStore, ProcessMetrics
 
 _PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
+
+
+class _Heard(CompactionObserver):
+    """Why the collectors of the last cycle did not delete all that they would have."""
+
+    held: str | None = None
+
+    def finished(self, summary: CycleSummary) -> None:
+        if summary.collected:
+            self.held = summary.held or summary.braked
 
 
 class CompactorHttp:
@@ -28,6 +39,8 @@ class CompactorHttp:
         metrics.follow(runtime.background)
         self.works = False
         """Spark is warm, and cycles run."""
+        self.heard = _Heard()
+        """To be told of cycles."""
         self._runtime = runtime
         self._health = Health(
             {
@@ -37,6 +50,7 @@ class CompactorHttp:
             },
             metrics,
             runtime,
+            notes={"collection": lambda: self.heard.held},
         )
         self._server: HttpServer | None = None
 

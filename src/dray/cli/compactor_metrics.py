@@ -22,6 +22,8 @@ class CompactorMetrics(CompactionObserver):
     def __init__(self, metrics: ProcessMetrics, wall_ms: Callable[[], int], topics: int) -> None:
         self._wall_ms = wall_ms
         self._topics = topics
+        self._deleted = metrics.deleted
+        self._held = metrics.deletions_held
         make = metrics.instruments
         self._cycles = make.counters("dray_compaction_cycles", "Cycles, by how they ended", "outcome")
         self._cycle_seconds = make.histogram("dray_compaction_cycle_seconds", "Length of a cycle", SECONDS)
@@ -80,6 +82,9 @@ class CompactorMetrics(CompactionObserver):
         self._cycles.labels("interrupted").value += 1
         self._in_flight.value = 0
 
+    def records_deleted(self, why: str, records: int) -> None:
+        self._deleted.labels(f"records_{why}").value += records
+
     def finished(self, summary: CycleSummary) -> None:
         now = self._wall_ms()
         self._cycles.labels("troubled" if summary.troubles else "done").value += 1
@@ -115,6 +120,14 @@ class CompactorMetrics(CompactionObserver):
             ("index_entries", summary.swept),
         ):
             self._removed.labels(kind).value += removed
+        for kind, deleted in (
+            ("parquet", summary.files_deleted),
+            ("table_metadata", summary.metadata_deleted),
+            ("table", summary.tables_dropped),
+        ):
+            self._deleted.labels(kind).value += deleted
+        for reason, held in (("owner", summary.held), ("brake", summary.braked)):
+            self._held.labels(reason).value += held is not None
         self._show_backlog(summary.backlog, now)
 
     def _show_backlog(self, by_topic: dict[str, Backlog], now_ms: int) -> None:

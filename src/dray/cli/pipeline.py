@@ -47,6 +47,7 @@ async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) ->
 
 def compaction_settings(settings: Settings) -> CompactionSettings:
     from dray.compaction.settings import CompactionSettings
+    from dray.log.deletions import Brake
 
     compaction, iceberg = settings.compaction, settings.iceberg
     return CompactionSettings(
@@ -63,4 +64,5 @@ def compaction_settings(settings: Settings) -> CompactionSettings:
         grace_seconds=compaction.collect_grace,
         snapshot_keep_ms=round(iceberg.keep_snapshots * 1000),
         drop_tables=iceberg.drop_tables,
+        brake=Brake(settings.log.collect_percent / 100),
     )

@@ -25,7 +25,7 @@ from dray.cli.process import (
 )
 from dray.cli.stores import open_stores
 from dray.cli.supervisor import Supervisor
-from dray.cluster import BrokerIdTaken
+from dray.cluster import BrokerIdTaken, BucketRefused
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.metadata.contract import MetadataError
@@ -147,7 +147,7 @@ async def _start(node: Node, settings: Settings) -> None:
         raise Failure(f"{error}: stop what listens there, or choose another {choice}") from error
     except CannotListen as error:
         raise Failure(str(error)) from error
-    except BrokerIdTaken as error:
+    except (BrokerIdTaken, BucketRefused) as error:
         raise Failure(str(error)) from error
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error

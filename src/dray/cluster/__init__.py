@@ -4,6 +4,7 @@ from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owne
 from dray.cluster.broker import Broker, Listener
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
+from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket
 from dray.cluster.zones import brokers_in, zone_of_client, zone_of_rack
 
 __all__ = [
@@ -11,12 +12,15 @@ __all__ = [
     "AUTOMATIC",
     "Broker",
     "BrokerIdTaken",
+    "BucketGuard",
+    "BucketRefused",
     "ClusterInfo",
     "Listener",
     "Membership",
     "Owners",
     "brokers_in",
     "by_affinity",
+    "claim_bucket",
     "open_cluster",
     "owner_of",
     "owners",

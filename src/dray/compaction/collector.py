@@ -1,18 +1,24 @@
-"""Collecting compacted files that nobody knows any more.
+"""Collecting compacted files that nothing knows any more.
 
 A file travels: first its job knows it, then the table, then the index. So they are asked in that order,
 after the bucket was listed, and a file that is in none of them will never be in one again. What is left are
 attempts that lost, merged files, expired ones, and those of deleted topics.
+
+That is proof as long as the file's stream is this metadata's: closed, or one of the topic that the file
+names. Any other file may be one of which a newer metadata store knew: those are held against the brake.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from uuid import UUID
 
 import structlog
 
 from dray.compaction.paths import PREFIX, FilePath, parse_file_path
 from dray.compaction.tables import Tables, TablesError, TopicTable
+from dray.compaction.topic_source import TopicSource
+from dray.log.deletions import HELD, Brake, Deleted, MayDelete
 from dray.log.jobs import JobState, read_job
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataError
@@ -29,9 +35,11 @@ class FileCollection:
     """What a round of collection saw and did."""
 
     listed: int = 0
-    pending: int = 0  # that nobody knows, waiting out their grace
+    pending: int = 0  # that nothing knows, waiting out their grace
     deleted: int = 0  # in a dry run: that would be
     undecided: int = 0  # whose table or stream could not be asked
+    held: str | None = None  # why nothing was deleted
+    braked: str | None = None  # why only what is proven to be garbage was
 
 
 class FileCollector:
@@ -44,26 +52,42 @@ class FileCollector:
         runtime: Runtime,
         tables: Tables | None,
         grace_seconds: float,
+        *,
+        may_delete: MayDelete,
+        topics: TopicSource | None = None,
+        brake: Brake | None = None,
     ) -> None:
+        """Without `topics`, only the files of closed streams are proven to be garbage."""
         self._store = store
         self._objects = objects
         self._runtime = runtime
         self._tables = tables
         self._grace = grace_seconds
+        self._may_delete = may_delete
+        self._topics = topics
+        self._brake = brake or Brake()
         self._unknown_since: dict[str, float] = {}  # on this collector's own clock
 
     async def run(self, *, dry_run: bool = False) -> FileCollection:
-        seen = FileCollection()
+        seen = FileCollection(held=await self._may_delete())
+        if seen.held is not None:
+            _log.error(HELD, of="files", reason=seen.held)
+            return seen
+        sizes: dict[str, int] = {}
         by_topic: dict[TopicTable, dict[str, FilePath]] = {}
         async for info in self._objects.list(PREFIX):
             parsed = parse_file_path(info.path)
             if parsed is not None:
                 seen.listed += 1
+                sizes[info.path] = info.size
                 by_topic.setdefault(TopicTable(parsed.topic, parsed.topic_id), {})[info.path] = parsed
         waiting: dict[str, float] = {}
+        proven: list[str] = []
+        unproven: list[str] = []
         for topic, files in by_topic.items():
             try:
                 unknown = await self._unknown(topic, files)
+                known_streams = await self._known_streams(topic.topic_id, [files[path] for path in unknown])
             except Exception as error:
                 if not isinstance(error, (MetadataError, TablesError)):
                     self._runtime.background.report("collect files", error)
@@ -72,9 +96,35 @@ class FileCollector:
                 waiting |= {path: since for path, since in self._unknown_since.items() if path in files}
                 continue
             for path in unknown:
-                await self._let_go(path, waiting, seen, dry_run)
+                (proven if files[path].stream in known_streams else unproven).append(path)
+        if self._brake.stops(len(unproven), seen.listed):
+            seen.braked = self._brake.line("files", len(unproven), seen.listed)
+            seen.pending += len(unproven)
+            _log.error(HELD, of="files", reason=seen.braked)
+            now = self._runtime.monotonic()
+            waiting |= {path: self._unknown_since.get(path, now) for path in unproven}
+            unproven = []
+        deleted = Deleted("files")
+        try:
+            for path in [*proven, *unproven]:
+                if await self._let_go(path, waiting, seen, dry_run) and not dry_run:
+                    deleted.add(path, sizes[path])
+        finally:
+            deleted.say()
         self._unknown_since = waiting
         return seen
+
+    async def _known_streams(self, topic_id: UUID, files: list[FilePath]) -> set[int]:
+        """Those of the files' streams that are this metadata's own: closed, or of the topic of that id."""
+        if not files:
+            return set()
+        topics = [] if self._topics is None else (await self._topics.live()).known
+        known = {stream for topic in topics if topic.topic_id == topic_id for stream in topic.streams}
+        for stream in sorted({parsed.stream for parsed in files} - known):
+            high_watermark = await self._store.high_watermark(stream)
+            if high_watermark is not None and high_watermark.value.closed:
+                known.add(stream)
+        return known
 
     async def _unknown(self, topic: TopicTable, files: dict[str, FilePath]) -> list[str]:
         settled = await settled_files(self._store, files)
@@ -86,13 +136,13 @@ class FileCollector:
 
     async def _let_go(
         self, path: str, waiting: dict[str, float], seen: FileCollection, dry_run: bool
-    ) -> None:
+    ) -> bool:
         now = self._runtime.monotonic()
         since = self._unknown_since.get(path, now)
         if now - since < self._grace:
             waiting[path] = since
             seen.pending += 1
-            return
+            return False
         if dry_run:
             waiting[path] = since
         else:
@@ -102,8 +152,9 @@ class FileCollector:
                 _log.warning("file not deleted", path=path, error=str(error))
                 waiting[path] = since
                 seen.pending += 1
-                return
+                return False
         seen.deleted += 1
+        return True
 
 
 async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:

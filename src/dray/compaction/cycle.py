@@ -30,6 +30,7 @@ from dray.compaction.table_commits import TableCommits, table_of_job
 from dray.compaction.tables import Tables, TopicTable
 from dray.compaction.topic_source import TopicSource
 from dray.compaction.upkeep import Upkeep
+from dray.log.deletions import MayDelete, nothing_may_go
 from dray.log.retention import Retention
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
@@ -51,6 +52,7 @@ T = TypeVar("T")
 class Stores:
     streams: StreamStore
     objects: ObjectStore
+    may_delete: MayDelete = nothing_may_go
 
 
 class Compactor:
@@ -65,7 +67,9 @@ class Compactor:
         topics: TopicSource,
         settings: CompactionSettings | None = None,
         observer: CompactionObserver | None = None,
+        log_settings: LogSettings | None = None,
     ) -> None:
+        """`log_settings`: those of the brokers, for retention."""
         self._settings = settings or CompactionSettings()
         self._observer = observer or CompactionObserver()
         self._store = stores.streams
@@ -77,7 +81,9 @@ class Compactor:
         self._known = KnownStreams(self._settings)
         self._saga = Saga(self._store, runtime, runtime.uuid().hex)
         self._commits = TableCommits(tables, self._saga, runtime, self._observer)
-        retention = Retention(self._store, runtime, LogSettings())
+        retention = Retention(
+            self._store, runtime, log_settings or LogSettings(), on_deleted=self._observer.records_deleted
+        )
         self._planning = Planning(
             self._store,
             runtime,
@@ -89,7 +95,15 @@ class Compactor:
             has_tables=tables is not None,
         )
         self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)
-        self.upkeep = Upkeep(stores.streams, stores.objects, runtime, tables, topics, self._settings)
+        self.upkeep = Upkeep(
+            stores.streams,
+            stores.objects,
+            runtime,
+            tables,
+            topics,
+            self._settings,
+            may_delete=stores.may_delete,
+        )
         self._next_collection = runtime.monotonic()
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -134,6 +148,7 @@ class Compactor:
             self._observer.progress(Phase.COLLECT, 0, 1)
             with self._timed(Phase.COLLECT):
                 await self.upkeep.run(summary)
+            summary.collected = True
             self._next_collection = self._runtime.monotonic() + self._settings.collect_seconds
             self._observer.progress(Phase.COLLECT, 1, 1)
         summary.seconds = self._runtime.monotonic() - started

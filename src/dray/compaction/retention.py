@@ -67,6 +67,9 @@ class TopicRetention:
                 progress(done, len(kept))
 
         await asyncio.gather(*[one(topic, partition) for topic, partition in kept])
+        if raised:
+            names = sorted({topic.name for topic in raised.values()})
+            _log.info("records expired", partitions=len(raised), topics=len(names), examples=names[:3])
         return raised
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from dray.log.deletions import Brake
 
 MIB = 1 << 20
 
@@ -35,3 +37,4 @@ class CompactionSettings:
     metadata_orphan_seconds: float = 3 * 86_400.0  # for commits of tables that take very long
     snapshot_keep_ms: int = 3_600_000  # how long snapshots of a table stay, for queries that read them
     drop_tables: bool = True  # the table of a deleted topic goes with it
+    brake: Brake = field(default_factory=Brake)  # of files and tables that the metadata does not know

@@ -59,6 +59,9 @@ class CycleSummary:
     snapshots_expired: int = 0
     metadata_deleted: int = 0  # files of tables
     tables_dropped: int = 0
+    collected: bool = False  # whether the collectors had their turn
+    held: str | None = None  # why they deleted nothing
+    braked: str | None = None  # why they deleted only what is proven to be garbage
     seconds: float = 0.0
     more: bool = False  # there is more to do already
     backlog: dict[str, Backlog] = field(default_factory=dict)  # by topic, as it was before this cycle's work
@@ -79,6 +82,9 @@ class CompactionObserver:
 
     def interrupted(self) -> None:
         """A cycle did not come to its end."""
+
+    def records_deleted(self, why: str, records: int) -> None:
+        """The start of a partition was raised."""
 
     def finished(self, summary: CycleSummary) -> None:
         """A cycle came to its end."""
@@ -105,6 +111,10 @@ class Observers(CompactionObserver):
     def interrupted(self) -> None:
         for observer in self._observers:
             observer.interrupted()
+
+    def records_deleted(self, why: str, records: int) -> None:
+        for observer in self._observers:
+            observer.records_deleted(why, records)
 
     def finished(self, summary: CycleSummary) -> None:
         for observer in self._observers:

@@ -7,6 +7,7 @@ concerned their turn, and nothing else.
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from uuid import UUID
 
 import structlog
 
@@ -16,10 +17,12 @@ from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import Cause, CycleSummary, Trouble
 from dray.compaction.table_keeper import TableKeeper, table_of
-from dray.compaction.tables import Tables, TablesError
+from dray.compaction.tables import Tables, TablesError, TopicTable
 from dray.compaction.topic_source import TopicSource
+from dray.log.deletions import HELD, MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
+from dray.metadata import keys
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectStore
 from dray.runtime import Runtime
@@ -37,20 +40,34 @@ class Upkeep:
         tables: Tables | None,
         topics: TopicSource,
         settings: CompactionSettings,
+        *,
+        may_delete: MayDelete,
     ) -> None:
         self._store = store
         self._runtime = runtime
         self._tables = tables
         self._topics = topics
         self._settings = settings
+        self._may_delete = may_delete
         self._board = JobBoard(store, runtime)
         self._keeper = None if tables is None else TableKeeper(store, runtime, tables)
         self._metadata = (
             None
             if tables is None
-            else MetadataCollector(objects, runtime, tables, settings.metadata_orphan_seconds)
+            else MetadataCollector(
+                objects, runtime, tables, topics, settings.metadata_orphan_seconds, may_delete=may_delete
+            )
         )
-        self.files = FileCollector(store, objects, runtime, tables, settings.grace_seconds)
+        self.files = FileCollector(
+            store,
+            objects,
+            runtime,
+            tables,
+            settings.grace_seconds,
+            may_delete=may_delete,
+            topics=topics,
+            brake=settings.brake,
+        )
 
     async def run(self, summary: CycleSummary) -> None:
         if self._tables is not None:
@@ -65,9 +82,12 @@ class Upkeep:
         collected = await self.files.run(dry_run=dry_run)
         summary.files_deleted += collected.deleted
         summary.files_pending += collected.pending
+        summary.held = summary.held or collected.held
+        summary.braked = summary.braked or collected.braked
         if self._metadata is not None:
             metadata = await self._metadata.run(dry_run=dry_run)
             summary.metadata_deleted += metadata.deleted
+            summary.held = summary.held or metadata.held
 
     async def follow(self, topics: list[Topic], summary: CycleSummary) -> None:
         """Let the tables of these topics follow the log."""
@@ -86,22 +106,50 @@ class Upkeep:
 
     async def drop_dead_tables(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
         """The tables first, then the topics: a table is never older than its topic. The table of a topic that
-        cannot be read stays."""
+        cannot be read stays. A topic of which nothing is known any more, not even that it was deleted, may be
+        one that a restored metadata store never heard of: many such tables are held by the brake."""
         tables = self._tables
         if tables is None or not self._settings.drop_tables:
+            return
+
+        if await self._is_held("tables", summary):
             return
 
         async def drop() -> None:
             there = await tables.topics()
             live = await self._topics.live()
-            for table in there:
-                gone = live.are_without(table.topic, table.topic_id)
-                if gone and (dry_run or await tables.drop(table)):
+            names = {topic.name for topic in live.known}
+            dead = [table for table in there if live.are_without(table.topic, table.topic_id)]
+            deleted = await self._deleted_topics() if dead else set()
+            unproven = [table for table in dead if table.topic_id not in deleted and table.topic not in names]
+            if self._settings.brake.stops(len(unproven), len(there)):
+                summary.braked = self._settings.brake.line("tables", len(unproven), len(there))
+                _log.error(HELD, of="tables", reason=summary.braked)
+                dead = [table for table in dead if table not in unproven]
+            for table in dead:
+                if dry_run or await tables.drop(table):
                     summary.tables_dropped += 1
+                    if not dry_run:
+                        _say_dropped(table)
 
         await self._try("tables of deleted topics", drop(), summary)
 
+    async def _is_held(self, what: str, summary: CycleSummary) -> bool:
+        reason = await self._may_delete()
+        if reason is not None:
+            summary.held = reason
+            _log.error(HELD, of=what, reason=reason)
+        return reason is not None
+
+    async def _deleted_topics(self) -> set[UUID]:
+        """Of which the metadata still knows that they were deleted."""
+        prefix = keys.DELETED_TOPICS
+        found = await self._store.store.scan(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
+        return {topic_id for record in found if (topic_id := keys.deleted_topic_of(record.key)) is not None}
+
     async def _maintain(self, tables: Tables, topics: list[Topic], summary: CycleSummary) -> None:
+        if await self._is_held("snapshots of tables", summary):
+            return
         # The time before the jobs: what is committed by a job that begins after them is younger.
         older_than_ms = self._runtime.wall_ms() - self._settings.snapshot_keep_ms
         await self._board.read()
@@ -127,3 +175,7 @@ class Upkeep:
                 self._runtime.background.report("upkeep of tables", error)
             summary.troubles.append(Trouble(what, -1, str(error) or type(error).__name__, Cause.TABLE))
             _log.warning("upkeep of tables interrupted", what=what, error=str(error))
+
+
+def _say_dropped(table: TopicTable) -> None:
+    _log.info("table of a deleted topic dropped", topic=table.topic, id=str(table.topic_id))

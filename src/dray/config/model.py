@@ -213,8 +213,14 @@ class LogSettings(Section):
         description="An idempotent producer that wrote nothing for so long is forgotten.",
     )
     orphan_ttl: Annotated[float, Duration(1.0, 365 * DAY)] = Field(
+        default=DAY,
+        description="An object whose writer never finished, or that the metadata does not know, is garbage "
+        "only after so long.",
+    )
+    job_ttl: Annotated[float, Duration(1.0, 365 * DAY)] = Field(
         default=HOUR,
-        description="An object whose writer never finished is collected after so long.",
+        description="Retention leaves a partition that is being compacted alone, unless the compaction has "
+        "stood still for so long.",
     )
     retention_interval: Annotated[float, Duration(1.0, 30 * DAY)] = Field(
         default=5 * MINUTE,
@@ -227,6 +233,11 @@ class LogSettings(Section):
     collect_grace: Annotated[float, Duration(0.0, 30 * DAY)] = Field(
         default=10 * MINUTE,
         description="How long such an object stays for readers that still know it.",
+    )
+    collect_percent: Annotated[int, Whole(1, 100)] = Field(
+        default=50,
+        description="A collector stops and says so rather than delete more than this share of what it sees, "
+        "where the metadata does not know it. With 100 it never stops.",
     )
     audit_interval: Annotated[float, Duration(MINUTE, 365 * DAY)] = Field(
         default=DAY,

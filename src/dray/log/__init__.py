@@ -4,8 +4,8 @@ The writes and their order are those of the commit protocol; `docs/design/0001` 
 does which step.
 """
 
-from dray.log.collector import Collection, Collector
-from dray.log.observer import LogObserver
+from dray.log.collector import Collector
+from dray.log.observer import Collection, LogObserver
 from dray.log.service import Log
 from dray.log.settings import LogSettings
 

@@ -1,21 +1,24 @@
-"""Collecting WAL objects that nobody needs any more.
+"""Collecting WAL objects that nothing needs any more.
 
 Three ways lead to one, and each alone would miss some: an object key without references; a staging mark
-that nobody works on, whose object may or may not be in the log; and, slowly, the list of the bucket itself,
-for uploads that arrived after everything else was gone. Nothing here needs a lock: two collectors at
-work on the same object do each other no harm.
+without a writer, whose object may or may not be in the log; and, slowly, the list of the bucket itself,
+for uploads that arrived after everything else was gone. The list only nominates: what the metadata does
+not know waits as long as what it knows to be garbage, and is held against the brake (`deletions.py`). Nothing
+here needs a lock: two collectors at work on the same object do each other no harm.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 import structlog
 
 from dray.log import wal_keys
-from dray.log.observer import LogObserver
+from dray.log.deletions import HELD, Deleted, MayDelete
+from dray.log.observer import Collection, LogObserver
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
@@ -25,21 +28,19 @@ from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import Runtime
 from dray.wal import PREFIX, WalPath, parse_object_path
 
+__all__ = ["Collection", "Collector"]
+
 _log = structlog.get_logger(__name__)
 
 _PAGE = 256
+_MOST_NOMINATED: Final = 100_000
+"""What is unknown beyond these is counted, and has its turn in a later audit: the memory is bounded."""
 
 
 @dataclass(slots=True)
-class Collection:
-    """What a round of collection saw and did."""
-
-    objects: int = 0  # object keys looked at
-    deleted: int = 0  # objects deleted
-    pending: int = 0  # without references, waiting out their grace
-    staged: int = 0  # staging marks looked at
-    orphans: int = 0  # marks that nobody worked on, now resolved
-    audited: int = 0  # objects seen in the bucket
+class _Nominated:
+    parsed: WalPath
+    since: float  # on this collector's own clock
 
 
 class Collector:
@@ -50,27 +51,45 @@ class Collector:
         runtime: Runtime,
         settings: LogSettings,
         observer: LogObserver | None = None,
+        *,
+        may_delete: MayDelete,
     ) -> None:
         self._store = store
         self._objects = objects
         self._runtime = runtime
         self._settings = settings
         self._observer = observer or LogObserver()
+        self._may_delete = may_delete
         self._dry_run = False
+        self._deleted = Deleted("WAL objects")
         # On this collector's own clock: when an object, or a mark at a version, was first seen so.
         self._unreferenced_since: dict[int, dict[UUID, float]] = {}
         self._staged_since: dict[int, dict[tuple[UUID, int], float]] = {}
+        self._nominated: dict[str, _Nominated] = {}  # by path: what the metadata does not know
+        self._braked: str | None = None  # by the last audit: why none of them may go
 
     async def run(self, audit: bool = True, dry_run: bool = False) -> Collection:
         """One round over every domain. A dry run counts what would be done, and does nothing."""
         seen = Collection()
+        seen.held = await self._may_delete()
+        if seen.held is not None:
+            _log.error(HELD, of="WAL objects", reason=seen.held)
+            self._observer.collected(seen)
+            return seen
         self._dry_run = dry_run
-        for domain in range(self._store.domains):
-            await self._part(self._resolve_orphans(domain, seen))
-            await self._part(self._delete_unreferenced(domain, seen))
-        if audit:
-            await self._part(self._audit(seen))
-        self._observer.collected(seen.orphans, seen.pending, seen.deleted)
+        self._deleted = Deleted("WAL objects")
+        try:
+            for domain in range(self._store.domains):
+                await self._part(self._resolve_orphans(domain, seen))
+                await self._part(self._delete_unreferenced(domain, seen))
+            if audit:
+                await self._part(self._audit(seen))
+            await self._part(self._delete_nominated(seen))
+        finally:
+            self._deleted.say()
+        seen.unknown = len(self._nominated)
+        seen.braked = self._braked
+        self._observer.collected(seen)
         return seen
 
     async def _part(self, work: Awaitable[None]) -> None:
@@ -124,9 +143,10 @@ class Collector:
         except ObjectError as error:
             _log.warning("WAL object not deleted", path=path, error=str(error))
             return False
+        self._deleted.add(path)
         return True
 
-    # --- staging marks that nobody works on
+    # --- staging marks without a writer
 
     async def _resolve_orphans(self, domain: int, seen: Collection) -> None:
         before = self._staged_since.get(domain, {})
@@ -139,6 +159,7 @@ class Collector:
                 since = before.get((wal_id, record.version), now)
                 if now - since < self._settings.orphan_seconds:
                     watched[wal_id, record.version] = since
+                    seen.standing += since < now  # a writer at work settles within a round
                 elif self._dry_run or await self._resolve_orphan(domain, wal_id, record):
                     seen.orphans += 1
         self._staged_since[domain] = watched
@@ -185,29 +206,71 @@ class Collector:
     # --- the bucket itself
 
     async def _audit(self, seen: Collection) -> None:
-        """List first, then look for references, behind a barrier: what is listed was staged before."""
+        """List first, then look for keys, behind a barrier: what is listed was staged before. What has none
+        is nominated; what is no longer there, or known after all, is nominated no more."""
         oldest_ms = self._runtime.wall_ms() - int(self._settings.orphan_seconds * 1000)
-        listed: list[tuple[str, WalPath]] = []
+        nominated: dict[str, _Nominated] = {}
+        page: dict[str, WalPath] = {}
+        ours = unknown = 0
         async for info in self._objects.list(PREFIX):
             seen.audited += 1
-            if info.modified_ms <= oldest_ms and (parsed := parse_object_path(info.path)) is not None:
-                listed.append((info.path, parsed))
-            if len(listed) >= _PAGE:
-                seen.deleted += await self._delete_unknown(listed)
-                listed = []
-        seen.deleted += await self._delete_unknown(listed)
+            parsed = parse_object_path(info.path)
+            if parsed is None or parsed.domain >= self._store.domains:
+                continue
+            ours += 1
+            if info.modified_ms <= oldest_ms:
+                page[info.path] = parsed
+            if len(page) >= _PAGE:
+                unknown += await self._nominate(page, nominated)
+                page = {}
+        unknown += await self._nominate(page, nominated)
+        self._nominated = nominated
+        brake = self._settings.brake
+        self._braked = brake.line("WAL objects", unknown, ours) if brake.stops(unknown, ours) else None
+        if self._braked is not None:
+            _log.error(HELD, of="WAL objects", reason=self._braked)
 
-    async def _delete_unknown(self, listed: list[tuple[str, WalPath]]) -> int:
-        deleted = 0
-        for domain in sorted({parsed.domain for _, parsed in listed if parsed.domain < self._store.domains}):
+    async def _nominate(self, page: dict[str, WalPath], nominated: dict[str, _Nominated]) -> int:
+        unknown = await self._unknown(page)
+        for path in unknown:
+            if len(nominated) < _MOST_NOMINATED:
+                before = self._nominated.get(path)
+                now = self._runtime.monotonic()
+                nominated[path] = before or _Nominated(page[path], now)
+        return len(unknown)
+
+    async def _unknown(self, page: dict[str, WalPath]) -> list[str]:
+        """Those with neither a reference nor an object key. What has an object key is found by that."""
+        for domain in sorted({parsed.domain for parsed in page.values()}):
             await self._store.store.barrier(domain)
-        for path, parsed in listed:
+        store, unknown = self._store.store, []
+        for path, parsed in page.items():
             prefix = keys.references(parsed.wal_id)
-            if parsed.domain < self._store.domains and not await self._store.store.scan(
-                parsed.domain, prefix, keys.prefix_end(prefix), 1
+            if (
+                not await store.scan(parsed.domain, prefix, keys.prefix_end(prefix), 1)
+                and await store.get(parsed.domain, keys.wal_object(parsed.wal_id)) is None
             ):
-                deleted += await self._delete_object(path)
-        return deleted
+                unknown.append(path)
+        return unknown
+
+    async def _delete_nominated(self, seen: Collection) -> None:
+        now = self._runtime.monotonic()
+        due = [
+            path
+            for path, nominated in self._nominated.items()
+            if now - nominated.since >= self._settings.grace_seconds and self._braked is None
+        ]
+        seen.pending += len(self._nominated) - len(due)
+        for first in range(0, len(due), _PAGE):
+            page = {path: self._nominated[path].parsed for path in due[first : first + _PAGE]}
+            unknown = await self._unknown(page)  # a late copy of its staging write may have come since
+            for path in page:
+                if path not in unknown:
+                    del self._nominated[path]
+                elif await self._delete_object(path):
+                    seen.deleted += 1
+                    if not self._dry_run:
+                        del self._nominated[path]
 
     async def _pages(self, domain: int, prefix: str) -> AsyncIterator[list[Record]]:
         start, end = prefix, keys.prefix_end(prefix)

@@ -2,6 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Collection:
+    """What a round of collection saw and did."""
+
+    objects: int = 0  # object keys looked at
+    deleted: int = 0  # objects deleted
+    pending: int = 0  # without references or unknown, waiting out their grace
+    staged: int = 0  # staging marks looked at
+    standing: int = 0  # those that have stood there since an earlier round
+    orphans: int = 0  # marks without a writer, now resolved
+    audited: int = 0  # objects seen in the bucket
+    unknown: int = 0  # objects that the metadata does not know, nominated and not yet deleted
+    held: str | None = None  # why the round did nothing
+    braked: str | None = None  # why none of those that are unknown went
+
 
 class LogObserver:
     def flushed(self, size: int, seconds: float) -> None:
@@ -19,5 +37,8 @@ class LogObserver:
     def fetched(self, seconds: float) -> None:
         """A fetch was answered; the time that it waited for records is not counted."""
 
-    def collected(self, orphans: int, pending: int, deleted: int) -> None:
-        """A round of collection: marks nobody works on, objects waiting out their grace, objects gone."""
+    def collected(self, seen: Collection) -> None:
+        """A round of collection came to its end."""
+
+    def records_deleted(self, why: str, records: int) -> None:
+        """The start of a stream was raised: by `retention`, or by `delete_records`."""

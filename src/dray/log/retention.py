@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+import structlog
+
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.settings import LogSettings
@@ -23,9 +25,13 @@ from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
 from dray.runtime import Runtime
 
+_log = structlog.get_logger(__name__)
+
 _STEPS = 64
 
 Raised = Callable[[int], Awaitable[None]]  # for the caches of who raises the start
+Told = Callable[[str, int], None]
+"""Why records went (`retention` or `delete_records`), and how many."""
 
 
 class WaitsForTable(LogUnavailable):
@@ -34,17 +40,45 @@ class WaitsForTable(LogUnavailable):
 
 class Retention:
     def __init__(
-        self, store: StreamStore, runtime: Runtime, settings: LogSettings, on_raised: Raised | None = None
+        self,
+        store: StreamStore,
+        runtime: Runtime,
+        settings: LogSettings,
+        on_raised: Raised | None = None,
+        *,
+        on_deleted: Told | None = None,
     ) -> None:
         self._on_raised = on_raised
         self._store = store
         self._runtime = runtime
         self._settings = settings
+        self._on_deleted = on_deleted
+        self._begun: dict[int, int] = {}  # by stream: the start from which this process began to raise it
         self._swap = Swap(store, runtime)
         self._created_since: dict[int, tuple[int, float]] = {}  # jobs seen CREATED: their version, and when
 
     async def raise_start(self, stream: int, before: int) -> int:
         """Drop the records below `before` (-1: all there are); the stream's start afterwards."""
+        return await self._raise(stream, before, "delete_records")
+
+    async def _raise(self, stream: int, before: int, why: str) -> int:
+        try:
+            start = await self._raise_start(stream, before)
+            self._say(stream, start, why)
+            return start
+        finally:
+            self._begun.pop(stream, None)
+
+    def _say(self, stream: int, start: int, why: str) -> None:
+        """One line, by the process that began it; retention by time and size is summed up per round."""
+        first = self._begun.get(stream, start)
+        if start > first:
+            say = _log.debug if why == "retention" else _log.info
+            say("records deleted", why=why, stream=stream, first=first, below=start, records=start - first)
+            if self._on_deleted is not None:
+                self._on_deleted(why, start - first)
+
+    async def _raise_start(self, stream: int, before: int) -> int:
         for _ in range(_STEPS):
             try:
                 start = await self._step(stream, before)
@@ -72,7 +106,7 @@ class Retention:
         threshold = None if view is None else self._expired(view, retention_ms, retention_bytes)
         if threshold is None:
             return False
-        await self.raise_start(stream, threshold)
+        await self._raise(stream, threshold, "retention")
         if self._on_raised is not None:
             await self._on_raised(stream)
         return True
@@ -88,7 +122,7 @@ class Retention:
         if version != job.version:
             version, since = job.version, now
         self._created_since[stream] = version, since
-        return now - since < self._settings.orphan_seconds
+        return now - since < self._settings.job_seconds
 
     def _expired(self, view: StreamView, retention_ms: int, retention_bytes: int) -> int | None:
         """The new start, where there is reason for one."""
@@ -131,6 +165,7 @@ class Retention:
             return None
         need = max([entry.value.end for entry in live if entry.value.end <= threshold], default=0)
         following = Job(job.value.number + 1, JobState.RETAIN, threshold, need)
+        self._begun.setdefault(stream, view.start)
         await self._store.write(stream, [put_job(stream, following, job.version)])
         return None
 

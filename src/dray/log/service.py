@@ -13,6 +13,7 @@ from dray.log.append import PendingBatch
 from dray.log.collector import Collector
 from dray.log.commit import Committed, Committer
 from dray.log.counters import Counter
+from dray.log.deletions import MayDelete, nothing_may_go
 from dray.log.index_cache import IndexCache
 from dray.log.inquiry import active_producers, stream_size
 from dray.log.lifecycle import Lifecycle
@@ -70,6 +71,7 @@ class Log:
         settings: LogSettings | None = None,
         observer: LogObserver | None = None,
         unfolding: Allowance | None = None,
+        may_delete: MayDelete = nothing_may_go,
     ) -> None:
         """`unfolding` bounds what this log, and all else that is given it, unfolds at once."""
         settings = settings or LogSettings()
@@ -96,12 +98,16 @@ class Log:
             store, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
         )
         self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
-        self._retention = Retention(self._streams, runtime, settings)
+        self._retention = Retention(
+            self._streams, runtime, settings, on_deleted=self._observer.records_deleted
+        )
         self._lifecycle = Lifecycle(
             self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block), runtime
         )
         self._producer_ids = Counter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
-        self.collector = Collector(self._streams, objects, runtime, settings, self._observer)
+        self.collector = Collector(
+            self._streams, objects, runtime, settings, self._observer, may_delete=may_delete
+        )
         self._committers = [
             Committer(
                 self._streams,

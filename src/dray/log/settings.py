@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from dray.log.deletions import Brake
 
 MIB = 1 << 20
 
@@ -37,7 +39,10 @@ class LogSettings:
     producer_id_block: int = 1000
     stream_id_block: int = 64
     # Collecting
-    orphan_seconds: float = 3600.0
+    orphan_seconds: float = 86_400.0
     grace_seconds: float = 600.0
     collect_seconds: float = 60.0
     audit_every_rounds: int = 60
+    brake: Brake = field(default_factory=Brake)
+    # A compaction that stands still for so long is nobody's, and retention waits for it no more.
+    job_seconds: float = 3600.0

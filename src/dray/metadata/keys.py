@@ -96,6 +96,16 @@ def deleted_topic(topic_id: UUID) -> str:
     return f"{DELETED_TOPICS}{topic_id.hex}"
 
 
+def deleted_topic_of(key: str) -> UUID | None:
+    """The topic's id in the key of a tombstone."""
+    part = key.removeprefix(DELETED_TOPICS)
+    try:
+        topic_id = UUID(hex=part)
+    except ValueError:
+        return None
+    return topic_id if key == deleted_topic(topic_id) else None
+
+
 # --- streams
 
 STREAMS: Final = f"{ROOT}streams/"

@@ -30,6 +30,11 @@ class ObjectExists(ObjectError):
     """`put_if_absent` found an object there and left it alone."""
 
 
+class Unsupported(ObjectError):
+    """The store has no such operation, and did nothing: `put_if_absent`, where there are no conditional
+    puts."""
+
+
 class RangeOutside(ObjectError):
     """The range asked for reaches past the object's end."""
 

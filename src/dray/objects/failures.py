@@ -12,9 +12,9 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
+from obstore.exceptions import AlreadyExistsError, BaseError, NotSupportedError, PreconditionError
 
-from dray.objects.contract import ObjectError, ObjectExists, ObjectMissing
+from dray.objects.contract import ObjectError, ObjectExists, ObjectMissing, Unsupported
 
 _REQUEST = "Error performing "
 _QUERY = re.compile(r"\?[^\s,)\"]+")
@@ -50,12 +50,14 @@ def told(action: str, path: str) -> Iterator[None]:
         yield
     except (AlreadyExistsError, PreconditionError):
         raise ObjectExists(f"{path}: there is an object already") from None
-    except (BaseError, OSError) as error:
+    except (BaseError, OSError, NotImplementedError) as error:
         text = str(error)
         code = _found(_CODE, text)
         if isinstance(error, FileNotFoundError) and code in _OBJECT_IS_MISSING:
             raise ObjectMissing(f"{path}: no such object") from None
         status = _found(_STATUS, text)
+        if isinstance(error, (NotSupportedError, NotImplementedError)) or status == "501":
+            raise Unsupported(f"cannot {action} {path or 'the bucket'}: {_one_line(error)}") from None
         raise RemoteFailure(
             f"cannot {action} {path or 'the bucket'}: {_one_line(error)}",
             int(status) if status else None,
@@ -63,7 +65,7 @@ def told(action: str, path: str) -> Iterator[None]:
         ) from None
 
 
-def _one_line(error: BaseError | OSError) -> str:
+def _one_line(error: BaseError | OSError | NotImplementedError) -> str:
     text = str(error)
     lines = text.splitlines() or [type(error).__name__]
     line = _ANSWER.sub("", _QUERY.sub("?...", lines[0])).rstrip(" :")

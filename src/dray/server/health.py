@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 Check: TypeAlias = Callable[[], Awaitable[None]]
 """Returns when all is well, raises when it is not."""
 
+Note: TypeAlias = Callable[[], str | None]
+"""What operators should know of a process that is ready all the same; None where there is nothing."""
+
 
 class Health:
     """Alive as long as it answers and no task has ended in its background; ready while it is not draining and
@@ -28,10 +31,12 @@ class Health:
         metrics: ProcessMetrics,
         runtime: Runtime,
         check_seconds: float = 2.0,
+        notes: Mapping[str, Note] | None = None,
     ) -> None:
         self.draining = False
         """Set when the process begins to stop, so that load balancers look elsewhere first."""
         self._checks = dict(checks)
+        self._notes = dict(notes or {})
         self._metrics = metrics
         self._runtime = runtime
         self._check_seconds = check_seconds
@@ -89,7 +94,9 @@ class Health:
             name: {"ok": True} if error is None else {"ok": False, "error": error}
             for name, error in errors.items()
         }
-        return _json(200 if status == "ready" else 503, {"status": status, "checks": checks})
+        notes = {name: said for name, note in self._notes.items() if (said := note()) is not None}
+        body = {"status": status, "checks": checks} | ({"notes": notes} if notes else {})
+        return _json(200 if status == "ready" else 503, body)
 
     async def _numbers(self, _request: HttpRequest) -> HttpAnswer:
         return HttpAnswer(200, self._metrics.exposition(), self._metrics.content_type)

@@ -107,7 +107,11 @@ class ClusterCompactor:
         self._tables = FaultyTables(world.catalog, runtime, weather, astonisher)
         return runtime.context().run(
             Compactor,
-            Stores(StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms), objects),
+            Stores(
+                StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms),
+                objects,
+                world.guard(objects),
+            ),
             runtime,
             LocalUnitWriter(objects, runtime),
             self._tables,

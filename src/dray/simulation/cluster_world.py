@@ -13,10 +13,14 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, Final, cast
 
+from dray.cluster import BucketGuard
+from dray.cluster.identity import decode_cluster
 from dray.compaction.tables import TopicTable
+from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.metadata.memory import MemoryState
 from dray.metadata.sessions import session_identity
+from dray.objects.contract import ObjectStore
 from dray.objects.memory import MemoryBucket
 from dray.protocol import ErrorCode
 from dray.simulation import history
@@ -153,6 +157,11 @@ class ClusterWorld:
         for number in range(self.conditions.domains):
             found += [key for key in self.state.domain(number, self.now()).keys if key.startswith(prefix)]
         return found
+
+    def guard(self, objects: ObjectStore) -> BucketGuard:
+        """Of a process that knows the cluster, as every compactor does when it begins to work."""
+        record = self.state.domain(keys.CLUSTER_DOMAIN, self.now()).entries[keys.CLUSTER]
+        return BucketGuard(objects, decode_cluster(record.record.value).cluster_id)
 
     def fingerprint(self) -> str:
         return self._fingerprint.hexdigest()

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
+from dray.cluster.owner import OWNER
 from dray.log import Collector, Log
 from dray.log.retention import Retention, WaitsForTable
 from dray.log.stream_store import StreamStore
@@ -141,7 +142,8 @@ async def clean_up(world: ClusterWorld) -> None:
     settings = log_settings(world.conditions.settings(0, last.host, last.port))
     domains = world.conditions.domains
     store = StreamStore(last.store, domains, settings.producer_expiry_ms)
-    collector = Collector(store, last.objects, last.runtime, settings)
+    guard = world.guard(last.objects)
+    collector = Collector(store, last.objects, last.runtime, settings, may_delete=guard)
     retention = Retention(store, last.runtime, settings)
     log = Log(last.store, last.objects, last.runtime, domains, settings)
     topics = Topics(last.store, last.runtime, log, TopicsOptions(sweep_grace=0.0))
@@ -183,7 +185,7 @@ def _needed_by_the_log(world: ClusterWorld) -> set[str]:
     log = world.truth.log
     live = {entry.path for stream in log.streams for entry in log.live_entries(stream)}
     tables = {path for table in world.catalog.tables.values() for path in table.newest.files}
-    return set(world.bucket.objects) - (tables - live)
+    return set(world.bucket.objects) - (tables - live) - {OWNER}
 
 
 def _check_tables(world: ClusterWorld) -> None:

@@ -253,7 +253,14 @@ class FaultyObjects:
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._travel()
+        weather = self._weather
+        if weather.happens(weather.lost):
+            weather.counts["object: the request was lost"] += 1
+            raise ObjectError("the request was lost")
         await self._inner.put_if_absent(path, parts)
+        if weather.happens(weather.unanswered):
+            weather.counts["object: the reply was lost"] += 1
+            raise ObjectError("the reply was lost")
 
     async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
         await self.put(path, [bytes(part) async for parts in pieces for part in parts])

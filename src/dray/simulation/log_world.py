@@ -26,6 +26,7 @@ from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_truth import LogTruth, Violation
+from dray.simulation.ours import bucket_is_ours
 from dray.simulation.runtime import SimulatedRuntime, wall_ms
 
 DOMAINS = 2
@@ -46,7 +47,14 @@ class Broker:
             self.runtime,
             weather,
         )
-        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, world.conditions.settings)
+        self.log = Log(
+            self.store,
+            self.objects,
+            self.runtime,
+            DOMAINS,
+            world.conditions.settings,
+            may_delete=bucket_is_ours,
+        )
 
     def crash(self) -> None:
         self.store.cut()
@@ -164,7 +172,7 @@ class LogWorld:
         self.brokers = [self._new_broker()]
         [last] = self.brokers
         store = StreamStore(last.store, DOMAINS, settings.producer_expiry_ms)
-        collector = Collector(store, last.objects, last.runtime, settings)
+        collector = Collector(store, last.objects, last.runtime, settings, may_delete=bucket_is_ours)
         rounds = 0
         while weather.pending or rounds < _QUIET_ROUNDS:
             rounds = 0 if weather.pending else rounds + 1

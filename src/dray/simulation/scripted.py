@@ -205,7 +205,7 @@ class ScriptedStore(Traps):
 
 
 class ScriptedObjects(Traps):
-    """A client of a `MemoryBucket`. Kinds: put, get, delete."""
+    """A client of a `MemoryBucket`. Kinds: put, put_if_absent, get, head, delete."""
 
     def __init__(self, runtime: Runtime, bucket: MemoryBucket) -> None:
         super().__init__()
@@ -233,7 +233,10 @@ class ScriptedObjects(Traps):
             self.uploading -= 1
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
+        trap = self.springing("put_if_absent", [path])
+        await _meet_object(trap.before(_nothing))
         await self._inner.put_if_absent(path, parts)
+        await _meet_object(trap.after())
 
     async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
         await self.put(path, [bytes(part) async for parts in pieces for part in parts])
@@ -255,6 +258,8 @@ class ScriptedObjects(Traps):
         return work(await self.get_ranges(path, ranges))
 
     async def head(self, path: str) -> ObjectInfo:
+        trap = self.springing("head", [path])
+        await _meet_object(trap.before(_nothing))
         return await self._inner.head(path)
 
     async def delete(self, path: str) -> None:

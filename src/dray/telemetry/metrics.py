@@ -24,6 +24,9 @@ SECONDS = (
 BYTES = tuple(float(1 << power) for power in range(10, 28))
 """1 KiB to 128 MiB in doublings."""
 
+HELD_BY = ("owner", "brake")
+"""The bucket is not known to be this cluster's; too much is unknown to the metadata."""
+
 
 class ApiMetrics:
     """One API's instruments, resolved once: what a request touches when it is done."""
@@ -80,6 +83,15 @@ class ProcessMetrics:
         """Count what fails in the background of this process."""
         background.hear(lambda name, _: self.background_failures.labels(name).increment())
         self.background_ended.follow(lambda: len(background.ended()))
+
+        self.deleted = make.counters(
+            "dray_deleted", "What was deleted: objects by kind, tables, records by reason", "kind"
+        )
+        self.deletions_held = make.counters(
+            "dray_deletions_held", "Rounds of collectors that deleted nothing or not all, by reason", "reason"
+        )
+        for reason in HELD_BY:
+            self.deletions_held.labels(reason)  # so that a first one is seen as an increase
 
     def exposition(self) -> bytes:
         """All of it in Prometheus' text format."""
@@ -144,7 +156,12 @@ class Metrics(ProcessMetrics):
             "dray_commit_retries", "Commits that lost their compare-and-set and aimed again"
         )
         self.collection_orphans = make.gauge(
-            "dray_collection_orphan_objects", "Objects found that nothing refers to"
+            "dray_collection_orphan_objects",
+            "Objects that wait: their writer did not finish them, or the metadata does not know them",
+        )
+        self.collection_resolved = make.counter(
+            "dray_collection_orphans_resolved",
+            "Objects left by their writer, judged by the log since",
         )
         self.collection_pending = make.gauge(
             "dray_collection_pending_deletes", "Objects condemned and not yet deleted"

@@ -71,6 +71,9 @@ class TopicDeletion:
                     await self._runtime.sleep(_PAUSE * attempt)
                 await self._bury(tombstone)
                 await self._finish(tombstone)
+                _log.info(
+                    "topic deleted", topic=topic.name, id=str(topic.topic_id), partitions=len(topic.streams)
+                )
                 return
             except (Unavailable, Ambiguous, LogUnavailable):
                 continue  # each step is safe to repeat

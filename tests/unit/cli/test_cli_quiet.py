@@ -9,7 +9,7 @@ import structlog
 
 from dray.cli import stores
 from dray.cli.catalogs import open_tables
-from dray.cli.collection import collect
+from dray.cli.collection import Wanted, collect
 from dray.cli.failures import Failure
 from dray.config import load
 
@@ -48,5 +48,5 @@ def test_whoever_collects(
     monkeypatch.setattr(stores, "open_stores", chatty)
     settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
     with pytest.raises(Failure, match="as far as this test goes"):
-        collect(settings, now=False)
+        collect(settings, Wanted(now=False))
     check(capsys)

@@ -32,7 +32,7 @@ def settings(**environment: str) -> Settings:
 
 
 class Objects(MemoryObjects):
-    """Puts wait while `gate` is closed; `broken` fails everything."""
+    """Puts arrive and wait while `gate` is closed; `broken` fails everything."""
 
     def __init__(self, runtime: SystemRuntime) -> None:
         super().__init__(runtime)
@@ -43,7 +43,8 @@ class Objects(MemoryObjects):
         self.closed = False
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
-        self.arrived.set()
+        if not self.gate.is_set():
+            self.arrived.set()
         await self.gate.wait()
         await super().put(path, parts)
 
@@ -367,6 +368,8 @@ def test_every_setting_reaches_its_room() -> None:
         DRAY_LIMITS__FRAME_BYTES="14MiB",
         DRAY_LIMITS__BUFFER_BYTES="15MiB",
         DRAY_LIMITS__CONNECTIONS="16",
+        DRAY_LOG__JOB_TTL="22s",
+        DRAY_LOG__COLLECT_PERCENT="7",
         DRAY_LIMITS__REQUESTS_IN_FLIGHT="17",
         DRAY_LIMITS__IDLE_TIMEOUT="18s",
         DRAY_LIMITS__DECOMPRESSED_BYTES="19MiB",
@@ -382,6 +385,7 @@ def test_every_setting_reaches_its_room() -> None:
     assert (log.index_cache_entries, log.producer_expiry_ms) == (77, 7_200_000)
     assert (log.orphan_seconds, log.grace_seconds, log.collect_seconds) == (11, 12, 13)
     assert log.audit_every_rounds == 10
+    assert (log.job_seconds, log.brake.share) == (22, 0.07)
     server = server_settings(config)
     assert (server.max_frame_bytes, server.memory_budget_bytes) == (14 << 20, 15 << 20)
     assert (server.max_connections, server.max_in_flight, server.idle_seconds) == (16, 17, 18)

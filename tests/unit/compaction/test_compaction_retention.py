@@ -151,7 +151,7 @@ async def test_retention_waits_for_whoever_writes_a_file_but_not_for_ever(cluste
     await upload.reached()
     retention = Retention(cluster.streams, cluster.runtime, cluster.settings)
     assert not await retention.keep(stream, -1, 100)
-    await asyncio.sleep(cluster.settings.orphan_seconds - 1)
+    await asyncio.sleep(cluster.settings.job_seconds - 1)
     assert not await retention.keep(stream, -1, 100)
     await asyncio.sleep(1)  # its compactor does not come back
     assert await retention.keep(stream, -1, 100)

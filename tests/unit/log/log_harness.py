@@ -8,11 +8,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dray.log import Log, LogObserver, LogSettings
+from dray.log.deletions import MayDelete
 from dray.log.types import Appended, ReadRequest, ReadResult
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import twin, validate
+from dray.simulation.ours import bucket_is_ours
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.scripted import ScriptedObjects, ScriptedStore
 
@@ -59,6 +61,7 @@ class World:
     runtime: SimulatedRuntime = field(default_factory=lambda: SimulatedRuntime(1))
     state: MemoryState = field(default_factory=MemoryState)
     bucket: MemoryBucket = field(default_factory=MemoryBucket)
+    may_delete: MayDelete = bucket_is_ours
     store: ScriptedStore = field(init=False)
     objects: ScriptedObjects = field(init=False)
 
@@ -66,7 +69,9 @@ class World:
         self.store = ScriptedStore(self.runtime, self.state, self.limits)
         self.objects = ScriptedObjects(self.runtime, self.bucket)
         changed = replace(self.settings, **settings)
-        return Log(self.store, self.objects, self.runtime, DOMAINS, changed, observer)
+        return Log(
+            self.store, self.objects, self.runtime, DOMAINS, changed, observer, may_delete=self.may_delete
+        )
 
     def keys(self, prefix: str) -> list[str]:
         found: list[str] = []

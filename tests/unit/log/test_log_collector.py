@@ -198,7 +198,12 @@ async def test_the_audit_finds_what_no_key_knows(log: Log, world: World) -> None
     assert (young.audited, young.deleted) == (2, 0)
     await asyncio.sleep(HOUR)
     assert (await log.collector.run(audit=False)).deleted == 0
-    assert (await log.collector.run()).deleted == 1
+    seen = await log.collector.run()
+    assert (seen.unknown, seen.pending, seen.deleted) == (1, 1, 0), "it is only nominated"
+    await asyncio.sleep(GRACE - 1)
+    assert (await log.collector.run()).deleted == 0
+    await asyncio.sleep(1)
+    assert (await log.collector.run(audit=False)).deleted == 1
     assert lost not in world.bucket.objects
     assert values_in(await read(world.log(), stream, 0)) == [(0, b"a")]
 
@@ -213,13 +218,15 @@ async def test_the_audit_leaves_alone_what_is_not_ours(log: Log, world: World) -
         world.bucket.put(path, b"x", 0)
     await asyncio.sleep(2 * HOUR)
     await log.collector.run()
+    await asyncio.sleep(GRACE)
+    assert (await log.collector.run()).audited == 2
     assert sorted(world.bucket.objects) == sorted(foreign)
 
 
 async def test_the_audit_asks_behind_a_barrier(log: Log, world: World) -> None:
     """An old object, and a reader from before it was staged."""
     [stream] = await log.create_streams(1)
-    broker = world.log(orphan_seconds=HOUR)
+    broker = world.log(orphan_seconds=HOUR, grace_seconds=0.0)
     world.store.fall_behind(stream % DOMAINS)
     await append(log, stream, batch_bytes([b"a"]))
     await asyncio.sleep(HOUR + 1)
@@ -237,7 +244,9 @@ async def test_the_audit_pages_through_the_bucket(
         world.bucket.put(object_path("local", number % 2, 0, world.runtime.uuid()), b"lost", 0)
     await asyncio.sleep(HOUR)
     seen: Collection = await log.collector.run()
-    assert (seen.objects, seen.audited, seen.deleted) == (10, 20, 10)
+    assert (seen.objects, seen.audited, seen.deleted, seen.unknown) == (10, 20, 0, 10)
+    await asyncio.sleep(GRACE)
+    assert (await log.collector.run(audit=False)).deleted == 10
     assert len(values_in(await read(log, stream, 0))) == 10
 
 
@@ -248,8 +257,8 @@ async def test_a_broker_collects_in_the_background_and_says_what(world: World) -
     heard: list[tuple[int, int, int]] = []
 
     class Observer(LogObserver):
-        def collected(self, orphans: int, pending: int, deleted: int) -> None:
-            heard.append((orphans, pending, deleted))
+        def collected(self, seen: Collection) -> None:
+            heard.append((seen.orphans, seen.pending, seen.deleted))
 
     log = world.log(Observer(), collect_seconds=60.0, grace_seconds=90.0, orphan_seconds=HOUR)
     await log.start()

@@ -1,0 +1,74 @@
+"""What holds for every deletion of objects: who allows it, when it stops by itself, and what is said of it.
+
+Two kinds of garbage are told apart. Of one the metadata *knows* that nothing needs it any more: that is
+proof, and it goes after its grace. Of the other it knows nothing: it may be an upload that came too late, or
+one of all that a newer metadata store knew before this one was restored from a backup. Such an object is
+only nominated; it waits out its grace, and where there are too many of them, the brake keeps all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+import structlog
+
+_log = structlog.get_logger(__name__)
+
+MayDelete: TypeAlias = Callable[[], Awaitable[str | None]]
+"""Asked before a round deletes anything: None, or a line that says why nothing may go. Raises nothing."""
+
+HELD: Final = "nothing is deleted"
+"""The event of the one line that a round which may not, or does not, delete leaves in the log."""
+
+_EXAMPLES: Final = 3
+
+
+async def nothing_may_go() -> str | None:
+    """What is asked where nothing else was given: deleting needs somebody who knows whose bucket it is."""
+    return "nothing says whose bucket this is"
+
+
+@dataclass(frozen=True, slots=True)
+class Brake:
+    """Stops a round that would delete too much of what the metadata does not know."""
+
+    share: float = 0.5  # of what the round sees
+    least: int = 10  # so few are never too many: in a small bucket they would be a large share
+
+    def stops(self, unknown: int, seen: int) -> bool:
+        return unknown > self.least and unknown > self.share * seen
+
+    def line(self, what: str, unknown: int, seen: int) -> str:
+        return (
+            f"{unknown} of {seen} {what} are unknown to the metadata store, more than log.collect_percent "
+            f"allows to delete: if it was restored or is the wrong one, correct that; if they may go, look "
+            f"with drayd admin gc --now --dry-run and then run drayd admin gc --now --release-brake"
+        )
+
+
+RELEASED: Final = Brake(share=1.0)
+"""A brake that never stops: somebody looked, and said so."""
+
+
+@dataclass(slots=True)
+class Deleted:
+    """What a round deleted: a line for each object on the level of debugging, one line for all at its end."""
+
+    what: str  # such as "WAL objects"
+    number: int = 0
+    size: int = 0  # bytes, of those whose size is known
+    examples: list[str] = field(default_factory=list)
+
+    def add(self, path: str, size: int = 0) -> None:
+        _log.debug(f"{self.what} deleted", path=path)
+        self.number += 1
+        self.size += size
+        if len(self.examples) < _EXAMPLES:
+            self.examples.append(path)
+
+    def say(self) -> None:
+        if self.number:
+            known = {"bytes": self.size} if self.size else {}
+            _log.info(f"{self.what} deleted", number=self.number, **known, examples=self.examples)
