@@ -7,7 +7,7 @@ import asyncio
 from dray.simulation.compactor_player import CompactedWorld, play_compactors
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_players import players
-from dray.simulation.log_run import _first_trouble, _until_calm
+from dray.simulation.log_run import first_trouble, until_calm
 from dray.simulation.log_world import Report
 from dray.simulation.loop import run
 
@@ -27,11 +27,11 @@ async def _simulate(seed: int, seconds: float, conditions: LogConditions | None)
     cast = [*players(world), play_compactors(world)]
     tasks = [asyncio.ensure_future(player) for player in cast]
     try:
-        await _first_trouble(world, tasks, seconds)
+        await first_trouble(world, tasks, seconds)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await _until_calm(world)
+        await until_calm(world)
     finally:
         world.crash_all()
         await asyncio.sleep(1)  # until the last of their tasks is gone

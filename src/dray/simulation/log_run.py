@@ -22,11 +22,11 @@ async def _simulate(seed: int, seconds: float, conditions: LogConditions | None)
     await world.start()
     tasks = [asyncio.ensure_future(player) for player in players(world)]
     try:
-        await _first_trouble(world, tasks, seconds)
+        await first_trouble(world, tasks, seconds)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-        await _until_calm(world)
+        await until_calm(world)
     finally:
         for broker in world.brokers:
             broker.crash()
@@ -34,7 +34,7 @@ async def _simulate(seed: int, seconds: float, conditions: LogConditions | None)
     return world.report()
 
 
-async def _first_trouble(world: LogWorld, tasks: list[asyncio.Task[None]], seconds: float) -> None:
+async def first_trouble(world: LogWorld, tasks: list[asyncio.Task[None]], seconds: float) -> None:
     """Play until the time is over, or the world or a player complains."""
     playing: list[asyncio.Future[None]] = [world.violation, *tasks]
     deadline = asyncio.get_running_loop().time() + seconds
@@ -46,7 +46,7 @@ async def _first_trouble(world: LogWorld, tasks: list[asyncio.Task[None]], secon
         playing = [task for task in playing if task not in ended]
 
 
-async def _until_calm(world: LogWorld) -> None:
+async def until_calm(world: LogWorld) -> None:
     calming = asyncio.ensure_future(world.calm_down())
     await asyncio.wait([world.violation, calming], return_when=asyncio.FIRST_COMPLETED)
     if world.violation.done():

@@ -13,7 +13,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from dray.cluster.owner import OWNER
 from dray.log import Collector, Log
+from dray.log.deletions import MayDelete
 from dray.log.retention import Retention
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
@@ -21,7 +23,7 @@ from dray.log.types import LogError, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
-from dray.objects.contract import ObjectError
+from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_conditions import LogConditions
@@ -53,7 +55,7 @@ class Broker:
             self.runtime,
             DOMAINS,
             world.conditions.settings,
-            may_delete=bucket_is_ours,
+            may_delete=world.guard(self.objects),
         )
 
     def crash(self) -> None:
@@ -105,6 +107,10 @@ class LogWorld:
         self._happened("delete", path)
         self.bucket.delete(path)
         self._judge(lambda: self.truth.deleted(path))
+
+    def guard(self, _objects: ObjectStore) -> MayDelete:
+        """What a process of this cluster asks before it deletes."""
+        return bucket_is_ours
 
     def _happened(self, *what: object) -> None:
         self._fingerprint.update(repr((asyncio.get_running_loop().time(), *what)).encode())
@@ -172,7 +178,8 @@ class LogWorld:
         self.brokers = [self._new_broker()]
         [last] = self.brokers
         store = StreamStore(last.store, DOMAINS, settings.producer_expiry_ms)
-        collector = Collector(store, last.objects, last.runtime, settings, may_delete=bucket_is_ours)
+        guard = self.guard(last.objects)
+        collector = Collector(store, last.objects, last.runtime, settings, may_delete=guard)
         rounds = 0
         while weather.pending or rounds < _QUIET_ROUNDS:
             rounds = 0 if weather.pending else rounds + 1
@@ -195,7 +202,7 @@ class LogWorld:
 
     async def _check_leftovers(self, store: StreamStore) -> None:
         self.truth.check_leftovers(
-            self.bucket.objects,
+            set(self.bucket.objects) - {OWNER},
             self._keys(keys.REFERENCES),
             self._keys(keys.STAGING),
             self._keys(keys.OBJECTS),
