@@ -33,6 +33,7 @@ from tests.services.topics import create_topic
 from bench.payloads import text_columns
 from dray.cli.pipeline import compaction_settings, open_pipeline
 from dray.cli.stores import open_stores
+from dray.cluster import BucketGuard
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.spark.session import Session, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress
@@ -156,7 +157,7 @@ async def cycle(settings: Settings, session: Session, broker: int) -> Run:
     pipeline = await open_pipeline(settings, runtime, stores)
     writer = SparkUnitWriter(session, StoreAddress(settings.objects_url), runtime)
     compactor = Compactor(
-        Stores(pipeline.streams, stores.objects),
+        Stores(pipeline.streams, stores.objects, BucketGuard(stores.objects, pipeline.cluster.cluster_id)),
         runtime,
         writer,
         pipeline.tables,

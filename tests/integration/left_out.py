@@ -16,6 +16,7 @@ MODULES: Final = {
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
     "test_pipeline_clients": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_limits": ONE_MACHINE + ", and the memory of its one process",
+    "test_shared_bucket": ONE_MACHINE + "; where a stranger comes by another data directory",
     "test_spark_masters": ONE_MACHINE,
     "test_etcd_broker": OWN_SERVERS,
     "test_etcd_leaders": OWN_SERVERS,

@@ -249,8 +249,10 @@ def collect_without_asking_the_job(patch: pytest.MonkeyPatch) -> None:
 def collect_without_asking_the_table(patch: pytest.MonkeyPatch) -> None:
     kept = collector.FileCollector.__init__
 
-    def without(self: Any, store: Any, objects: Any, runtime: Any, tables: Any, grace: float) -> None:
-        kept(self, store, objects, runtime, None, grace)
+    def without(
+        self: Any, store: Any, objects: Any, runtime: Any, tables: Any, grace: float, **rest: Any
+    ) -> None:
+        kept(self, store, objects, runtime, None, grace, **rest)
 
     patch.setattr(collector.FileCollector, "__init__", without)
 

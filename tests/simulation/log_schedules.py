@@ -20,6 +20,7 @@ from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, validate
 from dray.simulation.log_players import batch_of
+from dray.simulation.ours import bucket_is_ours
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
 
@@ -34,7 +35,7 @@ class Actor:
         self.runtime = SimulatedRuntime(number)
         self.store = ScriptedStore(self.runtime, stage.state, stage.limits)
         self.objects = ScriptedObjects(self.runtime, stage.bucket)
-        self.log = Log(self.store, self.objects, self.runtime, 1, stage.settings)
+        self.log = Log(self.store, self.objects, self.runtime, 1, stage.settings, may_delete=bucket_is_ours)
 
     def append(
         self, stream: int, value: bytes, producer: tuple[int, int, int] = (-1, -1, -1)

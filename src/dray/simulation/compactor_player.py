@@ -92,7 +92,7 @@ class CompactorProcess:
         self.tables = FaultyTables(world.catalog, self.runtime, weather)
         self.streams = StreamStore(self.store, DOMAINS, world.conditions.settings.producer_expiry_ms)
         self.compactor = Compactor(
-            Stores(self.streams, self.objects),
+            Stores(self.streams, self.objects, world.guard(self.objects)),
             self.runtime,
             LocalUnitWriter(self.objects, self.runtime),
             self.tables,

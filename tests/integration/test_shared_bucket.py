@@ -1,0 +1,168 @@
+"""Two clusters and one object store, as real processes: the stranger is told so, and deletes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from tests.services.dray import DrayProcess, drayd_path
+from tests.services.logbook import read_partition
+from tests.services.topics import create_topic
+
+RECORDS = 500
+HOURS = 3
+TOPIC = "orders"
+PATIENCE = 60.0
+# A broker that would delete at once, were it let: all objects are older than its orphans have to be.
+EAGER = {
+    "DRAY_LOG__COLLECT_INTERVAL": "1s",
+    "DRAY_LOG__COLLECT_GRACE": "0s",
+    "DRAY_LOG__ORPHAN_TTL": "1h",
+    "DRAY_LOG__COLLECT_PERCENT": "100",
+}
+
+
+def new_broker(directory: Path, name: str, objects: Path) -> DrayProcess:
+    settings = EAGER | {"DRAY_OBJECTS__URL": f"file:{objects}"}
+    return DrayProcess(directory, name=name, data_directory=directory / name, settings=settings)
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A cluster with records in 500 objects that are three hours old, at rest: made once, to be copied."""
+    directory = tmp_path_factory.mktemp("written")
+    broker = new_broker(directory, "first", directory / "objects")
+    broker.start()
+    try:
+        create_topic(broker.bootstrap, TOPIC, 1)
+        producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
+        for number in range(RECORDS):
+            producer.produce(TOPIC, b"%d" % number, partition=0)
+            assert producer.flush(30) == 0
+        assert broker.terminate() == 0
+    finally:
+        broker.kill()
+    assert len(wal_objects(directory / "objects")) == RECORDS
+    make_old(directory / "objects")
+    return directory
+
+
+@pytest.fixture
+def first(written: Path, tmp_path: Path) -> Iterator[DrayProcess]:
+    for name in ("first", "objects"):
+        shutil.copytree(written / name, tmp_path / name)  # with their times
+    broker = new_broker(tmp_path, "first", tmp_path / "objects")
+    yield broker
+    broker.kill()
+
+
+def make_old(objects: Path) -> None:
+    then = time.time() - HOURS * 3600
+    for path in objects.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def wal_objects(objects: Path) -> set[str]:
+    return {path.name for path in objects.rglob("*.wo")}
+
+
+def cluster_id(broker: DrayProcess) -> str:
+    found = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=20)
+    assert isinstance(found.cluster_id, str)
+    return found.cluster_id
+
+
+def check_all_is_there(broker: DrayProcess) -> None:
+    assert read_partition(broker.bootstrap, TOPIC, 0) == [b"%d" % number for number in range(RECORDS)]
+
+
+def refused(broker: DrayProcess, *command: str) -> str:
+    """The one line with which a command ends, in the place of this broker."""
+    given = command or tuple(broker.command())
+    ran = subprocess.run(
+        given, env=dict(broker.environment()), capture_output=True, text=True, timeout=120, check=False
+    )
+    assert ran.returncode == 1, ran.stderr
+    [line] = [line for line in ran.stderr.splitlines() if line.startswith("drayd: ")]
+    return line
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline, "it does not come"
+        time.sleep(0.05)
+
+
+def test_a_stranger_is_refused_and_deletes_nothing(first: DrayProcess, tmp_path: Path) -> None:
+    objects = tmp_path / "objects"
+    before = wal_objects(objects)
+    stranger = new_broker(tmp_path, "stranger", objects)
+    line = refused(stranger)
+    collecting = refused(
+        stranger, str(drayd_path()), "admin", "gc", "--data-dir", str(stranger.data_directory), "--now"
+    )
+    assert wal_objects(objects) == before
+    first.start()
+    assert collecting == line
+    assert cluster_id(first) in line
+    assert len(set(re.findall(r"cluster ([\w-]{22})", line))) == 2, "both are named"
+    check_all_is_there(first)
+
+
+def test_a_bucket_from_before_there_were_owners(first: DrayProcess, tmp_path: Path) -> None:
+    objects = tmp_path / "objects"
+    (objects / "dray-cluster").unlink()
+    stranger = new_broker(tmp_path, "stranger", objects)
+    assert "adopt-bucket" in refused(stranger)
+    preview = subprocess.run(
+        [str(drayd_path()), "admin", "adopt-bucket", "--data-dir", str(stranger.data_directory)],
+        env=dict(stranger.environment()),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    ).stdout
+    assert f"{RECORDS} objects listed" in preview
+    assert not (objects / "dray-cluster").exists(), "it was only a look"
+    first.start()
+    check_all_is_there(first)
+    assert (objects / "dray-cluster").exists(), "its own cluster knows all that lies there"
+    assert cluster_id(first) in refused(stranger)
+
+
+def test_a_broker_whose_bucket_became_anothers_deletes_nothing(first: DrayProcess, tmp_path: Path) -> None:
+    """It is past its start: its rounds find out, say so, and it goes on serving."""
+    forgotten = new_broker(tmp_path, "forgotten", tmp_path / "reused")
+    forgotten.start()
+    try:
+
+        def rounds() -> float:
+            found = re.search(
+                r'dray_deletions_held_total{reason="owner"} ([0-9.]+)', forgotten.http_text("/metrics")
+            )
+            assert found is not None
+            return float(found[1])
+
+        assert rounds() == 0
+        shutil.copy2(tmp_path / "objects" / "dray-cluster", tmp_path / "reused" / "dray-cluster")
+        until(lambda: rounds() >= 1)
+        shutil.copytree(tmp_path / "objects", tmp_path / "reused", dirs_exist_ok=True)
+        began = rounds()
+        until(lambda: rounds() >= began + 3)
+        assert wal_objects(tmp_path / "reused") == wal_objects(tmp_path / "objects")
+        answer = json.loads(forgotten.http_text("/readyz"))
+        assert answer["status"] == "ready"
+        assert "belongs to cluster" in answer["notes"]["collection"]
+        assert "nothing is deleted" in forgotten.log_path.read_text()
+    finally:
+        forgotten.kill()
