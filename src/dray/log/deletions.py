@@ -43,8 +43,8 @@ class Brake:
     def line(self, what: str, unknown: int, seen: int) -> str:
         return (
             f"{unknown} of {seen} {what} are unknown to the metadata store, more than log.collect_percent "
-            f"allows to delete: if it was restored or is the wrong one, correct that; if they may go, look "
-            f"with drayd admin gc --now --dry-run and then run drayd admin gc --now --release-brake"
+            f"allows to delete: if it was restored or is the wrong one, correct that; if they may go, run "
+            f"drayd admin gc --now --release-brake, first with --dry-run"
         )
 
 

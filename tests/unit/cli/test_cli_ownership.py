@@ -1,4 +1,4 @@
-"""Whose bucket it is, from the shell and in a broker: refusals, adoption, the brake, and what is said of it."""
+"""Whose bucket it is, from the shell and in a broker: refusals, adoption, the brake, and what is said."""
 
 from __future__ import annotations
 

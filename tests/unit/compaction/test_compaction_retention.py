@@ -7,6 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 
@@ -110,9 +111,19 @@ async def test_a_broker_keeps_what_topics_keep_where_no_compactor_runs(cluster: 
     compacted = await cluster.topic("kept", config={"retention.ms": "1", "cleanup.policy": "compact"})
     for topic in (aged, sized, compacted):
         await cluster.fill(topic.streams[0], 4)
-    retention = Retention(cluster.streams, cluster.runtime, cluster.settings)
+    heard: list[tuple[str, int]] = []
+    retention = Retention(
+        cluster.streams,
+        cluster.runtime,
+        cluster.settings,
+        lambda why, records: heard.append((why, records)),
+    )
     loop = RetentionLoop(retention, cluster.topics, cluster.runtime, 100.0)
-    assert await loop.once() == 1
+    with capture_logs() as logs:
+        assert await loop.once() == 1
+    assert heard == [("retention", 4)]
+    [line] = [line for line in logs if line["log_level"] == "info"]
+    assert (line["event"], line["partitions"], line["examples"]) == ("records expired", 1, ["sized"])
     loop.start()
     await asyncio.sleep(126)
     await loop.stop()

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from obstore.exceptions import GenericError, PermissionDeniedError
+from obstore.exceptions import GenericError, NotSupportedError, PermissionDeniedError
 
 from dray.objects import ObjectError, ObjectMissing
+from dray.objects.contract import Unsupported
 from dray.objects.failures import RemoteFailure, told
 
 
@@ -33,6 +34,21 @@ def test_a_missing_object_by_each_providers_name(code: str) -> None:
 
 def test_an_answer_without_a_body_is_a_missing_object() -> None:
     assert isinstance(failure(FileNotFoundError(answer("404 Not Found", ""))), ObjectMissing)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotSupportedError("Operation not supported"),
+        NotImplementedError("Operation not yet implemented."),
+        GenericError(answer("501 Not Implemented", "<Error><Code>NotImplemented</Code></Error>")),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_what_a_store_does_not_have(error: Exception) -> None:
+    """Conditional puts, above all."""
+    assert isinstance(failure(error), Unsupported)
+    assert not isinstance(failure(GenericError(answer("500 Internal", ""))), Unsupported)
 
 
 @pytest.mark.parametrize("code", ["NoSuchBucket", "ContainerNotFound", "SomethingNew"])

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
+from structlog.testing import capture_logs
 from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore
 
 from dray.metadata import keys
@@ -38,7 +39,11 @@ async def test_the_order_of_a_deletion(topics: Topics, store: FaultyStore, strea
         writes.append(operation.key)
 
     store.on_write = note
-    await topics.delete("orders")
+    with capture_logs() as logs:
+        await topics.delete("orders")
+    assert [(line["event"], line["topic"], line["partitions"]) for line in logs] == [
+        ("topic deleted", "orders", 2)
+    ]
     assert writes == [keys.deleted_topic(topic.topic_id), keys.topic("orders")]
     assert streams.closed == set(topic.streams)
     assert topics.cached("orders") is None
