@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from dray.cli import compacting
 from dray.cli.collection import Collected, Wanted, collect
 from dray.cli.compactor_http import CompactorHttp
 from dray.cli.compactor_metrics import CompactorMetrics
@@ -296,3 +297,44 @@ def test_what_brokers_collect_is_counted() -> None:
     assert (observer.held, shown()[-1]) == ("too much", 1)
     observer.collected(seen)
     assert observer.held is None
+
+
+async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its collectors ask whose bucket it is, and its retention has the brokers' settings."""
+    made: list[tuple[CompactedStores, object]] = []
+
+    class Recorded:
+        def __init__(self, *given: object) -> None:
+            stores = given[0]
+            assert isinstance(stores, CompactedStores)
+            made.append((stores, given[-1]))
+
+        async def run(self, _stop: asyncio.Event) -> None:
+            return
+
+    async def no_writer(*_: object) -> None:
+        return
+
+    runtime = SystemRuntime()
+    opened = Stores(MemoryStore(runtime), MemoryObjects(runtime))
+
+    async def open_these(*_: object) -> Stores:
+        return opened
+
+    monkeypatch.setattr(compacting, "Compactor", Recorded)
+    monkeypatch.setattr(compacting, "_open_writer", no_writer)
+    monkeypatch.setattr(compacting, "open_stores", open_these)
+    environment = {
+        "DRAY_DATA_DIR": str(tmp_path),
+        "DRAY_ICEBERG__ENABLED": "false",
+        "DRAY_LOG__JOB_TTL": "7m",
+    }
+    settings = load(environment=environment).settings
+    await open_cluster(opened.metadata, runtime, 2)
+    await compacting._work(settings, runtime, once=False)
+    [(stores, log)] = made
+    assert (await stores.may_delete(), log) == (None, log_settings(settings))
+    assert log_settings(settings).job_seconds == 420.0
+    await MemoryObjects.delete(opened.objects, OWNER)  # type: ignore[arg-type]
+    assert await stores.may_delete() is not None
+    runtime.close()

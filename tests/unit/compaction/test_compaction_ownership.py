@@ -18,6 +18,7 @@ from dray.cluster.owner import put_owner
 from dray.compaction import bucket_survey
 from dray.compaction.bucket_survey import Survey, survey_bucket
 from dray.compaction.collector import FileCollector
+from dray.compaction.cycle import Stores
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.summary import CycleSummary
@@ -209,7 +210,8 @@ async def test_tables_of_topics_that_were_deleted_or_made_anew_are_not_held(clus
     for topic in old[6:]:
         await cluster.topic(topic.name)
     summary = CycleSummary()
-    await cluster.worker().compactor.upkeep.drop_dead_tables(summary)
+    strict = cluster.worker(replace(ALL, brake=Brake(0.1, 3)))
+    await strict.compactor.upkeep.drop_dead_tables(summary)
     assert (summary.tables_dropped, summary.braked) == (12, None)
 
 
@@ -316,6 +318,10 @@ async def test_a_large_bucket_is_sampled(cluster: Cluster, monkeypatch: pytest.M
     found = await survey(cluster, paths)
     assert (found.listed, found.looked_at, found.unknown, len(found.examples)) == (60, 10, 10, 3)
     assert set(found.examples) - set(paths[:10]), "not the first ones only"
+
+
+async def test_a_compactor_that_was_given_no_guard_deletes_nothing(cluster: Cluster) -> None:
+    assert await Stores(cluster.streams, cluster.objects).may_delete() is not None
 
 
 def test_a_brake_has_a_default() -> None:

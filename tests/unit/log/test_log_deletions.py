@@ -8,8 +8,8 @@ import pytest
 from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
 from structlog.testing import capture_logs
 
-from dray.log import Collection, Log, LogObserver
-from dray.log.deletions import HELD, RELEASED, Brake, nothing_may_go
+from dray.log import Collection, Log, LogObserver, LogSettings
+from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
 from dray.simulation.scripted import Fate
 from dray.wal import object_path, parse_object_path
@@ -69,9 +69,8 @@ async def test_without_permission_nothing_goes(world: World) -> None:
 
 
 async def test_a_log_that_was_given_no_guard_deletes_nothing(world: World) -> None:
-    world.may_delete = nothing_may_go
-    log = world.log(grace_seconds=0.0)
-    await garbage(log)
+    await garbage(world.log())
+    log = Log(world.store, world.objects, world.runtime, DOMAINS, LogSettings(grace_seconds=0.0))
     assert (await log.collector.run()).held is not None
     assert len(world.bucket.objects) == 1
 
