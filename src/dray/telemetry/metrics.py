@@ -78,12 +78,6 @@ class ProcessMetrics:
         self.background_ended = make.gauge(
             "dray_background_tasks_ended", "Tasks that should run in the background and do not"
         )
-
-    def follow(self, background: BackgroundTasks) -> None:
-        """Count what fails in the background of this process."""
-        background.hear(lambda name, _: self.background_failures.labels(name).increment())
-        self.background_ended.follow(lambda: len(background.ended()))
-
         self.deleted = make.counters(
             "dray_deleted", "What was deleted: objects by kind, tables, records by reason", "kind"
         )
@@ -92,6 +86,11 @@ class ProcessMetrics:
         )
         for reason in HELD_BY:
             self.deletions_held.labels(reason)  # so that a first one is seen as an increase
+
+    def follow(self, background: BackgroundTasks) -> None:
+        """Count what fails in the background of this process."""
+        background.hear(lambda name, _: self.background_failures.labels(name).increment())
+        self.background_ended.follow(lambda: len(background.ended()))
 
     def exposition(self) -> bytes:
         """All of it in Prometheus' text format."""
