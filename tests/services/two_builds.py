@@ -32,6 +32,7 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import twin, validate
+from dray.simulation.ours import bucket_is_ours
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.tables import MemoryCatalog, MemoryTables
 from dray.topics import NewTopic, Topic, Topics, TopicsOptions
@@ -45,6 +46,7 @@ LOG = LogSettings(
     retry_seconds=0.001,
     settle_seconds=0.01,
     orphan_seconds=5.0,
+    job_seconds=5.0,
     grace_seconds=1.0,
     collect_seconds=1e9,  # rounds are run by the tests
 )
@@ -66,7 +68,7 @@ class Process:
         self.runtime = SimulatedRuntime(number)
         self.store = MemoryStore(self.runtime, world.state)
         self.objects = MemoryObjects(self.runtime, world.bucket)
-        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, LOG)
+        self.log = Log(self.store, self.objects, self.runtime, DOMAINS, LOG, may_delete=bucket_is_ours)
         options = TopicsOptions(sweep_interval=1e9, sweep_grace=0.0)
         self.topics = Topics(self.store, self.runtime, self.log, options)
         self.streams = StreamStore(self.store, DOMAINS, LOG.producer_expiry_ms)
@@ -95,7 +97,7 @@ class Process:
 
     def compactor(self, settings: CompactionSettings) -> Compactor:
         return Compactor(
-            Stores(self.streams, self.objects),
+            Stores(self.streams, self.objects, bucket_is_ours),
             self.runtime,
             LocalUnitWriter(self.objects, self.runtime),
             MemoryTables(self.world.catalog, self.runtime),

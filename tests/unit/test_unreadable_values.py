@@ -278,6 +278,7 @@ NOT_MAKING_KEYS = {
     *(
         "broker_of",
         "topic_of",
+        "deleted_topic_of",
         "stream_of",
         "stream_of_high_watermark",
         "end_of_index_entry",

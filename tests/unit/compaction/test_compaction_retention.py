@@ -116,7 +116,7 @@ async def test_a_broker_keeps_what_topics_keep_where_no_compactor_runs(cluster: 
         cluster.streams,
         cluster.runtime,
         cluster.settings,
-        lambda why, records: heard.append((why, records)),
+        on_deleted=lambda why, records: heard.append((why, records)),
     )
     loop = RetentionLoop(retention, cluster.topics, cluster.runtime, 100.0)
     with capture_logs() as logs:

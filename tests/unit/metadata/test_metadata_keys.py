@@ -34,7 +34,9 @@ READ: dict[str, dict[str, object]] = {
     keys.STREAM_COUNTER: {},
     keys.PRODUCER_COUNTER: {},
     keys.broker(3): {"broker_of": 3},
-    keys.deleted_topic(ID): {},
+    keys.deleted_topic(ID): {"deleted_topic_of": ID},
+    f"{keys.DELETED_TOPICS}{{{ID}}}": {},
+    f"{keys.DELETED_TOPICS}what": {},
     keys.high_watermark(7): {"stream_of": 7, "stream_of_high_watermark": 7},
     keys.start(7): {"stream_of": 7},
     keys.producers(7): {"stream_of": 7},
@@ -64,7 +66,14 @@ READERS: dict[str, Callable[[str], object]] = {
     name: getattr(keys, name)
     for name in (
         *("broker_of", "topic_of", "stream_of", "stream_of_high_watermark", "end_of_index_entry"),
-        *("stream_of_job", "group_of", "group_of_lease", "group_of_configs", "place_of_offset"),
+        *(
+            "deleted_topic_of",
+            "stream_of_job",
+            "group_of",
+            "group_of_lease",
+            "group_of_configs",
+            "place_of_offset",
+        ),
     )
 }
 
