@@ -24,6 +24,7 @@ from dray.groups.coordinator.configs import SESSION_TIMEOUT
 from dray.groups.coordinator.sweep import sweep
 from dray.groups.offsets import CommittedOffset
 from dray.log import Log, LogSettings, wal_keys
+from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
@@ -149,6 +150,7 @@ class Process:
             self.topics.sweep_deleted,
             self.retention.once,
             self.log.collector.run,
+            self.log._lifecycle.forget_closed,
             compact,
         ]
         for _ in range(3):
@@ -170,6 +172,7 @@ class World:
     topics: dict[str, Topic] = field(default_factory=dict)
     wal_ids: dict[UUID, int] = field(default_factory=dict)  # the stream of each WAL object, by its id
     first: Process = field(init=False)
+    closed_long_ago: int = field(init=False)
     second: Process = field(init=False)
 
     async def found(self) -> None:
@@ -198,6 +201,7 @@ class World:
         await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
         await self.first.topics.delete("gone")
         await self._leave_an_object_behind()
+        await self._close_a_stream_long_ago()
         await asyncio.sleep(1.0)
 
     async def _fill(self, count: int) -> None:
@@ -217,6 +221,13 @@ class World:
         await self.first.store.write(domain, wal_keys.stage(wal_id, staging))
         await self.first.objects.put(path, [b"left behind"])
         self.wal_ids[wal_id] = stream
+
+    async def _close_a_stream_long_ago(self) -> None:
+        [stream] = await self.first.log.create_streams(1)
+        await self.first.log.close_streams([stream])
+        then = self.first.runtime.wall_ms() - (KEEP_CLOSED_DAYS + 2) * 24 * 3_600_000
+        await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [note_closed(stream, then)])
+        self.closed_long_ago = stream
 
     # --- what is there
 

@@ -27,7 +27,7 @@ from dray.groups.coordinator.configs import CONFIGS_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.record import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import LogSettings, counters, entries, jobs, producer_state, stream_store, wal_keys
+from dray.log import LogSettings, counters, entries, jobs, lifecycle, producer_state, stream_store, wal_keys
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -187,6 +187,13 @@ CASES = {
         raises=LogUnavailable,
         keeps=lambda line: line.startswith("snapshot") and line.endswith("orders"),
     ),
+    "closed-streams/<number>/<number>": Case(
+        lifecycle.FORMAT,
+        lambda world: world.stored(keys.CLOSED)[0],
+        topic=None,
+        keeps=lambda line: "/closed-streams/" in line,
+        spares=lambda line: line.endswith("/hwm") or "/closed-streams/" in line,
+    ),
     "groups/<name>": Case(
         RECORD_FORMAT,
         lambda _: keys.group("rests"),
@@ -238,6 +245,7 @@ SAMPLES = {
     "topic_id": UUID(int=1),
     "stream_id": 1,
     "end": 1,
+    "day": 1,
     "cumulative_size": 1,
     "group_id": "n",
     "partition": 1,
@@ -284,6 +292,7 @@ NOT_MAKING_KEYS = {
         "end_of_index_entry",
         "part_of_stream",
         "stream_of_job",
+        "stream_of_closed",
     ),
     *("group_of", "group_of_lease", "group_of_configs", "place_of_offset", "wal_id_of"),
 }
@@ -353,6 +362,7 @@ def test_without_rewriting_garbage_of_every_kind_goes() -> None:
         "key /dray/v1/wal/refs/",
         "key /dray/v1/wal/objects/",
         "key /dray/v1/wal/staging/",
+        "key /dray/v1/closed-streams/",
         "object wal/",
         "object compaction/",
         "table gone",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from struct import Struct
 from typing import Final
 
 import structlog
@@ -25,7 +26,7 @@ from dray.metadata.contract import (
     Record,
     Unavailable,
 )
-from dray.metadata.values import UnreadableValue
+from dray.metadata.values import UnreadableValue, ValueCorrupt, seal, unseal
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -38,6 +39,7 @@ _DAY_MS = 24 * 3_600_000
 KEEP_CLOSED_DAYS: Final = 30
 _FORGET_AT_ONCE = 256
 FORMAT: Final = 1
+_NOTE: Final = Struct(">q")
 
 # Jobs that came to their end, or of which nothing is left to do once the stream is swept. The others have
 # written a file, and a compactor takes that out of the table first.
@@ -45,8 +47,16 @@ _NOTHING_WRITTEN = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED, J
 
 
 def note_closed(stream: int, now_ms: int) -> Put:
-    """That the mark of a closed stream may go, and from when on."""
-    return Put(keys.closed_stream(now_ms // _DAY_MS, stream), bytes([FORMAT]))
+    """That the mark of a closed stream may go some weeks after this time."""
+    return Put(keys.closed_stream(now_ms // _DAY_MS, stream), seal(FORMAT, _NOTE.pack(now_ms)))
+
+
+def check_note(stream: int, value: bytes) -> None:
+    """Raises `UnreadableValue`: the note of another build may ask for something else."""
+    what = f"the note of closed stream {stream}"
+    _, body = unseal(what, value, FORMAT)
+    if len(body) != _NOTE.size:
+        raise ValueCorrupt(what, f"it has {len(body)} bytes")
 
 
 class Lifecycle:
@@ -167,6 +177,7 @@ class Lifecycle:
         return forgotten
 
     async def _forget(self, domain: int, stream: int, note: Record) -> bool:
+        check_note(stream, note.value)
         mark = await self._store.high_watermark(stream)
         if mark is not None and not mark.value.closed:
             _log.error("a stream that was swept is open: its keys stay", stream=stream)
