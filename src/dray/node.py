@@ -17,7 +17,15 @@ import structlog
 from dray.api.context import ApiSettings, Feature, Services
 from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
-from dray.cluster import AUTOMATIC, Broker, BucketGuard, Membership, claim_bucket, open_cluster
+from dray.cluster import (
+    AUTOMATIC,
+    Broker,
+    BucketGuard,
+    ClockGuard,
+    Membership,
+    claim_bucket,
+    open_cluster,
+)
 from dray.cluster import Listener as AdvertisedListener
 from dray.compaction.bucket_survey import survey_bucket
 from dray.compaction.retention import RetentionLoop
@@ -34,9 +42,10 @@ from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectMissing, ObjectStore
+from dray.objects.clock import read_clock
 from dray.protocol import SCHEMAS, ApiKey
 from dray.records import uninitialised
-from dray.runtime import Allowance, Runtime
+from dray.runtime import Allowance, ExpiryClock, Runtime
 from dray.server import (
     Answer,
     CloseConnection,
@@ -125,13 +134,14 @@ class Node:
             },
             self.metrics,
             runtime,
-            notes={"collection": lambda: self._observed.held},
+            notes={"collection": lambda: self._observed.held, "clock": self._clock_doubt},
         )
         self._observed = _MeasuredLog(self.metrics)
         self._http = self._make_http_server()
         self._server = Server(
             self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
         )
+        self._clocks: ClockGuard | None = None
         self._log: Log | None = None
         self._topics: Topics | None = None
         self._retention: RetentionLoop | None = None
@@ -165,6 +175,11 @@ class Node:
         )
         await claim_bucket(self._objects, cluster, lambda: self._look_around(cluster.domains))
         unfolding = Allowance(2 * self._settings.limits.decompressed_bytes)
+        clocks = self._clocks = clock_guard(
+            self._settings, self._metadata, self._objects, self._runtime, self._machine.name
+        )
+        self.metrics.clock_doubted.follow(lambda: float(clocks.doubt() is not None))
+        clocks.start()
         self._log = Log(
             self._metadata,
             self._objects,
@@ -174,12 +189,13 @@ class Node:
             self._observed,
             unfolding,
             BucketGuard(self._objects, cluster.cluster_id),
+            clocks,
         )
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
         await self._topics.start()
         self._retention = retention_loop(
-            self._settings, self._metadata, self._runtime, cluster.domains, self._log, self._observed
+            self._settings, self._metadata, self._runtime, cluster.domains, self._log, self._observed, clocks
         )
         self._retention.start()
         self._membership = Membership(
@@ -199,6 +215,7 @@ class Node:
             groups_settings(self._settings),
             is_dead=self._machine.knows_gone,
             observer=_MeasuredGroups(self.metrics),
+            expiry=clocks,
         )
         _measure_groups(self.metrics, self._groups)
         await self._groups.start()
@@ -264,6 +281,8 @@ class Node:
             steps.append(("log", self._log.stop))
         if self._membership is not None:
             steps.append(("membership", self._membership.stop))
+        if self._clocks is not None:
+            steps.append(("clocks", self._clocks.stop))
         if self._http is not None:
             steps.append(("http", self._http.stop))
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]
@@ -353,6 +372,11 @@ class Node:
     async def _check_serving(self) -> None:
         if not self._serving.is_set():
             raise RuntimeError("the broker is still starting")
+
+    def _clock_doubt(self) -> str | None:
+        """It serves all the same: only what would expire does not."""
+        doubt = None if self._clocks is None else self._clocks.doubt()
+        return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
 
     async def _check_metadata(self) -> None:
         await self._metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
@@ -560,6 +584,21 @@ def log_settings(settings: Settings) -> LogSettings:
     )
 
 
+def clock_guard(
+    settings: Settings, store: MetadataStore, objects: ObjectStore, runtime: Runtime, machine: str
+) -> ClockGuard:
+    """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
+    and memory, have its times too."""
+    has_clock = not settings.objects_url.startswith(("file:", "memory:"))
+    return ClockGuard(
+        store,
+        runtime,
+        machine=machine.partition("/")[0],
+        tolerance=settings.cluster.clock_tolerance,
+        read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
+    )
+
+
 def retention_loop(
     settings: Settings,
     store: MetadataStore,
@@ -567,12 +606,15 @@ def retention_loop(
     domains: int,
     log: Log,
     observer: LogObserver,
+    expiry: ExpiryClock,
 ) -> RetentionLoop:
     """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
     knobs = log_settings(settings)
     streams = StreamStore(store, domains, knobs.producer_expiry_ms)
     return RetentionLoop(
-        Retention(streams, runtime, knobs, log.start_raised, on_deleted=observer.records_deleted),
+        Retention(
+            streams, runtime, knobs, log.start_raised, on_deleted=observer.records_deleted, expiry=expiry
+        ),
         StoredTopics(store, settings.topics.defaults),
         runtime,
         settings.log.retention_interval,

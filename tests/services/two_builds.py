@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from dray.cluster import AUTOMATIC, Broker, Listener, Membership, open_cluster
+from dray.cluster import AUTOMATIC, Broker, ClockGuard, Listener, Membership, open_cluster
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.retention import RetentionLoop
@@ -80,6 +80,7 @@ class Process:
         listeners = (Listener("PLAINTEXT", "127.0.0.1", 9000 + number),)
         self.membership = Membership(self.store, self.runtime, Broker(AUTOMATIC, listeners))
         self.groups: Groups | None = None
+        self.clocks = ClockGuard(self.store, self.runtime, machine=f"machine {number}")
 
     async def start(self) -> None:
         await open_cluster(self.store, self.runtime, DOMAINS)
@@ -151,6 +152,7 @@ class Process:
             self.retention.once,
             self.log.collector.run,
             self.log._lifecycle.forget_closed,
+            self.clocks._look,
             compact,
         ]
         for _ in range(3):
@@ -202,6 +204,7 @@ class World:
         await self.first.topics.delete("gone")
         await self._leave_an_object_behind()
         await self._close_a_stream_long_ago()
+        await self.first.clocks._beat()
         await asyncio.sleep(1.0)
 
     async def _fill(self, count: int) -> None:

@@ -21,9 +21,11 @@ from tests.services.two_builds import DOMAINS, Process, World
 
 from dray.cluster import BrokerIdTaken, Membership, open_cluster
 from dray.cluster.broker import BROKER_FORMAT
+from dray.cluster.clock_guard import BEAT_FORMAT
 from dray.cluster.identity import CLUSTER_FORMAT
 from dray.groups.coordinator import Refused
 from dray.groups.coordinator.configs import CONFIGS_FORMAT
+from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.record import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
@@ -209,6 +211,16 @@ CASES = {
         refusal=lambda _, process: process.commit("led", process.world.topics["orders"]),
         raises=Refused,
     ),
+    "group-fences/<name>": Case(
+        FENCE_FORMAT,
+        lambda _: keys.group_fence("rests"),
+        topic=None,
+        refusal=offsets,
+        raises=Refused,
+        spares=lambda line: "/group-offsets/rests/" in line,
+    ),
+    # A time that cannot be read is no evidence. The key goes when its process has long been silent.
+    "clocks/<id>": Case(BEAT_FORMAT, lambda world: world.stored(keys.CLOCKS)[0], topic=None),
     "group-configs/<name>": Case(
         CONFIGS_FORMAT,
         lambda _: keys.group_configs("rests"),
@@ -246,6 +258,7 @@ SAMPLES = {
     "stream_id": 1,
     "end": 1,
     "day": 1,
+    "process": "0" * 32,
     "cumulative_size": 1,
     "group_id": "n",
     "partition": 1,
@@ -258,7 +271,7 @@ def family_of(key: str) -> str:
     """The key without what it names."""
     family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
     family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
-    family = re.sub(r"^(topics|groups|group-leases|group-configs)/[^/]+$", r"\1/<name>", family)
+    family = re.sub(r"^(topics|groups|group-leases|group-fences|group-configs)/[^/]+$", r"\1/<name>", family)
     return re.sub(r"^group-offsets/[^/]+/[^/]+/", "group-offsets/<name>/<name>/", family)
 
 
@@ -285,6 +298,7 @@ NOT_MAKING_KEYS = {
     *("domain_of_stream", "domain_of_group", "number", "name", "parse_name", "prefix_end"),
     *(
         "broker_of",
+        "process_of_clock",
         "topic_of",
         "deleted_topic_of",
         "stream_of",

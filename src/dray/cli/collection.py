@@ -11,9 +11,10 @@ from dray.cli.failures import Failure
 
 if TYPE_CHECKING:
     from dray.cli.pipeline import Pipeline
+    from dray.cluster import ClockGuard
     from dray.config import Settings
     from dray.log.deletions import MayDelete
-    from dray.runtime import Runtime
+    from dray.runtime import ExpiryClock, Runtime
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +42,18 @@ def collect(settings: Settings, wanted: Wanted) -> Collected:
 async def _collect(settings: Settings, wanted: Wanted) -> Collected:
     from dray.cli.ownership import owned_bucket
     from dray.cli.pipeline import open_pipeline
+    from dray.cli.process import local_machine
     from dray.cli.stores import NoCluster, open_stores
     from dray.log.collector import Collector
     from dray.log.deletions import RELEASED
     from dray.metadata.contract import MetadataError
-    from dray.node import log_settings
+    from dray.node import clock_guard, log_settings
     from dray.objects import ObjectError
     from dray.runtime import SystemRuntime
 
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
+    clocks: ClockGuard | None = None
     knobs = log_settings(settings)
     if wanted.now:
         knobs = replace(knobs, grace_seconds=0.0, orphan_seconds=0.0)
@@ -63,10 +66,17 @@ async def _collect(settings: Settings, wanted: Wanted) -> Collected:
         except NoCluster:
             raise Failure("there is no cluster on these stores yet: nothing to collect") from None
         guard = await owned_bucket(stores, pipeline.cluster)
+        machine = local_machine().name
+        clocks = clock_guard(settings, stores.metadata, stores.objects, runtime, machine)
+        clocks.start()
+        if (doubt := await clocks.settle()) is not None:
+            raise Failure(f"nothing is collected, since this machine's clock is doubted: {doubt}")
         files = Collected({}, None)
         if asks_tables or not settings.iceberg.enabled:
-            files = await _collect_files(settings, pipeline, runtime, guard, wanted)
-        collector = Collector(pipeline.streams, stores.objects, runtime, knobs, may_delete=guard)
+            files = await _collect_files(settings, pipeline, runtime, guard, clocks, wanted)
+        collector = Collector(
+            pipeline.streams, stores.objects, runtime, knobs, may_delete=guard, expiry=clocks
+        )
         seen = await collector.run(dry_run=wanted.dry_run)
         counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}
         return Collected(counts | files.counts, seen.held or seen.braked or files.held)
@@ -75,6 +85,8 @@ async def _collect(settings: Settings, wanted: Wanted) -> Collected:
     except ObjectError as error:
         raise Failure(f"the object store: {error}") from error
     finally:
+        if clocks is not None:
+            await clocks.stop()
         await stores.close()
         runtime.close()
 
@@ -85,7 +97,12 @@ def _with_tables(settings: Settings, enabled: bool) -> Settings:
 
 
 async def _collect_files(
-    settings: Settings, pipeline: Pipeline, runtime: Runtime, guard: MayDelete, wanted: Wanted
+    settings: Settings,
+    pipeline: Pipeline,
+    runtime: Runtime,
+    guard: MayDelete,
+    expiry: ExpiryClock,
+    wanted: Wanted,
 ) -> Collected:
     from dray.cli.pipeline import compaction_settings
     from dray.compaction.summary import CycleSummary
@@ -99,7 +116,14 @@ async def _collect_files(
         knobs = replace(knobs, brake=RELEASED)
     objects = pipeline.stores.objects
     upkeep = Upkeep(
-        pipeline.streams, objects, runtime, pipeline.tables, pipeline.topics, knobs, may_delete=guard
+        pipeline.streams,
+        objects,
+        runtime,
+        pipeline.tables,
+        pipeline.topics,
+        knobs,
+        may_delete=guard,
+        expiry=expiry,
     )
     summary = CycleSummary()
     await upkeep.drop_dead_tables(summary, dry_run=wanted.dry_run)

@@ -24,7 +24,7 @@ from dray.cli.pipeline import (
     compaction_settings,
     open_pipeline,
 )
-from dray.cli.process import StopSignals
+from dray.cli.process import StopSignals, local_machine
 from dray.cli.serving import log_format
 from dray.cli.stores import NoCluster, Stores, open_stores
 from dray.compaction.cycle import Compactor
@@ -37,7 +37,7 @@ from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import Observers
 from dray.config import Settings
-from dray.node import log_settings
+from dray.node import clock_guard, log_settings
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics, configure_logging
 
@@ -110,6 +110,10 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 writer = await _open_writer(settings, runtime, stack)
             http.works = True
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
+            clocks = http.clocks = clock_guard(
+                settings, http.stores.metadata, http.stores.objects, runtime, local_machine().name
+            )
+            clocks.start()
             compactor = Compactor(
                 CompactedStores(pipeline.streams, http.stores.objects, guard),
                 runtime,
@@ -119,14 +123,18 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 compaction_settings(settings),
                 Observers(shown, counted, http.heard),
                 log_settings(settings),
+                expiry=clocks,
             )
             try:
                 if once:
+                    await clocks.settle()  # or else nothing would expire in the one cycle there is
                     report(await compactor.run_cycle(everything=True))
                 else:
                     await compactor.run(asyncio.Event())
             except (WriterGone, SparkJobFailed) as error:
                 raise Failure(f"{error}; what was under way is carried on by the next compactor") from error
+            finally:
+                await clocks.stop()
     finally:
         await http.stop()
         await opened.close()

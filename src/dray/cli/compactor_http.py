@@ -6,6 +6,7 @@ from typing import Final
 
 from dray.cli.failures import Failure
 from dray.cli.stores import Stores
+from dray.cluster import ClockGuard
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.metadata import keys
@@ -41,6 +42,7 @@ class CompactorHttp:
         """Spark is warm, and cycles run."""
         self.heard = _Heard()
         """To be told of cycles."""
+        self.clocks: ClockGuard | None = None
         self._runtime = runtime
         self._health = Health(
             {
@@ -50,8 +52,9 @@ class CompactorHttp:
             },
             metrics,
             runtime,
-            notes={"collection": lambda: self.heard.held},
+            notes={"collection": lambda: self.heard.held, "clock": self._clock_doubt},
         )
+        metrics.clock_doubted.follow(lambda: float(self._clock_doubt() is not None))
         self._server: HttpServer | None = None
 
     @property
@@ -79,6 +82,10 @@ class CompactorHttp:
     async def _check_working(self) -> None:
         if not self.works:
             raise RuntimeError("the compactor is still starting")
+
+    def _clock_doubt(self) -> str | None:
+        doubt = None if self.clocks is None else self.clocks.doubt()
+        return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
 
     async def _check_metadata(self) -> None:
         await self.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)

@@ -2,6 +2,7 @@
 
 from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owners, way_out
 from dray.cluster.broker import Broker, Listener
+from dray.cluster.clock_guard import ClockGuard
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
 from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket
@@ -14,6 +15,7 @@ __all__ = [
     "BrokerIdTaken",
     "BucketGuard",
     "BucketRefused",
+    "ClockGuard",
     "ClusterInfo",
     "Listener",
     "Membership",

@@ -37,7 +37,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.swap import SwapImpossible
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)
@@ -68,6 +68,7 @@ class Compactor:
         settings: CompactionSettings | None = None,
         observer: CompactionObserver | None = None,
         log_settings: LogSettings | None = None,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         """`log_settings`: those of the brokers, for retention."""
         self._settings = settings or CompactionSettings()
@@ -79,10 +80,14 @@ class Compactor:
         self._board = JobBoard(self._store, runtime)
         self._hints = Hints(self._store, runtime)
         self._known = KnownStreams(self._settings)
-        self._saga = Saga(self._store, runtime, runtime.uuid().hex)
+        self._saga = Saga(self._store, runtime, runtime.uuid().hex, expiry)
         self._commits = TableCommits(tables, self._saga, runtime, self._observer)
         retention = Retention(
-            self._store, runtime, log_settings or LogSettings(), on_deleted=self._observer.records_deleted
+            self._store,
+            runtime,
+            log_settings or LogSettings(),
+            on_deleted=self._observer.records_deleted,
+            expiry=expiry,
         )
         self._planning = Planning(
             self._store,
@@ -103,6 +108,7 @@ class Compactor:
             topics,
             self._settings,
             may_delete=stores.may_delete,
+            expiry=expiry,
         )
         self._next_collection = runtime.monotonic()
 

@@ -20,7 +20,7 @@ from dray.compaction.topic_source import TopicSource
 from dray.log.deletions import HELD, Deleted, MayDelete
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
@@ -43,9 +43,11 @@ class MetadataCollector:
         orphan_seconds: float,
         *,
         may_delete: MayDelete,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         self._objects = objects
         self._runtime = runtime
+        self._expiry = expiry or UndoubtedClock(runtime)
         self._tables = tables
         self._topics = topics
         self._orphan_seconds = orphan_seconds
@@ -57,7 +59,10 @@ class MetadataCollector:
         if seen.held is not None:
             _log.error(HELD, of="metadata of tables", reason=seen.held)
             return seen
-        oldest_ms = self._runtime.wall_ms() - int(self._orphan_seconds * 1000)
+        now_ms = self._expiry.now_ms()
+        if now_ms is None:
+            return seen  # by a clock that is doubted every file may look old
+        oldest_ms = now_ms - int(self._orphan_seconds * 1000)
         by_topic: dict[TopicTable, list[str]] = {}
         async for info in self._objects.list(TABLES_PREFIX):
             parsed = parse_metadata_path(info.path)

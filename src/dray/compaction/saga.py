@@ -19,7 +19,7 @@ from dray.log.swap import Swap, SwapImpossible, replaced
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete
 from dray.metadata.values import ValueCorrupt
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
 _STEPS = 32
@@ -53,10 +53,12 @@ class Underway:
 
 
 class Saga:
-    def __init__(self, store: StreamStore, runtime: Runtime, owner: str) -> None:
+    def __init__(
+        self, store: StreamStore, runtime: Runtime, owner: str, expiry: ExpiryClock | None = None
+    ) -> None:
         self._store = store
         self._runtime = runtime
-        self._swap = Swap(store, runtime)
+        self._swap = Swap(store, runtime, expiry)
         self.owner = owner
 
     # --- CREATED

@@ -25,7 +25,7 @@ from dray.log.types import LogError
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectStore
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)
@@ -42,9 +42,11 @@ class Upkeep:
         settings: CompactionSettings,
         *,
         may_delete: MayDelete,
+        expiry: ExpiryClock | None = None,
     ) -> None:
-        self._store = store
         self._runtime = runtime
+        self._expiry = expiry or UndoubtedClock(runtime)
+        self._store = store
         self._tables = tables
         self._topics = topics
         self._settings = settings
@@ -55,7 +57,13 @@ class Upkeep:
             None
             if tables is None
             else MetadataCollector(
-                objects, runtime, tables, topics, settings.metadata_orphan_seconds, may_delete=may_delete
+                objects,
+                runtime,
+                tables,
+                topics,
+                settings.metadata_orphan_seconds,
+                may_delete=may_delete,
+                expiry=self._expiry,
             )
         )
         self.files = FileCollector(
@@ -151,7 +159,10 @@ class Upkeep:
         if await self._is_held("snapshots of tables", summary):
             return
         # The time before the jobs: what is committed by a job that begins after them is younger.
-        older_than_ms = self._runtime.wall_ms() - self._settings.snapshot_keep_ms
+        now_ms = self._expiry.now_ms()
+        if now_ms is None:
+            return  # no snapshot is old while the clock is doubted
+        older_than_ms = now_ms - self._settings.snapshot_keep_ms
         await self._board.read()
         for topic in topics:
             streams = set(topic.streams)

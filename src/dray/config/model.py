@@ -47,12 +47,18 @@ _OBJECTS_URL = Text(
 
 
 class ClusterSettings(Section):
-    """What the whole cluster shares: stored when it is created, and fixed then."""
+    """What the whole cluster shares."""
 
     domains: Annotated[int | None, Either("auto", Whole(1, 1024))] = Field(
         default=None,
         description="Metadata domains: streams are spread over them, and each costs a broker its own "
-        "stream of object puts. `auto`: 16 on `oxia` and `etcd`, else 4.",
+        "stream of object puts. Stored when the cluster is created, and fixed then. `auto`: 16 on `oxia` and "
+        "`etcd`, else 4.",
+    )
+    clock_tolerance: Annotated[float, Duration(10.0, DAY)] = Field(
+        default=5 * MINUTE,
+        description="How far the clocks of machines, and of the object store, may be apart. Beyond it a "
+        "machine whose clock most others contradict lets nothing expire.",
     )
 
 

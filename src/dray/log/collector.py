@@ -25,7 +25,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Put, Record
 from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import ObjectError, ObjectStore
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 from dray.wal import PREFIX, WalPath, parse_object_path
 
 __all__ = ["Collection", "Collector"]
@@ -53,7 +53,9 @@ class Collector:
         observer: LogObserver | None = None,
         *,
         may_delete: MayDelete,
+        expiry: ExpiryClock | None = None,
     ) -> None:
+        self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
         self._objects = objects
         self._runtime = runtime
@@ -208,7 +210,10 @@ class Collector:
     async def _audit(self, seen: Collection) -> None:
         """List first, then look for keys, behind a barrier: what is listed was staged before. What has none
         is nominated; what is no longer there, or known after all, is nominated no more."""
-        oldest_ms = self._runtime.wall_ms() - int(self._settings.orphan_seconds * 1000)
+        now_ms = self._expiry.now_ms()
+        if now_ms is None:
+            return  # by a clock that is doubted every object may look old
+        oldest_ms = now_ms - int(self._settings.orphan_seconds * 1000)
         nominated: dict[str, _Nominated] = {}
         page: dict[str, WalPath] = {}
         ours = unknown = 0

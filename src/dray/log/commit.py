@@ -25,7 +25,7 @@ from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
@@ -117,7 +117,9 @@ class Committer:
         on_committed: Callable[[Committed], None],
         on_duplicate: Callable[[int, Remembered, PendingBatch], None],
         on_retry: Callable[[], None],
+        expiry: ExpiryClock | None = None,
     ) -> None:
+        self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
         self._runtime = runtime
         self._settings = settings
@@ -154,11 +156,15 @@ class Committer:
     def fail(self, chunk: Chunk, error: LogError) -> None:
         """Refuse what is left of a chunk. The batches that their producers sent behind it are on their
         way already, perhaps: they must not be taken for the first ones."""
-        now_ms = self._runtime.wall_ms()
+        moment_ms = self._moment_ms()
         for pending in chunk.pending:
             if not pending.answered:
-                self._failures.note(chunk.stream, pending.batch, now_ms)
+                self._failures.note(chunk.stream, pending.batch, moment_ms)
                 pending.refuse(error)
+
+    def _moment_ms(self) -> int:
+        """For what only this process remembers: the wall clock may be set meanwhile."""
+        return int(self._runtime.monotonic() * 1000)
 
     async def commit(self, staged: StagedObject) -> Settlement:
         waiting: dict[int, Aim | None] = dict.fromkeys(staged.chunks)
@@ -265,8 +271,11 @@ class Committer:
         state = self._states[stream] = await load_stream_state(self._store, stream)
         return state
 
-    def _judge(self, state: StreamState, producers: ProducerStates, chunk: Chunk, now_ms: int) -> Judgement:
+    def _judge(
+        self, state: StreamState, producers: ProducerStates, chunk: Chunk, created_ms: int
+    ) -> Judgement:
         over = state.high_watermark.value
+        now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
         judgement = Judgement(
             end=over.end,
             running_max_timestamp=over.max_timestamp,
@@ -284,14 +293,14 @@ class Committer:
                         and self._failures  # as a rule there are none
                         and not producers.knows(reference.producer_id, now_ms)
                     ):
-                        self._failures.check(chunk.stream, reference, now_ms)
+                        self._failures.check(chunk.stream, reference, self._moment_ms())
                 except LogError as error:
                     judgement.refused.append((error, pending))
                     continue
                 if remembered is not None:
                     judgement.duplicates.append((remembered, pending))
                     continue
-                producers.record(reference, offset, now_ms)
+                producers.record(reference, offset, created_ms)
             judgement.take(offset, pending, reference)
             offset = judgement.end
         return judgement

@@ -27,7 +27,7 @@ from dray.metadata.contract import (
     Unavailable,
 )
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal, unseal
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
@@ -60,7 +60,14 @@ def check_note(stream: int, value: bytes) -> None:
 
 
 class Lifecycle:
-    def __init__(self, store: StreamStore, stream_ids: Counter, runtime: Runtime) -> None:
+    def __init__(
+        self,
+        store: StreamStore,
+        stream_ids: Counter,
+        runtime: Runtime,
+        expiry: ExpiryClock | None = None,
+    ) -> None:
+        self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
         self._stream_ids = stream_ids
         self._runtime = runtime
@@ -163,7 +170,10 @@ class Lifecycle:
         stops is a late copy of the stream's creation, and none is that late. A mark without a note stays.
         """
         forgotten = 0
-        last = self._runtime.wall_ms() // _DAY_MS - KEEP_CLOSED_DAYS
+        now_ms = self._expiry.now_ms()
+        if now_ms is None:
+            return 0  # by a clock that is doubted every mark may look old
+        last = now_ms // _DAY_MS - KEEP_CLOSED_DAYS
         for domain in range(self._store.domains if last > 0 else 0):
             noted = await self._store.store.scan(domain, keys.CLOSED, keys.closed_on(last), _FORGET_AT_ONCE)
             for note in noted:

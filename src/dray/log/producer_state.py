@@ -144,6 +144,10 @@ class ProducerStates:
         }
         return kept
 
+    def newest_ms(self) -> int:
+        """When any of them last wrote."""
+        return max([producer.last_ms for _, producer in self.items()], default=0)
+
     def within(self, size: int, now_ms: int) -> tuple[ProducerStates, int]:
         """As many of these producers as fit into so many bytes of a snapshot, and how many do not.
 

@@ -23,7 +23,7 @@ from dray.log.swap import Swap, SwapImpossible
 from dray.log.types import LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +47,7 @@ class Retention:
         on_raised: Raised | None = None,
         *,
         on_deleted: Told | None = None,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         self._on_raised = on_raised
         self._store = store
@@ -54,7 +55,8 @@ class Retention:
         self._settings = settings
         self._on_deleted = on_deleted
         self._begun: dict[int, int] = {}  # by stream: the start from which this process began to raise it
-        self._swap = Swap(store, runtime)
+        self._expiry = expiry or UndoubtedClock(runtime)
+        self._swap = Swap(store, runtime, self._expiry)
         self._created_since: dict[int, tuple[int, float]] = {}  # jobs seen CREATED: their version, and when
 
     async def raise_start(self, stream: int, before: int) -> int:
@@ -128,7 +130,10 @@ class Retention:
         """The new start, where there is reason for one."""
         if view.high_watermark.value.closed:
             return None
-        threshold = expired_below(view, self._runtime.wall_ms(), retention_ms, retention_bytes)
+        now_ms = self._expiry.now_ms()
+        if now_ms is None:
+            now_ms, retention_ms = 0, -1  # age counts for nothing while the clock is doubted; size does
+        threshold = expired_below(view, now_ms, retention_ms, retention_bytes)
         return threshold if threshold > view.start else None
 
     async def _oldest(self, stream: int) -> StreamView | None:
@@ -205,7 +210,7 @@ class Retention:
             job = await read_job(self._store, stream)
 
     async def _retain(self, stream: int, job: Versioned[Job]) -> None:
-        if not await advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
+        if not await advance_snapshot(self._store, stream, job.value.need, self._expiry.now_ms()):
             return
         start = await self._store.start(stream)
         if start.value < job.value.threshold:

@@ -46,7 +46,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.records import Batch, patch
-from dray.runtime import Allowance, KeptTask, Runtime, keep_running, run_once
+from dray.runtime import Allowance, ExpiryClock, KeptTask, Runtime, UndoubtedClock, keep_running, run_once
 from dray.runtime.memory import give_back
 
 _log = structlog.get_logger(__name__)
@@ -72,9 +72,11 @@ class Log:
         observer: LogObserver | None = None,
         unfolding: Allowance | None = None,
         may_delete: MayDelete = nothing_may_go,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         """`unfolding` bounds what this log, and all else that is given it, unfolds at once."""
         settings = settings or LogSettings()
+        self._expiry = expiry or UndoubtedClock(runtime)
         self._settings = settings
         self._runtime = runtime
         self._domains = domains
@@ -99,14 +101,27 @@ class Log:
         )
         self._times = TimeLookup(self._reader, runtime, unfolding or Allowance(_UNFOLDED_AT_ONCE))
         self._retention = Retention(
-            self._streams, runtime, settings, on_deleted=self._observer.records_deleted
+            self._streams,
+            runtime,
+            settings,
+            on_deleted=self._observer.records_deleted,
+            expiry=self._expiry,
         )
         self._lifecycle = Lifecycle(
-            self._streams, Counter(store, keys.STREAM_COUNTER, settings.stream_id_block), runtime
+            self._streams,
+            Counter(store, keys.STREAM_COUNTER, settings.stream_id_block),
+            runtime,
+            self._expiry,
         )
         self._producer_ids = Counter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
-            self._streams, objects, runtime, settings, self._observer, may_delete=may_delete
+            self._streams,
+            objects,
+            runtime,
+            settings,
+            self._observer,
+            may_delete=may_delete,
+            expiry=self._expiry,
         )
         self._committers = [
             Committer(
@@ -116,6 +131,7 @@ class Log:
                 self._committed,
                 self._duplicate,
                 self._observer.commit_retried,
+                self._expiry,
             )
             for _ in range(domains)
         ]
@@ -209,7 +225,7 @@ class Log:
 
     async def _advance_snapshot(self, stream: int) -> None:
         try:
-            await advance_to_filed(self._streams, stream, self._runtime.wall_ms())
+            await advance_to_filed(self._streams, stream, self._expiry.now_ms())
         except MetadataError as error:
             _log.warning("producer snapshot not moved", stream=stream, error=str(error))
 

@@ -24,9 +24,9 @@ LARGEST_SNAPSHOT: Final = 4 << 20
 """About 97,000 producers of one batch, or 30,000 of five. On etcd a write takes less: a quarter of that."""
 
 
-async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: int) -> bool:
+async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: int | None) -> bool:
     """True once the snapshot is seen to cover the offsets below `need`, an entry's boundary; False
-    when another try is needed."""
+    when another try is needed. `now_ms` is None while no producer expires: the clock is doubted."""
     stored = await store.snapshot(stream)
     if stored.value.upto >= need:
         return True
@@ -38,7 +38,8 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
             states.fold(entry.value)
             upto = entry.value.end
     if upto >= need:
-        kept, forgotten = states.without_expired(now_ms).within(_most_bytes(store), now_ms)
+        living = states if now_ms is None else states.without_expired(now_ms)
+        kept, forgotten = living.within(_most_bytes(store), living.newest_ms() if now_ms is None else now_ms)
         if forgotten:
             _log.warning(
                 "a stream has more producers than its snapshot can hold: the longest silent are forgotten",
@@ -58,7 +59,7 @@ def _most_bytes(store: StreamStore) -> int:
     return min(LARGEST_SNAPSHOT, store.store.limits.value_bytes)
 
 
-async def advance_to_filed(store: StreamStore, stream: int, now_ms: int) -> None:
+async def advance_to_filed(store: StreamStore, stream: int, now_ms: int | None) -> None:
     """Cover every entry that is filed by now: one try, when there is nothing else to do."""
     stored = await store.snapshot(stream)
     entries = await store.entries_above(stream, stored.value.upto)

@@ -21,7 +21,7 @@ from dray.log.types import LogError
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Put
 from dray.metadata.values import ValueCorrupt
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 
 class SwapImpossible(LogError):
@@ -31,9 +31,9 @@ class SwapImpossible(LogError):
 class Swap:
     """Every step may be taken by anyone, at any time, again."""
 
-    def __init__(self, store: StreamStore, runtime: Runtime) -> None:
+    def __init__(self, store: StreamStore, runtime: Runtime, expiry: ExpiryClock | None = None) -> None:
         self._store = store
-        self._runtime = runtime
+        self._expiry = expiry or UndoubtedClock(runtime)
 
     async def step(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
         """The job one state further, where this moved it. None: read the job again, and go on from there."""
@@ -59,7 +59,7 @@ class Swap:
         return None  # the next step must see it there
 
     async def _snapshot_covers(self, stream: int, end: int) -> bool:
-        return await advance_snapshot(self._store, stream, end, self._runtime.wall_ms())
+        return await advance_snapshot(self._store, stream, end, self._expiry.now_ms())
 
     async def _explain(self, stream: int, job: Versioned[Job]) -> None:
         """Not as planned: we read from behind, somebody else is further than we, or there is no stream."""

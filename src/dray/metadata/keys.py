@@ -65,6 +65,7 @@ def prefix_end(prefix: str) -> str:
 
 CLUSTER: Final = f"{ROOT}cluster"
 BROKERS: Final = f"{ROOT}brokers/"
+CLOCKS: Final = f"{ROOT}clocks/"
 TOPICS: Final = f"{ROOT}topics/"
 DELETED_TOPICS: Final = f"{ROOT}deleted-topics/"
 STREAM_COUNTER: Final = f"{ROOT}counters/streams"
@@ -81,6 +82,15 @@ def broker_of(key: str) -> int | None:
         case [broker_id]:
             return _number_of(broker_id)
     return None
+
+
+def clock(process: str) -> str:
+    """What the clock of a process shows."""
+    return f"{CLOCKS}{process}"
+
+
+def process_of_clock(key: str) -> str:
+    return key.removeprefix(CLOCKS)
 
 
 def topic(topic_name: str) -> str:
@@ -214,12 +224,13 @@ def stream_of_job(key: str) -> int | None:
 
 GROUPS: Final = f"{ROOT}groups/"
 GROUP_LEASES: Final = f"{ROOT}group-leases/"
+GROUP_FENCES: Final = f"{ROOT}group-fences/"
 GROUP_CONFIGS: Final = f"{ROOT}group-configs/"
 GROUP_OFFSETS: Final = f"{ROOT}group-offsets/"
 
 
 def domain_of_group(group: str, domains: int) -> int:
-    """A group's record, lease and offsets share a domain. The function is part of the stored format."""
+    """All keys of a group share a domain. The function is part of the stored format."""
     return crc32(group.encode()) % domains
 
 
@@ -239,6 +250,10 @@ def group_lease(group_id: str) -> str:
 
 def group_of_lease(key: str) -> str | None:
     return _name_below(GROUP_LEASES, key)
+
+
+def group_fence(group_id: str) -> str:
+    return f"{GROUP_FENCES}{name(group_id)}"
 
 
 def group_configs(group_id: str) -> str:

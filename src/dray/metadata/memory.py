@@ -29,7 +29,7 @@ from dray.metadata.contract import (
     SessionEnded,
     Unavailable,
 )
-from dray.metadata.sessions import KeptSession, session_identity
+from dray.metadata.sessions import KeptSession, Moment, session_identity
 from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime
 
@@ -170,10 +170,17 @@ class MemoryState:
 
 
 class MemoryStore:
-    """One client of a `MemoryState`; with none given, of one of its own."""
+    """One client of a `MemoryState`; with none given, of one of its own. `clock` is the server's: that of the
+    process where it is not another one."""
 
-    def __init__(self, runtime: Runtime, state: MemoryState | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: MemoryState | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
         self._runtime = runtime
+        self._clock = clock or runtime.monotonic
         self._state = MemoryState() if state is None else state
         self._hub = WatchHub()
         self._state.attach(self._hub)
@@ -212,7 +219,7 @@ class MemoryStore:
         if session is not None and session.ended:
             raise SessionEnded(f"session {identity} is over")
         await self._turn()
-        return self._state.apply(domain, operations, identity, self._runtime.monotonic())
+        return self._state.apply(domain, operations, identity, self._clock())
 
     async def barrier(self, domain: int) -> None:
         check_domain(domain)
@@ -225,14 +232,14 @@ class MemoryStore:
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
         check_ttl(ttl)
-        sent = self._runtime.monotonic()
+        sent = Moment.now(self._runtime)
         await self._turn()
         state, runtime = self._state, self._runtime
-        identity = state.open_session(domain, ttl, runtime.monotonic)
+        identity = state.open_session(domain, ttl, self._clock)
 
         async def renew() -> bool:
             await self._turn()
-            return state.renew_session(identity, runtime.monotonic())
+            return state.renew_session(identity, self._clock())
 
         async def remove() -> None:
             await runtime.sleep(0)
@@ -260,7 +267,7 @@ class MemoryStore:
     async def _domain(self, domain: int) -> _Domain:
         check_domain(domain)
         await self._turn()
-        return self._state.domain(domain, self._runtime.monotonic())
+        return self._state.domain(domain, self._clock())
 
     async def _turn(self) -> None:
         if self._closed:

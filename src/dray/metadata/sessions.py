@@ -4,15 +4,33 @@ The engine decides when a session is over; this side only ever gives up *earlier
 confirmed for `ttl` from the moment it was *sent*, and the engine counts from a moment after that, so
 a holder that stops at `confirmed_until` has stopped before anybody else can take its place, however
 long the answer travelled or this process was frozen.
+
+That rests on a clock that goes on while this process does not. A guest whose host paused it may have none:
+all its clocks stood still, and then the wall clock is set right. So where the wall clock has moved further
+than the monotonic one, by a keep-alive interval, nothing is certain until another keep-alive was confirmed.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import NamedTuple
 
 from dray.metadata.contract import MetadataError
-from dray.runtime import Runtime, keep_running
+from dray.runtime import Runtime, keep_running, run_once
+
+
+class Moment(NamedTuple):
+    """When a request was sent, by both clocks of a process."""
+
+    seconds: float
+    """Of the monotonic clock."""
+
+    wall_ms: int
+
+    @classmethod
+    def now(cls, runtime: Runtime) -> Moment:
+        return cls(runtime.monotonic(), runtime.wall_ms())
 
 
 class KeptSession:
@@ -29,7 +47,7 @@ class KeptSession:
         domain: int,
         identity: int,
         ttl: float,
-        sent: float,
+        sent: Moment,
         renew: Callable[[], Awaitable[bool]],
         remove: Callable[[], Awaitable[None]],
     ) -> None:
@@ -37,7 +55,9 @@ class KeptSession:
         self.identity = identity
         self.ttl = ttl
         self._runtime = runtime
-        self._confirmed_until = sent + ttl
+        self._sent = sent
+        self._confirmed_until = sent.seconds + ttl
+        self._looking: asyncio.Task[None] | None = None
         self._renew = renew
         self._remove = remove
         self._removed = False
@@ -53,6 +73,9 @@ class KeptSession:
         return self._over.is_set() or self._runtime.monotonic() >= self._confirmed_until
 
     def confirmed_until(self) -> float:
+        if self._may_have_been_away():
+            self._look_again()
+            return float("-inf")
         return self._confirmed_until
 
     async def wait_ended(self) -> None:
@@ -68,23 +91,42 @@ class KeptSession:
         """Stop the keep-alives and tell nobody, as a process that died would."""
         self._over.set()
         self._task.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
         self._watchdog.cancel()
 
     async def _keep_alive(self) -> None:
-        while True:
+        while not self._over.is_set():
             await self._runtime.sleep(self._pause)
-            sent = self._runtime.monotonic()
             # Where this fails, nothing is lost before the watchdog says so: try again soon.
             self._pause = self.ttl / 12
-            try:
-                alive = await self._renew()
-            except MetadataError:
-                continue
-            if not alive:
-                self.abandon()
-                return
-            self._confirmed_until = sent + self.ttl
-            self._pause = self.ttl / 3
+            if await self._confirm():
+                self._pause = self.ttl / 3
+
+    async def _confirm(self) -> bool:
+        """One keep-alive. False when there was no answer: nothing is lost before the watchdog says so."""
+        sent = Moment.now(self._runtime)
+        try:
+            alive = await self._renew()
+        except MetadataError:
+            return False
+        if not alive:
+            self.abandon()
+        elif sent.seconds >= self._sent.seconds:
+            self._sent, self._confirmed_until = sent, sent.seconds + self.ttl
+        return True
+
+    def _may_have_been_away(self) -> bool:
+        now, sent = Moment.now(self._runtime), self._sent
+        unseen = (now.wall_ms - sent.wall_ms) / 1000 - (now.seconds - sent.seconds)
+        return unseen > self.ttl / 3
+
+    def _look_again(self) -> None:
+        if not self._over.is_set() and (self._looking is None or self._looking.done()):
+            self._looking = run_once(self._runtime, "metadata session in doubt", self._confirm_in_doubt)
+
+    async def _confirm_in_doubt(self) -> None:
+        await self._confirm()
 
     def _arm_watchdog(self) -> asyncio.TimerHandle:
         remaining = self._confirmed_until - self._runtime.monotonic()

@@ -3,16 +3,19 @@
 from dray.runtime.allowance import Allowance
 from dray.runtime.background import BackgroundTasks, KeptTask, keep_running, run_once
 from dray.runtime.contract import Runtime
+from dray.runtime.expiry import ExpiryClock, UndoubtedClock
 from dray.runtime.system import SystemRuntime
 from dray.runtime.turns import Turns
 
 __all__ = [
     "Allowance",
     "BackgroundTasks",
+    "ExpiryClock",
     "KeptTask",
     "Runtime",
     "SystemRuntime",
     "Turns",
+    "UndoubtedClock",
     "keep_running",
     "run_once",
 ]

@@ -30,7 +30,9 @@ class Runtime(Protocol):
         """Milliseconds since the epoch: for timestamps that people and tables see."""
 
     def monotonic(self) -> float:
-        """Seconds on a clock that never steps: for timeouts and measurements."""
+        """Seconds on a clock that never steps and that counts the time in which the machine was suspended,
+        where there is one: for timeouts and measurements. Sleeping may leave that time out, so what must not
+        last too long is judged by this clock when it is used."""
 
     def uuid(self) -> UUID: ...
 

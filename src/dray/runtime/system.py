@@ -7,12 +7,16 @@ import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from random import Random, SystemRandom
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from uuid import UUID, uuid4
 
 from dray.runtime.background import BackgroundTasks
 
 T = TypeVar("T")
+
+# Linux stops CLOCK_MONOTONIC while the machine is suspended: a session would seem to live on by that much.
+# (The CLOCK_MONOTONIC of macOS goes on.)
+_CLOCK: Final[int] = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class SystemRuntime:
@@ -27,7 +31,7 @@ class SystemRuntime:
         return time.time_ns() // 1_000_000
 
     def monotonic(self) -> float:
-        return time.monotonic()
+        return time.clock_gettime(_CLOCK)
 
     def uuid(self) -> UUID:
         return uuid4()

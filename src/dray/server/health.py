@@ -33,6 +33,8 @@ class Health:
         check_seconds: float = 2.0,
         notes: Mapping[str, Note] | None = None,
     ) -> None:
+        """`notes` are shown beside the checks, and do not make a process less ready: None where there is
+        nothing to say."""
         self.draining = False
         """Set when the process begins to stop, so that load balancers look elsewhere first."""
         self._checks = dict(checks)

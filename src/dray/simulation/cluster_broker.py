@@ -35,7 +35,8 @@ class ClusterBroker:
         self.port = port
         self.name = host
         self._world = world
-        self.runtime = SimulatedRuntime(0)
+        self.clock = world.conditions.clock(place)  # of its machine: processes come and go there
+        self.runtime = SimulatedRuntime(0, self.clock)
         self.store: FaultyStore | None = None
         self.objects: FaultyObjects | None = None
         self.node: Node | None = None
@@ -68,7 +69,7 @@ class ClusterBroker:
         """A new process, with a node that is not started yet."""
         world, conditions = self._world, self._world.conditions
         self._process = world.new_process()
-        self.runtime = SimulatedRuntime(world.random.getrandbits(48))
+        self.runtime = SimulatedRuntime(world.random.getrandbits(48), self.clock)
         self.store = world.store_client(self.runtime, older=self.place in conditions.older_brokers)
         self.objects = FaultyObjects(
             MemoryObjects(self.runtime, world.bucket),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from dray.cluster import ClockGuard
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
@@ -59,7 +60,7 @@ class ClusterCompactor:
         self._tables: FaultyTables | None = None
 
     def start(self) -> None:
-        compactor = self._make(self._world.conditions.compaction())
+        compactor = self._make(self._world.conditions.compaction(), compares_clocks=True)
         self._running = asyncio.get_running_loop().create_task(
             self._run(compactor), name=self.name, context=self.runtime.context()
         )
@@ -88,7 +89,7 @@ class ClusterCompactor:
             )
         )
 
-    def _make(self, settings: CompactionSettings) -> Compactor:
+    def _make(self, settings: CompactionSettings, *, compares_clocks: bool = False) -> Compactor:
         world = self._world
         weather = world.conditions.weather
         self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
@@ -105,6 +106,11 @@ class ClusterCompactor:
         )
         self._cut = [store, objects]
         self._tables = FaultyTables(world.catalog, runtime, weather, astonisher)
+        clocks: ClockGuard | None = None
+        if compares_clocks:
+            tolerance = world.conditions.clock_tolerance
+            clocks = runtime.context().run(ClockGuard, store, runtime, machine=self.name, tolerance=tolerance)
+            runtime.context().run(clocks.start)
         return runtime.context().run(
             Compactor,
             Stores(
@@ -117,6 +123,7 @@ class ClusterCompactor:
             self._tables,
             StoredTopics(store, {}),
             settings,
+            expiry=clocks,
         )
 
     def check(self) -> None:

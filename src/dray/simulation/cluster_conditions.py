@@ -5,7 +5,7 @@ Kept apart from the run, so that a failing run can be tried again with less of e
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
 
@@ -13,6 +13,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.metadata.contract import Limits
+from dray.simulation.clocks import ProcessClock
 from dray.simulation.network import NetworkWeather
 from dray.simulation.weather import Weather
 
@@ -35,6 +36,20 @@ class Disaster(Enum):
     CUT = "connection cut"
     COMPACTOR_CRASH = "compactor crashed"
     COMPACTOR_PAUSE = "compactor stood still"
+    CLOCK_JUMP = "clock jumped"
+    HOST_PAUSE = "host paused a broker"  # whose clocks stood still with it; then its wall clock is set right
+
+
+_USUAL = (
+    Disaster.CRASH,
+    Disaster.STOP,
+    Disaster.PAUSE,
+    Disaster.SILENCE,
+    Disaster.CUT,
+    Disaster.COMPACTOR_CRASH,
+    Disaster.COMPACTOR_PAUSE,
+)
+DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +97,14 @@ class ClusterConditions:
     orphan_seconds: float = 1.0
     snapshot_every: int = 256
     deleted_within: float = 0.4  # what was deleted is served for no longer
+    clocks: tuple[tuple[float, float], ...] = ()  # by place: how far ahead, and how fast that grows
+    clock_tolerance: float = 8.0  # eight beats: processes that are paused are not taken for gone
     deletes_topics: bool = True
     breadth: int = 2  # partitions that a plain producer writes to at once
     limits: Limits | None = None  # of the metadata store, where they are not those of the engine in memory
     silent_producers: int = 0  # in the snapshot of every stream when the clients come
     astonishing: float = 0.0  # chance that a call in the background raises what no code foresees
-    retention_interval: float = 300.0
+    retention_interval: float = 1.0
     poisons_a_stream: bool = False  # whether one stream does so all the time
     fills_up: bool = True  # whether the run goes on until it holds what every run should
     automatic_ids: bool = False  # whether brokers take the lowest id that is free
@@ -105,7 +122,7 @@ class ClusterConditions:
     def choose(cls, seed: int) -> ClusterConditions:
         random = Random(seed)
         seconds = random.choice((3.0, 4.0, 6.0))
-        return cls(
+        conditions = cls(
             seed=seed,
             compactors=random.choice((1, 1, 2)),
             domains=random.choice((1, 2, 3)),
@@ -144,6 +161,30 @@ class ClusterConditions:
             deletes_topics=random.random() < 0.7,
             deleted_within=random.choice((0.2, 0.4, 0.8)),
         )
+        return conditions.with_clocks() if random.random() < 0.5 else conditions
+
+    def with_clocks(self) -> ClusterConditions:
+        """The same with one machine whose clock is wrong, or gets so: the others are more."""
+        random = Random(self.seed ^ 0xC10C)
+        bad = random.randrange(self.brokers)
+        wrong = (random.choice((0.0, 8 * DAY, 40 * DAY)), random.choice((0.0, 0.05)))
+        clocks = tuple(wrong if place == bad else (0.0, 0.0) for place in range(self.brokers))
+        plan = [
+            Planned(
+                random.uniform(0.5, self.seconds), Disaster.CLOCK_JUMP, bad, random.choice((8, 40)) * DAY
+            ),
+            Planned(
+                random.uniform(0.5, self.seconds),
+                Disaster.HOST_PAUSE,
+                random.randrange(self.brokers),
+                random.choice((0.5, 2.5, 4.0)),
+            ),
+        ]
+        disasters = tuple(sorted((*self.disasters, *plan), key=lambda planned: planned.at))
+        return replace(self, clocks=clocks, disasters=disasters, known_machine=False)
+
+    def clock(self, place: int) -> ProcessClock:
+        return ProcessClock(*self.clocks[place]) if place < len(self.clocks) else ProcessClock()
 
     def compaction(self) -> CompactionSettings:
         """Early and often: of what clients write in a few seconds."""
@@ -164,7 +205,9 @@ class ClusterConditions:
         given = Settings()
         return given.model_copy(
             update={
-                "cluster": given.cluster.model_copy(update={"domains": self.domains}),
+                "cluster": given.cluster.model_copy(
+                    update={"domains": self.domains, "clock_tolerance": self.clock_tolerance}
+                ),
                 "broker": given.broker.model_copy(
                     update={
                         "id": None if self.automatic_ids else place,
@@ -203,7 +246,7 @@ class ClusterConditions:
 def _plan(random: Random, seconds: float, brokers: int) -> tuple[Planned, ...]:
     """At least one of each that matters, at any time."""
     kinds = [Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT]
-    kinds += random.choices(list(Disaster), weights=(2, 1, 3, 1, 3, 2, 2), k=random.randint(1, 6))
+    kinds += random.choices(_USUAL, weights=(2, 1, 3, 1, 3, 2, 2), k=random.randint(1, 6))
     plan = [
         Planned(
             at=random.uniform(0.5, seconds - 0.5),

@@ -25,9 +25,11 @@ from dray.objects.memory import MemoryBucket
 from dray.protocol import ErrorCode
 from dray.simulation import history
 from dray.simulation.administrator import Administrator
+from dray.simulation.aging import check_starts
 from dray.simulation.astonishment import Astonisher, was_astonished
 from dray.simulation.builds import Builds, OlderStore
 from dray.simulation.client import Address
+from dray.simulation.clocks import true_wall_ms
 from dray.simulation.cluster_broker import TROUBLE, ClusterBroker
 from dray.simulation.cluster_compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster_conditions import ClusterConditions
@@ -38,7 +40,7 @@ from dray.simulation.log_truth import Violation
 from dray.simulation.loop import SimulationLoop
 from dray.simulation.network import SimulatedNetwork
 from dray.simulation.ownership import Ownership
-from dray.simulation.runtime import SimulatedRuntime, wall_ms
+from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.tables import Table
 from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
 from dray.simulation.trace import Trace
@@ -106,6 +108,7 @@ class ClusterWorld:
         outcomes = self.state.apply(domain, operations, identity, self.now())
         self._happened(domain, [outcome.version or int(outcome.applied) for outcome in outcomes])
         self._judge(lambda: self.truth.applied(operations, outcomes))
+        self._judge(lambda: check_starts(operations, outcomes, self.history.starts))
         self.counts["index swaps"] = self.truth.log.swaps
         return outcomes
 
@@ -123,7 +126,7 @@ class ClusterWorld:
 
     def store_object(self, path: str, data: bytes) -> None:
         self._happened("put", path, len(data))
-        self.bucket.put(path, data, wall_ms())
+        self.bucket.put(path, data, true_wall_ms())
         self._judge(lambda: self.truth.log.uploaded(path, data))
 
     def delete_object(self, path: str) -> None:

@@ -37,6 +37,12 @@ async def _befall(world: ClusterWorld, planned: Planned) -> None:
             await broker.stop()
             await broker.up()
         case Disaster.PAUSE:
+            broker.clock.suspend(world.now(), planned.seconds)
+            broker.runtime.pause(planned.seconds)
+        case Disaster.CLOCK_JUMP:
+            broker.clock.jump(planned.seconds)
+        case Disaster.HOST_PAUSE:
+            broker.clock.stand_still(world.now(), planned.seconds, wall_too=False)
             broker.runtime.pause(planned.seconds)
         case Disaster.SILENCE:
             assert broker.store is not None

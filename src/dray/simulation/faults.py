@@ -27,6 +27,7 @@ from dray.metadata.contract import (
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
 from dray.simulation.astonishment import Astonisher
+from dray.simulation.clocks import true_time
 from dray.simulation.runtime import SimulatedRuntime
 from dray.simulation.weather import Weather
 
@@ -61,12 +62,12 @@ class FaultyStore:
         self._limits = limits
         self._astonisher = astonisher or Astonisher(weather)
         self._state = state
-        self._current = _AtOnce(runtime, state)
+        self._current = _AtOnce(runtime, state, true_time)
         self._apply = apply  # at once, as the server does it
         self._runtime = runtime
         self._weather = weather
         self._behind: dict[int, MemoryStore] = {}
-        self._sessions = _SessionKeeper(runtime, state)
+        self._sessions = _SessionKeeper(runtime, state, true_time)
         self._sessions.astonisher = self._astonisher
         self.cut_off = False
 
@@ -115,11 +116,11 @@ class FaultyStore:
     def _fall_behind(self, domain: int) -> None:
         self._weather.counts["reads stale"] += 1
         past = MemoryState()
-        now = self._runtime.monotonic()
+        now = true_time()
         source, copy = self._state.domain(domain, now), past.domain(domain, now)
         copy.entries.update(source.entries)
         copy.keys.extend(source.keys)
-        behind = self._behind[domain] = _AtOnce(self._runtime, past)
+        behind = self._behind[domain] = _AtOnce(self._runtime, past, true_time)
 
         def catch_up() -> None:
             if self._behind.get(domain) is behind:
@@ -176,7 +177,7 @@ class FaultyStore:
 
     def silence(self, seconds: float) -> None:
         """Let no sign of life through for a while: the sessions of this process may run out under it."""
-        self._sessions.silent_until = self._runtime.monotonic() + seconds
+        self._sessions.silent_until = true_time() + seconds
 
     async def watch(self, domain: int) -> AsyncIterator[Change]:
         async for change in self._current.watch(domain):
@@ -221,7 +222,7 @@ class _SessionKeeper(MemoryStore):
 
     async def _turn(self) -> None:
         self.astonisher.strike()
-        if self._runtime.monotonic() < self.silent_until:
+        if true_time() < self.silent_until:
             raise Unavailable("no sign of life gets through")
         await super()._turn()
 

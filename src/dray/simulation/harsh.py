@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Final
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
+from dray.simulation.clocks import true_wall_ms
 from dray.simulation.cluster_conditions import ClusterConditions, Role
 from dray.simulation.log_truth import Violation
-from dray.simulation.runtime import wall_ms
 from dray.simulation.topics import MAIN, SPARE, SPARE_PARTITIONS
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def crowd(world: ClusterWorld) -> None:
     if not count:
         return
     states = ProducerStates(24 * 3_600_000)
-    told = wall_ms() - 3_600_000
+    told = true_wall_ms() - 3_600_000
     states._own = {
         (1 << 50) + number: Producer(0, told + number % 1000, (Remembered(0, 0, 0, -1),))
         for number in range(count)

@@ -26,7 +26,7 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.records import Record, decode, twin, validate
-from dray.simulation.log_truth import Violation, identity_of, time_of
+from dray.simulation.log_truth import TIMES, Violation, identity_of, time_of
 from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 
 PRODUCERS = (1, 2)
@@ -226,7 +226,7 @@ async def play_consumer(world: LogWorld, stream: int) -> None:
     """Read the stream from its start, again and again, through whichever broker."""
     while stream not in world.closing:
         await _check_bounds(world, stream)
-        await _check_times(world, stream, world.random.choice((None, 900, 1050, 1090, 1096, 2000)))
+        await _check_times(world, stream, world.random.choice((None, *TIMES)))
         offset = world.truth.start(stream)
         while offset < world.truth.end(stream) or world.random.random() < 0.7:
             await asyncio.sleep(world.random.uniform(0.0, 0.1))

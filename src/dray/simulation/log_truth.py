@@ -17,9 +17,13 @@ from dray.log.types import Appended, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put
 from dray.records import Record, decode
+from dray.simulation.clocks import EPOCH_MS
 
 _STREAMS = f"{keys.ROOT}streams/"
 _PLAIN = "plain"
+
+TIMES = tuple(EPOCH_MS + milliseconds for milliseconds in (900, 1050, 1090, 1096, 2000))
+"""To look records up by: before, between and after those that `time_of` gives."""
 
 
 class Violation(Exception):
@@ -53,9 +57,9 @@ def identity_of(value: bytes) -> Identity:
 
 
 def time_of(identity: Identity) -> int:
-    """The timestamp of a record: any, as long as it is not monotonic."""
+    """The timestamp of a record: any of about the beginning of a run, as long as it is not monotonic."""
     _, number, place = identity
-    return 1000 + (number * 37 + place * 11) % 97
+    return EPOCH_MS + 1000 + (number * 37 + place * 11) % 97
 
 
 @dataclass(slots=True)

@@ -25,11 +25,12 @@ from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
+from dray.simulation.clocks import true_wall_ms
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_truth import LogTruth, Violation
 from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime, wall_ms
+from dray.simulation.runtime import SimulatedRuntime
 
 DOMAINS = 2
 _QUIET_ROUNDS = 4
@@ -100,7 +101,7 @@ class LogWorld:
 
     def store_object(self, path: str, data: bytes) -> None:
         self._happened("put", path, data)
-        self.bucket.put(path, data, wall_ms())
+        self.bucket.put(path, data, true_wall_ms())
         self._judge(lambda: self.truth.uploaded(path, data))
 
     def delete_object(self, path: str) -> None:

@@ -151,6 +151,8 @@ class SimulationLoop(asyncio.SelectorEventLoop):
             # The tick after it: on it would be too early by a rounding error, and whoever waits for a
             # deadline would find a moment left of it, again and again.
             when = (floor(when * self.ticks) + 1) / self.ticks
+            if when <= self._virtual:  # the product was rounded down: 2.01 * 1000 is 2009.99...
+                when = (round(self._virtual * self.ticks) + 1) / self.ticks
         timer = _Timer(when, callback, arguments, self, context)
         heapq.heappush(self._scheduled, timer)  # type: ignore[attr-defined]
         timer._scheduled = True  # type: ignore[attr-defined]

@@ -29,14 +29,13 @@ from dray.records import Record, decode
 from dray.simulation.client import Address, SimulatedClient, Unanswered
 from dray.simulation.committed import NOTHING, Commit
 from dray.simulation.history import EndAsked, Poll
-from dray.simulation.log_truth import Violation
+from dray.simulation.log_truth import TIMES, Violation
 from dray.simulation.topics import MAIN, SPARE, Place
 
 if TYPE_CHECKING:
     from dray.simulation.cluster_world import ClusterWorld
 
 LATEST, EARLIEST, _LARGEST_TIMESTAMP = -1, -2, -3
-_TIMES = (900, 1050, 1090, 1096, 2000)
 _GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _LATER = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 _COMMIT_LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS"
@@ -345,7 +344,7 @@ class Reader(Consumer):
         if chance < 0.15:
             await self.list_offset(place, LATEST)
         elif chance < 0.25:
-            await self.list_offset(place, self.random.choice((EARLIEST, _LARGEST_TIMESTAMP, *_TIMES)))
+            await self.list_offset(place, self.random.choice((EARLIEST, _LARGEST_TIMESTAMP, *TIMES)))
         elif chance < 0.45 and main:
             error = await self.commit(self.group, main)
             if error:

@@ -15,11 +15,10 @@ from typing import Any, TypeVar, cast
 from uuid import UUID
 
 from dray.runtime import BackgroundTasks
+from dray.simulation.clocks import ProcessClock
 from dray.simulation.loop import PROCESS, SimulationLoop
 
 T = TypeVar("T")
-
-_EPOCH_MS = 1_700_000_000_000
 
 
 class SimulatedRuntime:
@@ -30,8 +29,9 @@ class SimulatedRuntime:
     goes on believing what it knew. Its clients of the stores ask `awake` before and after every call.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, clock: ProcessClock | None = None) -> None:
         self.random = Random(seed)
+        self.clock = clock or ProcessClock()
         self.failures: list[BaseException] = []
         self.background = BackgroundTasks(self.monotonic)
         self.background.hear(lambda _, error: self.failures.append(error))
@@ -43,9 +43,13 @@ class SimulatedRuntime:
         self._deferred: deque[asyncio.Handle] = deque()
 
     def wall_ms(self) -> int:
-        return wall_ms()
+        return self.clock.wall_ms(self._now())
 
     def monotonic(self) -> float:
+        return self.clock.monotonic(self._now())
+
+    def _now(self) -> float:
+        """The true time, which no process sees."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
         return self._loop.time()
@@ -84,8 +88,7 @@ class SimulatedRuntime:
         return function(*arguments)
 
     def pause(self, seconds: float) -> None:
-        self._asleep_until = max(self._asleep_until, self.monotonic() + seconds)
-
+        self._asleep_until = max(self._asleep_until, self._now() + seconds)
         self._still = True
         asyncio.get_running_loop().call_at(self._asleep_until, self._go_on, context=Context())
 
@@ -103,7 +106,7 @@ class SimulatedRuntime:
 
     def _go_on(self) -> None:
         """In the order in which it would have happened, before anything else of this moment."""
-        if self._still and self._asleep_until <= self.monotonic():
+        if self._still and self._asleep_until <= self._now():
             self._still = False
             while self._deferred:
                 handle = self._deferred.popleft()
@@ -111,7 +114,7 @@ class SimulatedRuntime:
                     handle._run()
 
     async def awake(self) -> None:
-        if (left := self._asleep_until - self.monotonic()) > 0:
+        if (left := self._asleep_until - self._now()) > 0:
             await asyncio.sleep(left)
             await self.awake()  # it may have been made to stand still again
 
@@ -132,8 +135,3 @@ class SimulatedRuntime:
         self._tasks.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.failures.append(error)
-
-
-def wall_ms() -> int:
-    """The one wall clock of a simulation."""
-    return _EPOCH_MS + int(asyncio.get_running_loop().time() * 1000)

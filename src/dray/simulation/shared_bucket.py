@@ -26,6 +26,7 @@ from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
+from dray.simulation.clocks import true_wall_ms
 from dray.simulation.faults import FaultyObjects, FaultyStore
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_players import players
@@ -33,7 +34,7 @@ from dray.simulation.log_run import first_trouble, until_calm
 from dray.simulation.log_truth import Violation
 from dray.simulation.log_world import DOMAINS, LogWorld, Report
 from dray.simulation.loop import run
-from dray.simulation.runtime import SimulatedRuntime, wall_ms
+from dray.simulation.runtime import SimulatedRuntime
 from dray.wal import parse_object_path
 
 SECONDS: Final = 4.0
@@ -99,7 +100,7 @@ class _Visitor:
         self.store = FaultyStore(state, self._apply, self.runtime, weather)
         self.objects = FaultyObjects(
             MemoryObjects(self.runtime, bucket),
-            lambda path, data: bucket.put(path, data, wall_ms()),
+            lambda path, data: bucket.put(path, data, true_wall_ms()),
             self._delete,
             self.runtime,
             weather,

@@ -86,6 +86,9 @@ class ProcessMetrics:
         )
         for reason in HELD_BY:
             self.deletions_held.labels(reason)  # so that a first one is seen as an increase
+        self.clock_doubted = make.gauge(
+            "dray_clock_doubted", "1 while this machine's clock is doubted, and nothing expires"
+        )
 
     def follow(self, background: BackgroundTasks) -> None:
         """Count what fails in the background of this process."""

@@ -18,7 +18,7 @@ from dray.cli.main import main
 from dray.cli.ownership import claimed_bucket
 from dray.cli.pipeline import compaction_settings
 from dray.cli.stores import Stores, open_stores
-from dray.cluster import BucketRefused, ClusterInfo, open_cluster
+from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
 from dray.cluster.owner import OWNER, put_owner, read_owner
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
@@ -300,13 +300,14 @@ def test_what_brokers_collect_is_counted() -> None:
 
 
 async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its collectors ask whose bucket it is, and its retention has the brokers' settings."""
+    """Its collectors ask whose bucket it is, its retention has the brokers' settings, its clock is compared."""
     made: list[tuple[CompactedStores, object]] = []
 
     class Recorded:
-        def __init__(self, *given: object) -> None:
+        def __init__(self, *given: object, expiry: object) -> None:
             stores = given[0]
             assert isinstance(stores, CompactedStores)
+            assert isinstance(expiry, ClockGuard)
             made.append((stores, given[-1]))
 
         async def run(self, _stop: asyncio.Event) -> None:

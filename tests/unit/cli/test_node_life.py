@@ -10,7 +10,9 @@ import pytest
 
 from dray.cli.bench_run import make_batch
 from dray.client import ClientError, KafkaConnection
+from dray.cluster import ClockGuard
 from dray.config import FlagValue, Settings, load
+from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.node import Node, api_settings, broker_configs, log_settings, server_settings, topics_options
@@ -135,6 +137,42 @@ async def test_readiness_follows_each_store() -> None:
     parts.metadata.broken = False
     assert await http_status(parts.node, "/readyz") == 200
     await parts.node.stop()
+
+
+async def test_a_doubted_clock_is_shown_and_the_broker_is_ready(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = Parts()
+    node = parts.node
+    await node.start()
+    monkeypatch.setattr(ClockGuard, "doubt", lambda _: "it is 691200 s ahead of others")
+    assert node.http_address is not None
+    reader, writer = await asyncio.open_connection(*node.http_address)
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert b" 200 " in answer.splitlines()[0]
+    assert b"691200 s ahead of others" in answer
+    assert b"dray_clock_doubted 1.0" in node.metrics.exposition()
+    monkeypatch.setattr(ClockGuard, "doubt", lambda _: None)
+    assert b"dray_clock_doubted 0.0" in node.metrics.exposition()
+    await node.stop()
+
+
+async def test_whatever_expires_in_a_broker_asks_its_guarded_clock() -> None:
+    parts = Parts()
+    node = parts.node
+    await node.start()
+    clocks = node._clocks
+    assert clocks is not None
+    assert node._log is not None
+    assert node._log._expiry is clocks
+    assert all(committer._expiry is clocks for committer in node._log._committers)
+    assert node._retention is not None
+    assert node._retention._retention._retention._expiry is clocks
+    assert node._groups is not None
+    assert node._groups.expiry is clocks
+    await node.stop()
+    store = MemoryStore(parts.runtime, parts.metadata._state)
+    assert await store.scan(keys.CLUSTER_DOMAIN, keys.CLOCKS, keys.prefix_end(keys.CLOCKS)) == []
 
 
 async def test_a_client_that_comes_while_the_broker_starts_waits_for_it(

@@ -11,6 +11,7 @@ from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 
 from dray.compaction.collector import FileCollector
+from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import (
     PREFIX,
@@ -217,6 +218,54 @@ async def test_metadata_that_no_table_needs_goes_when_it_is_old(cluster: Cluster
     tables.needed = None  # the table was dropped
     assert (await collector.run()).deleted == 1
     assert set(cluster.bucket.objects) == {foreign}
+
+
+class Doubted:
+    """An expiry clock."""
+
+    def now_ms(self) -> int | None:
+        return None
+
+
+async def test_no_metadata_looks_old_while_the_clock_is_doubted(cluster: Cluster) -> None:
+    path = f"{table_path('orders', TOPIC_ID)}/metadata/1.json"
+    cluster.bucket.put(path, b"", cluster.runtime.wall_ms())
+    tables = KnownMetadata(cluster.catalog, cluster.runtime)
+    await asyncio.sleep(7200)
+    collector = MetadataCollector(cluster.objects, cluster.runtime, tables, 3600.0, Doubted())
+    assert (await collector.run()).deleted == 0
+    assert set(cluster.bucket.objects) == {path}
+
+
+async def test_no_snapshot_of_a_table_expires_while_the_clock_is_doubted(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders")
+    keeping = replace(ALL, snapshot_keep_ms=3_600_000)
+    for turn in range(2):
+        await cluster.fill(topic.streams[0], 1, first=turn)
+        await cluster.worker(keeping).once()
+    await asyncio.sleep(7200)
+    worker = cluster.worker(keeping).compactor
+    kept, worker.upkeep._expiry = worker.upkeep._expiry, Doubted()
+    summary = CycleSummary()
+    await worker.upkeep.run(summary)
+    assert summary.snapshots_expired == 0
+    worker.upkeep._expiry = kept
+    await worker.upkeep.run(summary)
+    assert summary.snapshots_expired > 0
+
+
+async def test_the_parts_of_a_compactor_ask_its_clock(cluster: Cluster) -> None:
+    clock = Doubted()
+    tables = KnownMetadata(cluster.catalog, cluster.runtime)
+    stores = Stores(cluster.streams, cluster.objects)
+    compactor = Compactor(
+        stores, cluster.runtime, cluster.worker().compactor._writer, tables, cluster.topics, expiry=clock
+    )
+    assert compactor.upkeep._expiry is clock
+    assert compactor.upkeep._metadata is not None
+    assert compactor.upkeep._metadata._expiry is clock
+    assert compactor._kept._retention._expiry is clock
+    assert compactor._saga._swap._expiry is clock
 
 
 # --- WAL objects

@@ -9,6 +9,11 @@ class StoppedClock(SystemRuntime):
     def __init__(self, now: float = 1000.0) -> None:
         super().__init__(threads=1)
         self.now = now
+        self.ahead = 0.0
+        """By how many seconds the wall clock is ahead of the other."""
 
     def monotonic(self) -> float:
         return self.now
+
+    def wall_ms(self) -> int:
+        return round((self.now + self.ahead) * 1000)

@@ -9,20 +9,23 @@ import pytest
 from metadata_clock import StoppedClock
 
 from dray.metadata.contract import Unavailable
-from dray.metadata.sessions import KeptSession
+from dray.metadata.sessions import KeptSession, Moment
 
 TTL = 0.06
 
 
 def kept(
-    runtime: StoppedClock, renew: Callable[[], Awaitable[bool]], removed: list[str] | None = None
+    runtime: StoppedClock,
+    renew: Callable[[], Awaitable[bool]],
+    removed: list[str] | None = None,
+    ttl: float = TTL,
 ) -> KeptSession:
     async def remove() -> None:
         if removed is not None:
             removed.append("removed")
 
     return KeptSession(
-        runtime, domain=0, identity=1, ttl=TTL, sent=runtime.monotonic(), renew=renew, remove=remove
+        runtime, domain=0, identity=1, ttl=ttl, sent=Moment.now(runtime), renew=renew, remove=remove
     )
 
 
@@ -122,7 +125,13 @@ async def test_close_removes_once_and_again_if_it_failed() -> None:
             raise Unavailable("not now")
 
     session = KeptSession(
-        runtime, domain=0, identity=1, ttl=TTL, sent=runtime.now, renew=asyncio.Event().wait, remove=remove
+        runtime,
+        domain=0,
+        identity=1,
+        ttl=TTL,
+        sent=Moment.now(runtime),
+        renew=asyncio.Event().wait,
+        remove=remove,
     )
     with pytest.raises(Unavailable):
         await session.close()
@@ -130,4 +139,53 @@ async def test_close_removes_once_and_again_if_it_failed() -> None:
     await session.close()
     await session.close()
     assert calls == 2
+    runtime.close()
+
+
+async def test_after_clocks_that_stood_still_nothing_is_certain_before_the_next_keep_alive() -> None:
+    """The wall clock was set right; the other one did not see the pause. A keep-alive is sent at once."""
+    runtime = StoppedClock()
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def renew() -> bool:
+        asked.set()
+        await go_on.wait()
+        return True
+
+    session = kept(runtime, renew, ttl=1000.0)
+    runtime.ahead = 400.0
+    assert session.confirmed_until() < runtime.now
+    assert session.confirmed_until() < runtime.now
+    async with asyncio.timeout(5.0):
+        await asked.wait()
+    assert not session.ended  # that is the engine's to say
+    go_on.set()
+    await asyncio.sleep(0)
+    assert session.confirmed_until() == runtime.now + 1000.0
+    session.abandon()
+    runtime.close()
+
+
+async def test_a_session_that_ended_meanwhile_is_over_at_once() -> None:
+    runtime = StoppedClock()
+
+    async def renew() -> bool:
+        return False
+
+    session = kept(runtime, renew, ttl=1000.0)
+    runtime.ahead = 400.0
+    assert session.confirmed_until() < runtime.now
+    async with asyncio.timeout(5.0):
+        await session.wait_ended()
+    assert session.ended
+    runtime.close()
+
+
+@pytest.mark.parametrize("ahead", [-5000.0, 300.0])
+async def test_a_wall_clock_that_is_set_a_little_or_back_says_nothing(ahead: float) -> None:
+    runtime = StoppedClock()
+    session = kept(runtime, asyncio.Event().wait, ttl=1000.0)
+    runtime.ahead = ahead
+    assert session.confirmed_until() == runtime.now + 1000.0
+    session.abandon()
     runtime.close()

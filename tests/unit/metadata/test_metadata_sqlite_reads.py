@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from sqlite3 import connect
 
 import pytest
 from metadata_clock import StoppedClock
 
 from dray.metadata.contract import ABSENT, ANY, Put, Record
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
+from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, Reader, ReadJob
 
 NEVER = SqliteSettings(upkeep_interval=3600.0)
 
@@ -38,6 +40,33 @@ async def test_keys_of_a_dead_session_are_not_read(tmp_path: Path, now: float) -
     assert await seen() == [None] * 4
     [outcome] = await store.write(0, [Put("/lease", b"new", ABSENT)])
     assert outcome.version > held.version
+    await store.close()
+    runtime.close()
+
+
+@pytest.mark.parametrize("statement", [GET, GREATEST, LEAST, SCAN])
+async def test_a_session_that_is_renewed_while_a_read_begins_is_alive(tmp_path: Path, statement: str) -> None:
+    """The reader has read the clock, and its statement does not see the file yet."""
+    runtime = StoppedClock(1000.0)
+    path = tmp_path / "metadata.sqlite"
+    store = SqliteStore(path, runtime, NEVER)
+    await store.open()
+    session = await store.session(0, 10.0)
+    await store.write(0, [Put("/lease", b"", ANY, session)])
+    session.abandon()
+
+    def clock() -> float:
+        with connect(path) as other:
+            other.execute("UPDATE sessions SET expires = 1000.5 + ttl")
+        return 1000.0
+
+    reader = Reader(path, clock, 5.0)
+    arguments = ["/lease"] if statement == GET else ["/", "/z"]
+    job = ReadJob(statement, 0, *arguments, *([-1] if statement == SCAN else []))
+    reader.run([job])
+    reader.close()
+    assert job.error is None
+    assert [row[0] for row in job.result or []] == ["/lease"]
     await store.close()
     runtime.close()
 

@@ -17,9 +17,9 @@ from dray.telemetry import Metrics
 
 
 @asynccontextmanager
-async def serving(checks=None, routes=None, check_seconds=2.0, **settings):
+async def serving(checks=None, routes=None, check_seconds=2.0, notes=None, **settings):
     runtime = SystemRuntime()
-    health = Health(checks or {}, Metrics(), runtime, check_seconds)
+    health = Health(checks or {}, Metrics(), runtime, check_seconds, notes)
     server = HttpServer({**health.routes(), **(routes or {})}, runtime, HttpSettings(port=0, **settings))
     server.health = health
     await server.start()
@@ -49,6 +49,19 @@ async def get(server, path: str, method: str = "GET") -> tuple[int, dict[str, st
     head, _, body = (await exchange(server, request)).partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     return int(status.split()[1]), dict(line.lower().split(": ", 1) for line in lines), body
+
+
+def test_a_note_is_shown_and_makes_nothing_less_ready(run):
+    async def scenario():
+        said = ["a clock is doubted", None]
+        async with serving(notes={"clock": lambda: said[0], "other": lambda: None}) as server:
+            status, _, body = await get(server, "/readyz")
+            assert (status, json.loads(body)["notes"]) == (200, {"clock": "a clock is doubted"})
+            said.pop(0)
+            status, _, body = await get(server, "/readyz")
+            assert (status, "notes" in json.loads(body)) == (200, False)
+
+    run(scenario())
 
 
 def test_alive_index_and_numbers(run):

@@ -1,9 +1,9 @@
 """The committed offsets of one group: in memory for reading, one key each in the store.
 
 Each key is written at the version that was loaded or last written, so that what a coordinator sends after
-another has taken its place changes nothing that the other wrote. Changes that come while a write is under way
-share the next one. Nothing is answered before its write is confirmed; after an unclear one, what is there is
-read first.
+another has taken its place changes nothing that the other wrote; and it is acknowledged only if no other had
+(`fence.py`). Changes that come while a write is under way share the next one. Nothing is answered before its
+write is confirmed; after an unclear one, what is there is read first.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class Ledger:
 
     async def _change_in_parts(self, offsets: Mapping[Place, Wanted]) -> None:
         """As many writes as the store's limits ask for: mostly one."""
-        most, largest = self._most_operations(), self._storage.limits.value_bytes
+        most, largest = self._most_operations(), self._storage.room.value_bytes
         part: dict[Place, Wanted] = {}
         size = 0
         for place, offset in offsets.items():
@@ -168,7 +168,7 @@ class Ledger:
 
     def _take_changes(self) -> list[_Change]:
         """As many as one write may hold."""
-        most, largest = self._most_operations(), self._storage.limits.value_bytes
+        most, largest = self._most_operations(), self._storage.room.value_bytes
         taken, count, size = 0, 0, 0
         for change in self._pending:
             count += len(change.offsets)
@@ -180,7 +180,7 @@ class Ledger:
         return changes
 
     def _most_operations(self) -> int:
-        return min(OPERATIONS_AT_ONCE, self._storage.limits.operations)
+        return min(OPERATIONS_AT_ONCE, self._storage.room.operations)
 
     async def _write(self, changes: Sequence[_Change]) -> None:
         wanted: dict[Place, Wanted] = {}
@@ -238,6 +238,7 @@ class Ledger:
         of that key is refused by its version, and the group is loaded again."""
         before = dict(self._entries())
         await self.load()
+        await self._storage.check_fence()  # after the reading: what was read is there for a successor too
         for change in changes:
             if all(self._is_there(place, offset, before) for place, offset in change.offsets.items()):
                 _succeed(change)

@@ -35,7 +35,7 @@ from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.protocol import ErrorCode
-from dray.runtime import KeptTask, Runtime, keep_running, run_once
+from dray.runtime import ExpiryClock, KeptTask, Runtime, UndoubtedClock, keep_running, run_once
 from dray.topics import Topics, TopicsUnavailable
 
 _log = structlog.get_logger(__name__)
@@ -53,8 +53,10 @@ class Groups:
         *,
         is_dead: Callable[[Holder], bool] = lambda _: False,
         observer: GroupsObserver | None = None,
+        expiry: ExpiryClock | None = None,
     ) -> None:
         """`is_dead` says of a lease's holder that its process is certainly gone."""
+        self.expiry = expiry or UndoubtedClock(runtime)
         self.observer = observer or GroupsObserver()
         self.settings = settings or GroupsSettings()
         self.domains = domains

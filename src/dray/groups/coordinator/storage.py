@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from dray.groups.coordinator.faults import NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.fence import Fence
 from dray.groups.coordinator.lease import Lease
 from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
 from dray.metadata import keys
@@ -20,6 +21,7 @@ from dray.metadata.contract import (
     Ambiguous,
     Delete,
     Expectation,
+    Limits,
     MetadataError,
     MetadataStore,
     Operation,
@@ -55,6 +57,7 @@ class GroupStorage:
         self._domain = domain
         self._key = keys.group(group_id)
         self._current: _Current | None = None
+        self._fence = Fence(store, domain, lease, runtime.uuid())
 
     @property
     def record(self) -> GroupRecord | None:
@@ -67,16 +70,24 @@ class GroupStorage:
     # --- the record
 
     async def open(self) -> None:
-        """Read the record and raise its coordinator epoch: from then on nobody else's write arrives."""
+        """Read the record, raise its coordinator epoch and move the fence: from then on nobody else's write
+        of the record arrives, and nobody else's commit is acknowledged. A group without a record has no
+        offsets: its fence is moved before the first is written."""
 
         async def take_over() -> bool:
             found = await self._read()
             if found is None:
                 self._current = None
                 return True
+            fence = await self._fence.aim()
             record = decode_record(self.group_id, found.value)
             raised = record._replace(coordinator_epoch=record.coordinator_epoch + 1)
-            return await self._put(raised, encode_record(raised), found.version)
+            value = encode_record(raised)
+            put = Put(self._key, value, found.version)
+            outcome, fenced = await self._store.write(self._domain, [put, fence])
+            if outcome.applied:
+                self._current = _Current(raised, value, outcome.version)
+            return self._fence.moved(fenced) and outcome.applied
 
         await self._until_clear(take_over, _LOADING_ATTEMPTS)
 
@@ -108,7 +119,8 @@ class GroupStorage:
             return
         self.check_lease()
         try:
-            [outcome] = await self._store.write(self._domain, [Delete(self._key, before.version)])
+            removal = [Delete(self._key, before.version), *self._fence.removal()]
+            outcome = (await self._store.write(self._domain, removal))[0]
         except Unavailable as error:
             raise Unreachable(str(error)) from error
         except Ambiguous as error:
@@ -206,10 +218,35 @@ class GroupStorage:
         await self._until_clear(scan, _LOADING_ATTEMPTS)
         return found
 
+    @property
+    def room(self) -> Limits:
+        """What one write may hold of offsets, beside the fence."""
+        return Limits(self.limits.operations - 1, self.limits.value_bytes - self._fence.size)
+
     async def write_offsets(self, operations: list[Operation]) -> list[Outcome]:
-        """One write. Raises the store's errors: only the caller knows what it meant."""
+        """One write, and this broker was the coordinator when it was done: else `NotCoordinator`, and what
+        became of it is not to be told. Raises the store's errors: only the caller knows what it meant."""
         self.check_lease()
-        return await self._store.write(self._domain, operations)
+        if not self._fence.is_up:  # the group is new
+            await self._until_clear(self._raise_fence)
+        *outcomes, fenced = await self._store.write(self._domain, [*operations, self._fence.hold()])
+        if not self._fence.moved(fenced):
+            await self.check_fence()
+        return outcomes
+
+    async def check_fence(self) -> None:
+        """Raises `NotCoordinator` if another coordinator has taken over before this. What is in the store by
+        now is then there for the next one too."""
+
+        async def look() -> bool:
+            await self._fence.look()
+            return True
+
+        await self._until_clear(look)
+
+    async def _raise_fence(self) -> bool:
+        [outcome] = await self._store.write(self._domain, [await self._fence.aim()])
+        return self._fence.moved(outcome)
 
     def _fenced(self) -> NotCoordinator:
         return NotCoordinator(f"somebody else has written group '{self.group_id}'")

@@ -72,11 +72,10 @@ async def _try_to_sweep(groups: Groups, group: ActiveGroup) -> None:
 
 async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
     offsets = group.ledger.offsets()
-    rule = _rule(group.state)
+    rule, now_ms = _rule(group.state), groups.expiry.now_ms()
     judged: set[Place] = set()
-    if rule is not None:
-        now_ms, retention_ms = groups.runtime.wall_ms(), groups.settings.offset_retention_ms
-        expired = expired_offsets(offsets, rule, now_ms, retention_ms)
+    if rule is not None and now_ms is not None:
+        expired = expired_offsets(offsets, rule, now_ms, groups.settings.offset_retention_ms)
         unreadable = groups.topics.unreadable()  # nobody can tell whether the group still reads these
         judged.update(place for place in expired if place[0] not in unreadable)
     doubtful = {

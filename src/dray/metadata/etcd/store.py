@@ -29,7 +29,7 @@ from dray.metadata.etcd.plan import Plan
 from dray.metadata.etcd.settings import KIB, EtcdSettings
 from dray.metadata.etcd.watch import DomainWatch
 from dray.metadata.etcd.wire import etcd_pb2 as wire
-from dray.metadata.sessions import KeptSession, session_identity
+from dray.metadata.sessions import KeptSession, Moment, session_identity
 from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime
 
@@ -180,7 +180,7 @@ class EtcdStore:
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
         check_ttl(ttl)
-        sent = self._runtime.monotonic()
+        sent = Moment.now(self._runtime)
         request = wire.LeaseGrantRequest(TTL=math.ceil(ttl))
         # A lease whose answer was lost runs out by itself: nobody knows its name.
         granted = await self._calls.repeatable(lambda server: server.grant, request)

@@ -21,7 +21,7 @@ from dray.metadata.oxia.errors import SESSION_NOT_FOUND, understand
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Shard, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.metadata.sessions import KeptSession
+from dray.metadata.sessions import KeptSession, Moment
 from dray.runtime import Runtime
 
 SHORTEST: Final = 2.0
@@ -38,7 +38,7 @@ async def open_session(
         shard=shard.identity, session_timeout_ms=round(ttl * 1000), client_identity="dray"
     )
     leader = await calls.leader(shard, Patience(runtime, settings.patience))
-    sent = runtime.monotonic()
+    sent = Moment.now(runtime)
     try:
         answer = await calls.once(
             shard, leader, leader.server.create_session(request, settings.request_timeout)

@@ -19,8 +19,10 @@ from dray.metadata.sqlite.schema import connect_reader
 from dray.runtime.workers import Job
 
 _COLUMNS = "SELECT key, value, version FROM records"
+# Twice the time to live: the clock is read before the statement sees the file, and a session that was renewed
+# in between expires later than a time to live from then. Writers judge under the lock, and need no such room.
 _VISIBLE = (
-    "(session IS NULL OR session IN (SELECT id FROM sessions WHERE expires > ?1 AND expires <= ?1 + ttl))"
+    "(session IS NULL OR session IN (SELECT id FROM sessions WHERE expires > ?1 AND expires <= ?1 + 2 * ttl))"
 )
 
 GET = f"{_COLUMNS} WHERE domain = ?2 AND key = ?3 AND {_VISIBLE}"

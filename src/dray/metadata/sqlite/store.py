@@ -26,7 +26,7 @@ from dray.metadata.contract import (
     SessionEnded,
     Unavailable,
 )
-from dray.metadata.sessions import KeptSession, session_identity
+from dray.metadata.sessions import KeptSession, Moment, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, Reader, ReadJob, records_of
@@ -193,7 +193,7 @@ class SqliteStore:
         check_domain(domain)
         check_ttl(ttl)
         identity = self._runtime.random.getrandbits(62)
-        sent = self._runtime.monotonic()
+        sent = Moment.now(self._runtime)
         await self._submit(open_session(identity, domain, ttl))
 
         async def renew() -> bool:

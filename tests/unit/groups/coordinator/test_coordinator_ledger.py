@@ -278,9 +278,9 @@ def test_more_than_one_write_may_hold_is_split(monkeypatch: pytest.MonkeyPatch) 
         broker.store.writes.clear()
         ledger = await ledger_of(broker)
         await ledger.change({("a", number): offset(number) for number in range(35)})
-        assert [len(write) for write in broker.store.writes] == [10, 10, 10, 5]
+        assert [len(write) for write in broker.store.writes] == [11, 11, 11, 6]  # each with the fence
         await asyncio.gather(*(ledger.change({("a", number): offset(1)}) for number in range(35)))
-        assert max(len(write) for write in broker.store.writes) == 10
+        assert max(len(write) for write in broker.store.writes) == 11
         assert len(ledger.offsets()) == 35
 
     scenario()

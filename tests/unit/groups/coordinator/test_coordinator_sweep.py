@@ -18,6 +18,7 @@ from dray.groups.coordinator.sweep import forget_topics, sweep
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
 from dray.protocol import ErrorCode
+from dray.runtime import UndoubtedClock
 from dray.topics import Topic
 
 DAY = 24 * 3600.0
@@ -39,6 +40,24 @@ async def test_offsets_of_a_simple_group_expire_from_their_commit_on_and_the_gro
     await passing(3600)
     assert world.group_record() is None
     assert world.records(keys.group_offsets(GROUP)) == []
+
+
+@simulated
+async def test_nothing_expires_while_the_clock_is_doubted() -> None:
+    class Doubted:
+        def now_ms(self) -> int | None:
+            return None
+
+    world = World(settings=RETENTION)
+    world.topics.make("a", 2)
+    broker = await world.broker(1)
+    await broker.commit(1)
+    broker.groups.expiry = Doubted()
+    await passing(3 * 3600)
+    assert await broker.committed() == 1
+    broker.groups.expiry = UndoubtedClock(broker.runtime)
+    await passing(1000)
+    assert await broker.committed() is None
 
 
 @simulated

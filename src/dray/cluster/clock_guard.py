@@ -1,0 +1,209 @@
+"""Keeps this process's wall clock compared with others, and answers with it only while it is believed.
+
+Each process of a cluster, broker or compactor, stores its wall time in a key of its own every `beat_seconds`,
+and reads those of the others; `clock_judge` says what follows. A beat needs no session: one that does not
+change any more counts for nothing after a while, and is then deleted by any process that sees it.
+
+While the clock is doubted nothing expires here, and everything else goes on: reading and writing need no wall
+clock. A doubt is told when it begins and when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from dray.cluster.clock_judge import GONE_BEATS, Beat, ClockJudge, Verdict
+from dray.metadata import keys
+from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, Record
+from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
+from dray.runtime import KeptTask, Runtime, keep_running
+
+_log = structlog.get_logger(__name__)
+
+BEAT_FORMAT: Final = 1
+DEFAULT_TOLERANCE: Final = 300.0
+
+_LONGEST_BEAT: Final = 30.0
+_FORGOTTEN_BEATS: Final = 2 * GONE_BEATS
+_SETTLING_ROUNDS: Final = 4 * (GONE_BEATS + 1)  # of a quarter of a beat
+_REMEMBERED_SECONDS: Final = 1.0
+_REMEMBERED_MS: Final = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBeat:
+    machine: str
+    wall_ms: int
+    stepped: bool
+
+
+def encode_beat(beat: StoredBeat) -> bytes:
+    return seal_json(BEAT_FORMAT, {"machine": beat.machine, "wall_ms": beat.wall_ms, "stepped": beat.stepped})
+
+
+def decode_beat(value: bytes) -> StoredBeat:
+    _, fields = unseal_json("the time of a process", value, BEAT_FORMAT)
+    try:
+        return StoredBeat(str(fields["machine"]), int(fields["wall_ms"]), bool(fields["stepped"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueCorrupt("the time of a process", repr(error)) from error
+
+
+class _Remembered(NamedTuple):
+    until: float
+    offset_ms: float
+
+
+class ClockGuard:
+    """An `ExpiryClock`: `start` and `stop` it. Whoever has no time for its first looks waits for `settle`.
+
+    `machine` names whose clock this is. `read_store_clock` asks the object store for the time, and raises
+    whatever it likes; None where the store has no clock of its own (local files, memory).
+    """
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        *,
+        machine: str = "",
+        tolerance: float = DEFAULT_TOLERANCE,
+        read_store_clock: Callable[[], Awaitable[int]] | None = None,
+    ) -> None:
+        self.beat_seconds = min(_LONGEST_BEAT, tolerance / 8)
+        self._store = store
+        self._runtime = runtime
+        self._machine = machine
+        self._read_store_clock = read_store_clock
+        self._judge = ClockJudge(
+            machine, tolerance, self.beat_seconds, has_store_clock=read_store_clock is not None
+        )
+        self._process = runtime.uuid().hex
+        self._remembered: _Remembered | None = None
+        self._doubt: Verdict | None = None
+        self._looking = asyncio.Lock()
+        self._task: KeptTask | None = None
+
+    # --- what others ask
+
+    def now_ms(self) -> int | None:
+        wall_ms, now = self._runtime.wall_ms(), self._runtime.monotonic()
+        remembered = self._remembered
+        if (
+            remembered is not None
+            and now < remembered.until
+            and abs(wall_ms - now * 1000 - remembered.offset_ms) <= _REMEMBERED_MS
+        ):
+            return wall_ms
+        return wall_ms if self._judge_now(now, wall_ms).believed else None
+
+    def doubt(self) -> str | None:
+        """Why nothing expires now; None where all is well."""
+        verdict = self._judge_now(self._runtime.monotonic(), self._runtime.wall_ms())
+        return None if verdict.believed else verdict.reason
+
+    def _judge_now(self, now: float, wall_ms: int) -> Verdict:
+        verdict = self._judge.judge(now, wall_ms)
+        if verdict.believed:
+            self._remembered = _Remembered(now + _REMEMBERED_SECONDS, wall_ms - now * 1000)
+        else:
+            self._remembered = None
+        if self._judge.settled:
+            self._tell(verdict)
+        return verdict
+
+    def _tell(self, verdict: Verdict) -> None:
+        if verdict.believed is (self._doubt is None):
+            return
+        self._doubt = None if verdict.believed else verdict
+        if verdict.believed:
+            _log.info("this machine's clock is believed again: things expire")
+        else:
+            _log.error(
+                "this machine's clock is doubted, and nothing expires: set it right", reason=verdict.reason
+            )
+
+    # --- comparing
+
+    def start(self) -> None:
+        self._task = keep_running(self._runtime, "compare clocks", self._run)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            await self._task.stop()
+            self._task = None
+            with suppress(MetadataError):  # others forget it by themselves, a little later
+                await self._store.write(keys.CLUSTER_DOMAIN, [Delete(keys.clock(self._process))])
+
+    async def settle(self) -> str | None:
+        """Compare until it is known what to believe: `doubt`, once it is certain. Others that are dead are
+        waited for until their silence shows it. Raises the store's errors."""
+        for _ in range(_SETTLING_ROUNDS):
+            await self._look()
+            if self._judge_now(self._runtime.monotonic(), self._runtime.wall_ms()).certain:
+                break
+            soon = min(1.0, self.beat_seconds / 4)
+            await self._runtime.sleep(self.beat_seconds / 4 if self._judge.settled else soon)
+        return self.doubt()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._beat()
+                await self._look()
+            except MetadataError as error:
+                _log.warning("clocks are compared later", error=str(error))
+            except Exception:  # whatever it was: without evidence nothing expires, and that is told
+                _log.exception("clocks are compared later")
+            self.now_ms()
+            soon = min(1.0, self.beat_seconds)
+            await self._runtime.sleep(self.beat_seconds if self._judge.settled else soon)
+
+    async def _beat(self) -> None:
+        beat = StoredBeat(self._machine, self._runtime.wall_ms(), self._judge.has_stepped)
+        await self._store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock(self._process), encode_beat(beat))])
+
+    async def _look(self) -> None:
+        async with self._looking:  # one after another: what is read later must not be taken in earlier
+            await self._look_alone()
+
+    async def _look_alone(self) -> None:
+        await self._probe()
+        began = self._runtime.monotonic()
+        await self._store.barrier(keys.CLUSTER_DOMAIN)
+        records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.CLOCKS, keys.prefix_end(keys.CLOCKS))
+        ended = self._runtime.monotonic()
+        others = [record for record in records if record.key != keys.clock(self._process)]
+        self._judge.looked(began, ended, [_read(record) for record in others])
+        for record in others:
+            seen = self._judge.silent_since(keys.process_of_clock(record.key))
+            if seen is not None and ended - seen > _FORGOTTEN_BEATS * self.beat_seconds:
+                await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
+
+    async def _probe(self) -> None:
+        if self._read_store_clock is None:
+            return
+        began = self._runtime.monotonic()
+        try:
+            async with asyncio.timeout(self.beat_seconds):
+                wall_ms = await self._read_store_clock()
+        except Exception as error:  # the store's: without its time, nothing expires, and that is told
+            _log.info("the object store's clock was not read", error=repr(error))
+            return
+        self._judge.probed(began, self._runtime.monotonic(), wall_ms)
+
+
+def _read(record: Record) -> Beat:
+    process = keys.process_of_clock(record.key)
+    try:
+        beat = decode_beat(record.value)
+    except UnreadableValue as error:
+        _log.error("the time of a process is left out", process=process, error=str(error))
+        return Beat(process, "", record.version, None)
+    return Beat(process, beat.machine, record.version, beat.wall_ms, beat.stepped)
