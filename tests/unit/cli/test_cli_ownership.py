@@ -300,7 +300,7 @@ def test_what_brokers_collect_is_counted() -> None:
 
 
 async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its collectors ask whose bucket it is, its retention has the brokers' settings, its clock is compared."""
+    """Its collectors ask whose bucket it is, its retention has the brokers' settings, its clock is judged."""
     made: list[tuple[CompactedStores, object]] = []
 
     class Recorded:
