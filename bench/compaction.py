@@ -31,14 +31,14 @@ from tests.services.dray import DrayProcess
 from tests.services.topics import create_topic
 
 from bench.payloads import text_columns
-from dray.cli.pipeline import compaction_settings, open_pipeline
-from dray.cli.stores import open_stores
 from dray.cluster import BucketGuard
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.spark.session import Session, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkUnitWriter
 from dray.config import Settings
+from dray.daemon.pipeline import compaction_settings, open_pipeline
+from dray.daemon.stores import open_stores
 from dray.runtime import SystemRuntime
 
 USUAL_WAY_SECONDS = 900

@@ -29,11 +29,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.compare import describe_machine
-from dray.compaction.tables import CommitOutcome, TableChange, TableFile, TopicTable
-from dray.iceberg.locations import locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableChange, TableFile, TopicTable
+from dray.tables.iceberg.locations import locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 RESULTS = Path(__file__).parent / "results"
 BLOCK = 100

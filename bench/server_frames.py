@@ -25,7 +25,7 @@ from prometheus_client import Histogram as PrometheusHistogram
 from rich.console import Console
 from rich.table import Table
 
-from dray.cli.process import tune_memory
+from dray.daemon.process import tune_memory
 from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, Server, ServerSettings
 from dray.telemetry import Metrics, bind_request

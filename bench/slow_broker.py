@@ -15,12 +15,12 @@ from typing import TypeVar
 import uvloop
 from tests.services.process import ServerProcess, answers_api_versions, free_port
 
-from dray.cli.process import tune_memory
-from dray.cli.stores import open_stores
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.config.model import BrokerSettings, LimitSettings, LogSettings
-from dray.node import Node
+from dray.daemon.node import Node
+from dray.daemon.process import tune_memory
+from dray.daemon.stores import open_stores
 from dray.objects import ObjectStore
 from dray.objects.contract import Buffer, ObjectInfo, OwnBuffer
 from dray.runtime import SystemRuntime

@@ -45,11 +45,11 @@ from tests.unit.iceberg.test_iceberg_upkeep import (
     test_old_snapshots_go_and_the_rows_stay,
 )
 
-from dray.compaction.tables import CommitOutcome, TableRefused, TablesUnavailable, TopicTable
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableRefused, TablesUnavailable, TopicTable
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 COMMITTED = CommitOutcome.COMMITTED
 KEY, SECRET = "AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"

@@ -27,11 +27,11 @@ from tests.unit.iceberg.conftest import (
     runtime,
 )
 
-from dray.compaction.tables import CommitOutcome, TableChange, TablesUnavailable
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableChange, TablesUnavailable
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 __all__ = ["files", "places", "runtime"]
 

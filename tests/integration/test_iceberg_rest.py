@@ -43,11 +43,11 @@ from tests.unit.iceberg.test_iceberg_upkeep import (
     test_the_files_of_expired_snapshots_are_no_longer_live,
 )
 
-from dray.compaction.tables import CommitOutcome, TablesUnavailable
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TablesUnavailable
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 COMMITTED = CommitOutcome.COMMITTED
 

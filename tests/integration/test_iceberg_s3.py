@@ -15,12 +15,12 @@ from tests.unit.iceberg.conftest import loaded, ours, rows_of
 
 from dray.cli.main import main
 from dray.cluster.identity import open_cluster
-from dray.compaction.tables import TablesUnavailable
-from dray.iceberg.locations import locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.metadata.sqlite import SqliteStore
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import TablesUnavailable
+from dray.tables.iceberg.locations import locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 PREFIX = "lake/one"
 

@@ -16,11 +16,11 @@ from tests.services.iceberg_files import TopicFiles
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of, runtime
 
-from dray.compaction.tables import CommitOutcome, TableRefused, TopicTable
-from dray.iceberg.locations import Locations, locations, table_path
-from dray.iceberg.settings import CATALOG_NAME, CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableRefused, TopicTable
+from dray.tables.iceberg.locations import Locations, locations, table_path
+from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 __all__ = ["runtime"]
 

@@ -13,10 +13,10 @@ from tests.services.iceberg_rest import RestCatalogProcess
 from tests.services.trino import TrinoError, TrinoProcess, require_java
 from tests.unit.iceberg.conftest import CLUSTER, files, ours, places, runtime
 
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 __all__ = ["files", "places", "runtime"]
 

@@ -15,8 +15,6 @@ from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
-from dray.compaction.tables import TableChange, Tables
-from dray.compaction.topic_source import LiveTopics
 from dray.log import Collector, Log, LogSettings
 from dray.log.deletions import MayDelete
 from dray.log.stream_store import StreamStore
@@ -26,10 +24,12 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, twin, validate
-from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.scripted import ScriptedObjects, ScriptedStore
-from dray.simulation.tables import MemoryCatalog, ScriptedTables, Table
+from dray.simulation.cluster.ours import bucket_is_ours
+from dray.simulation.cluster.tables import MemoryCatalog, ScriptedTables, Table
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
+from dray.tables.contract import TableChange, Tables
+from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from dray.compaction.model import ColumnSizes
 from dray.compaction.paths import file_path, unit_prefix
-from dray.compaction.tables import TableChange, TableFile, TopicTable
 from dray.parquet.schema import LEAF_IDS, file_schema
+from dray.tables.contract import TableChange, TableFile, TopicTable
 
 T0 = 1_700_000_000_000
 """Milliseconds, in the middle of a day."""

@@ -15,9 +15,7 @@ from uuid import UUID
 from dray.cluster import AUTOMATIC, Broker, ClockGuard, Listener, Membership, open_cluster
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.retention import RetentionLoop
 from dray.compaction.settings import CompactionSettings
-from dray.compaction.topic_source import StoredTopics
 from dray.groups import classic
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.groups.coordinator.configs import SESSION_TIMEOUT
@@ -33,10 +31,12 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import twin, validate
-from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.tables import MemoryCatalog, MemoryTables
+from dray.simulation.cluster.ours import bucket_is_ours
+from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import NewTopic, Topic, Topics, TopicsOptions
+from dray.topics.live import StoredTopics
+from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
 
 DOMAINS = 2

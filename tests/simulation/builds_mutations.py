@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from dray.cluster.membership import AUTOMATIC, Membership
-from dray.compaction.topic_source import LiveTopics, StoredTopics
 from dray.topics.cache import TopicCache
+from dray.topics.live import LiveTopics, StoredTopics
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

@@ -13,7 +13,7 @@ from dray.cluster.clock_guard import ClockGuard
 from dray.cluster.clock_judge import ClockJudge
 from dray.groups.coordinator.fence import Fence
 from dray.metadata.sessions import KeptSession
-from dray.simulation.clocks import ProcessClock
+from dray.simulation.kernel.clocks import ProcessClock
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

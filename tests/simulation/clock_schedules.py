@@ -11,9 +11,9 @@ from tests.unit.groups.coordinator.coordinator_harness import GROUP, BrokerUnder
 from dray.groups.coordinator.faults import Refused
 from dray.metadata import keys
 from dray.protocol import ErrorCode
-from dray.simulation.clocks import true_time
-from dray.simulation.log_truth import Violation
-from dray.simulation.loop import run
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.kernel.clocks import true_time
+from dray.simulation.kernel.loop import run
 
 AWAY = 60.0
 

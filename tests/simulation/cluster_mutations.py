@@ -16,7 +16,6 @@ import commit_mutations as commit
 import pytest
 
 from dray.api import produce
-from dray.cluster.follow import Follower
 from dray.groups.classic import validation
 from dray.groups.consumer import reconciliation
 from dray.groups.coordinator import Groups
@@ -30,6 +29,7 @@ from dray.log.poll import Poller
 from dray.log.reader import Reader
 from dray.log.wakeups import Wakeups
 from dray.metadata.contract import ANY, Ambiguous, Operation, Outcome
+from dray.metadata.follow import Follower
 from dray.protocol import ErrorCode
 from dray.server.protocol import FrameProtocol
 from dray.topics.cache import TopicCache

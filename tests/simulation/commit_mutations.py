@@ -20,7 +20,7 @@ from dray.log.types import Appended, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put
 from dray.objects.contract import ObjectError
-from dray.simulation.faults import FaultyObjects
+from dray.simulation.kernel.faults import FaultyObjects
 
 
 def plain_puts(operations: Sequence[Operation]) -> list[Any]:

@@ -14,13 +14,13 @@ from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import Saga, Underway
 from dray.compaction.summary import CycleSummary
-from dray.compaction.tables import TopicTable
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Job, JobState, move_job, put_job, read_job
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.swap import Swap, replaced
 from dray.metadata.contract import Ambiguous, Delete, Put
-from dray.simulation.tables import MemoryTables, Table
+from dray.simulation.cluster.tables import MemoryTables, Table
+from dray.tables.contract import TopicTable
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

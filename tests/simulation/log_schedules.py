@@ -19,10 +19,10 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, validate
+from dray.simulation.cluster.ours import bucket_is_ours
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.scripted import Fate, ScriptedObjects, ScriptedStore
 from dray.simulation.log_players import batch_of
-from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
 
 MANY = 1 << 30
 ORPHAN = 10.0

@@ -9,7 +9,7 @@ import pytest
 from bucket_mutations import MUTATIONS
 from noticing import first_noticed
 
-from dray.simulation.shared_bucket import simulate_shared_bucket
+from dray.simulation.cluster.shared_bucket import simulate_shared_bucket
 
 SEEDS = 20
 SEARCH = 60

@@ -6,10 +6,10 @@ import pytest
 from builds_mutations import MUTATIONS, an_automatic_id_is_claimed_for_ever
 from noticing import first_noticed
 
-from dray.simulation.builds import two_builds
 from dray.simulation.campaign import fresh_seed
-from dray.simulation.cluster_run import ClusterReport, simulate_cluster
-from dray.simulation.identities import automatic_ids
+from dray.simulation.cluster.builds import two_builds
+from dray.simulation.cluster.identities import automatic_ids
+from dray.simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 8
 SEARCH = 40

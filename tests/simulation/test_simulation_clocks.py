@@ -7,9 +7,9 @@ from clock_mutations import IN_CLUSTERS, IN_SCHEDULES
 from clock_schedules import WAYS, run_schedule
 from noticing import check_schedule_notices, first_noticed
 
-from dray.simulation.clocks import EPOCH_MS, ProcessClock
-from dray.simulation.cluster_conditions import ClusterConditions
-from dray.simulation.cluster_run import ClusterReport, simulate_cluster
+from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.cluster.run import ClusterReport, simulate_cluster
+from dray.simulation.kernel.clocks import EPOCH_MS, ProcessClock
 
 SEEDS = 6
 SEARCH = 20

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 
 from dray.cli.main import app
 from dray.simulation.campaign import Coverage, Outcome, campaign, fresh_seed
-from dray.simulation.cluster_conditions import ClusterConditions, Role
-from dray.simulation.cluster_run import (
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.cluster.conditions import ClusterConditions, Role
+from dray.simulation.cluster.run import (
     LEAST_FAULTS,
     LEAST_OPERATIONS,
     LEAST_REBALANCES,
@@ -24,7 +25,6 @@ from dray.simulation.cluster_run import (
     RunFailed,
     simulate_cluster,
 )
-from dray.simulation.log_truth import Violation
 from dray.simulation.shrink import shrink
 
 SEEDS = 10
@@ -83,7 +83,7 @@ def test_one_seed_is_one_run_of_a_cluster(reports: dict[int, ClusterReport]) -> 
 
 def test_one_seed_is_one_run_of_a_cluster_in_another_process_too(reports: dict[int, ClusterReport]) -> None:
     """Where the hashes of strings, and so the order of sets, are others."""
-    program = "from dray.simulation.cluster_run import simulate_cluster as s; print(s(7).fingerprint)"
+    program = "from dray.simulation.cluster.run import simulate_cluster as s; print(s(7).fingerprint)"
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, "PYTHONHASHSEED": "5"},

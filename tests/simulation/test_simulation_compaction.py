@@ -10,7 +10,7 @@ from compaction_schedules import SCHEDULES, Schedule
 from noticing import check_schedule_notices, first_noticed
 
 from dray.simulation.compaction_run import simulate_compaction
-from dray.simulation.loop import run
+from dray.simulation.kernel.loop import run
 
 SEEDS = 12
 SEARCH = 60

@@ -10,9 +10,9 @@ from loop_mutations import MUTATIONS
 from noticing import first_noticed
 
 from dray.simulation.campaign import fresh_seed
-from dray.simulation.cluster_conditions import Role
-from dray.simulation.cluster_run import ClusterReport, simulate_cluster
-from dray.simulation.harsh import ETCD, NARROW, harsh
+from dray.simulation.cluster.conditions import Role
+from dray.simulation.cluster.harsh import ETCD, NARROW, harsh
+from dray.simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 6
 SEARCH = 30

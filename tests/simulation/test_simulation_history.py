@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dray.simulation import history
-from dray.simulation.committed import CommittedOffsets
-from dray.simulation.history import (
+from dray.simulation.checks import history
+from dray.simulation.checks.committed import CommittedOffsets
+from dray.simulation.checks.history import (
     Anomaly,
     Deleted,
     EndAsked,
@@ -17,8 +17,8 @@ from dray.simulation.history import (
     Write,
     anomalies,
 )
-from dray.simulation.log_truth import Violation
-from dray.simulation.ownership import Ownership
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.checks.ownership import Ownership
 
 
 def write(

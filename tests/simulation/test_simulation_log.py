@@ -12,8 +12,8 @@ from log_mutations import FOUND_BY_CHANCE, MUTATIONS
 from log_schedules import SCHEDULES, Schedule
 from noticing import check_schedule_notices, first_noticed
 
+from dray.simulation.kernel.loop import run
 from dray.simulation.log_run import simulate_log
-from dray.simulation.loop import run
 
 SEEDS = 60
 # Seeds at which the simulation found something in the real code once. What each was stands in the commit

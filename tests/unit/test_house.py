@@ -183,11 +183,11 @@ def test_relative_imports_are_seen() -> None:
 STARTED: dict[str, int] = {
     "api/context.py": 1,  # an administrator's request, which outlives the client's patience
     "cli/bench_run.py": 1,
-    "cli/compacting.py": 2,
+    "daemon/compactor.py": 2,
     "cli/demo_run.py": 1,
-    "cli/fleet.py": 2,
-    "cli/serving.py": 2,
-    "cli/supervisor.py": 3,  # one per child: it contains its own rounds
+    "daemon/fleet.py": 2,
+    "daemon/broker.py": 2,
+    "daemon/supervisor.py": 3,  # one per child: it contains its own rounds
     "client/connection.py": 1,
     "compaction/sources.py": 2,
     "compaction/spark/writer.py": 1,

@@ -33,7 +33,7 @@ from dray.log import LogSettings, counters, entries, jobs, lifecycle, producer_s
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
-from dray.simulation.loop import run
+from dray.simulation.kernel.loop import run
 from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
 from dray.topics.model import TOMBSTONE_FORMAT, TOPIC_FORMAT
 

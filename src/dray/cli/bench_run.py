@@ -12,9 +12,9 @@ from typing import Any
 
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dray.cli.admin_calls import LATEST, check, create_topic, delete_topic, list_topics
-from dray.cli.failures import Failure
 from dray.client import KafkaConnection
+from dray.client.admin import LATEST, check, create_topic, delete_topic, list_topics
+from dray.daemon.failures import Failure
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
 from dray.protocol.messages.metadata import MetadataResponseTopic

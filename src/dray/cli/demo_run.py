@@ -15,15 +15,15 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dray.cli.admin_calls import check, create_topic, list_topics
 from dray.cli.bench_run import count_records
 from dray.cli.chart import chart
 from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
-from dray.cli.failures import USAGE, Failure
 from dray.cli.output import about_size
-from dray.cli.supervisor import Child, Supervisor
 from dray.client import KafkaConnection
+from dray.client.admin import check, create_topic, list_topics
 from dray.compaction.packages import missing_packages
+from dray.daemon.failures import USAGE, Failure
+from dray.daemon.supervisor import Child, Supervisor
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.metadata import MetadataResponseTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

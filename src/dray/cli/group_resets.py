@@ -12,9 +12,9 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
-from dray.cli.failures import USAGE, Failure
-from dray.cli.group_calls import Place
+from dray.client.groups import Place
 from dray.config.kinds import DAY, Duration
+from dray.daemon.failures import USAGE, Failure
 
 INT64_MAX: Final = 2**63 - 1
 LONGEST: Final = 100 * 365 * DAY

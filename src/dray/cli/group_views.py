@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cli.admin_calls import EARLIEST, LATEST, Dial, check, offsets_at
-from dray.cli.failures import Failure
-from dray.cli.group_calls import Broker, GroupCalls, GroupDescription, MemberDescription, Place
 from dray.cli.group_resets import Aim, Bounds, Chosen, Move, Target
 from dray.cli.output import print_table
+from dray.client.admin import EARLIEST, LATEST, Dial, check, offsets_at
+from dray.client.groups import Broker, GroupCalls, GroupDescription, MemberDescription, Place
+from dray.daemon.failures import Failure
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 NOTHING = "-"

@@ -9,8 +9,10 @@ from typing import Annotated
 
 import typer
 
-from dray.cli import admin, bench, compactor, configuration, demo, query, serve, simulate
-from dray.cli.failures import Failure
+from dray.cli.commands import admin, bench, compactor, demo, query, simulate
+from dray.cli.commands import config as configuration
+from dray.cli.commands import up as serve
+from dray.daemon.failures import Failure
 
 app = typer.Typer(
     name="drayd",

@@ -19,7 +19,6 @@ from uuid import UUID
 import structlog
 
 from dray.cluster.broker import Broker, decode_broker, encode_broker
-from dray.cluster.follow import Follower
 from dray.metadata import keys
 from dray.metadata.contract import (
     ABSENT,
@@ -31,6 +30,7 @@ from dray.metadata.contract import (
     Record,
     Session,
 )
+from dray.metadata.follow import Follower
 from dray.metadata.values import UnreadableValue
 from dray.runtime import KeptTask, Runtime, keep_running
 

@@ -16,14 +16,14 @@ from uuid import UUID
 import structlog
 
 from dray.compaction.paths import PREFIX, FilePath, parse_file_path
-from dray.compaction.tables import Tables, TablesError, TopicTable
-from dray.compaction.topic_source import TopicSource
 from dray.log.deletions import HELD, Brake, Deleted, MayDelete
 from dray.log.jobs import JobState, read_job
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import Runtime
+from dray.tables.contract import Tables, TablesError, TopicTable
+from dray.topics.live import TopicSource
 
 _log = structlog.get_logger(__name__)
 

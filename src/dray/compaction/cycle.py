@@ -21,14 +21,11 @@ from dray.compaction.job_board import JobBoard
 from dray.compaction.known import KnownStreams
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenFile
 from dray.compaction.planning import Planning
-from dray.compaction.retention import TopicRetention
 from dray.compaction.round import FORESEEN, Round, interrupted
 from dray.compaction.saga import Saga, Underway, mismatch
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.compaction.table_commits import TableCommits, table_of_job
-from dray.compaction.tables import Tables, TopicTable
-from dray.compaction.topic_source import TopicSource
 from dray.compaction.upkeep import Upkeep
 from dray.log.deletions import MayDelete, nothing_may_go
 from dray.log.retention import Retention
@@ -38,7 +35,10 @@ from dray.log.swap import SwapImpossible
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore
 from dray.runtime import ExpiryClock, Runtime
+from dray.tables.contract import Tables, TopicTable
+from dray.topics.live import TopicSource
 from dray.topics.model import Topic
+from dray.topics.retention import TopicRetention
 
 _log = structlog.get_logger(__name__)
 

@@ -15,12 +15,12 @@ from dataclasses import dataclass
 import structlog
 
 from dray.compaction.paths import TABLES_PREFIX, parse_metadata_path
-from dray.compaction.tables import Tables, TablesError, TopicTable
-from dray.compaction.topic_source import TopicSource
 from dray.log.deletions import HELD, Deleted, MayDelete
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
+from dray.tables.contract import Tables, TablesError, TopicTable
+from dray.topics.live import TopicSource
 
 _log = structlog.get_logger(__name__)
 

@@ -12,11 +12,11 @@ import structlog
 from dray.compaction.model import Unit
 from dray.compaction.saga import Underway
 from dray.compaction.summary import Cause, CycleSummary, Trouble
-from dray.compaction.tables import TablesError
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.runtime import BackgroundTasks
+from dray.tables.contract import TablesError
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)

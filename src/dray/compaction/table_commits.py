@@ -14,7 +14,8 @@ import structlog
 
 from dray.compaction.saga import Saga, Underway
 from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Trouble
-from dray.compaction.tables import (
+from dray.runtime import Runtime
+from dray.tables.contract import (
     CommitOutcome,
     TableChange,
     TableFile,
@@ -24,7 +25,6 @@ from dray.compaction.tables import (
     TablesUnavailable,
     TopicTable,
 )
-from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 

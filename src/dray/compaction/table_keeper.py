@@ -11,7 +11,11 @@ import structlog
 
 from dray.compaction.collector import indexed_files, settled_files
 from dray.compaction.paths import parse_file_path
-from dray.compaction.tables import (
+from dray.log.entries import IndexEntry
+from dray.log.jobs import JobState, read_job
+from dray.log.stream_store import StreamStore
+from dray.runtime import Runtime
+from dray.tables.contract import (
     CommitOutcome,
     TableChange,
     TableFile,
@@ -19,10 +23,6 @@ from dray.compaction.tables import (
     Tables,
     TopicTable,
 )
-from dray.log.entries import IndexEntry
-from dray.log.jobs import JobState, read_job
-from dray.log.stream_store import StreamStore
-from dray.runtime import Runtime
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)

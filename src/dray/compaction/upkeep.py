@@ -17,8 +17,6 @@ from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import Cause, CycleSummary, Trouble
 from dray.compaction.table_keeper import TableKeeper, table_of
-from dray.compaction.tables import Tables, TablesError, TopicTable
-from dray.compaction.topic_source import TopicSource
 from dray.log.deletions import HELD, MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -26,6 +24,8 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
+from dray.tables.contract import Tables, TablesError, TopicTable
+from dray.topics.live import TopicSource
 from dray.topics.model import Topic
 
 _log = structlog.get_logger(__name__)

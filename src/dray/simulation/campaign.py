@@ -14,7 +14,7 @@ from random import SystemRandom
 
 import structlog
 
-from dray.simulation.cluster_run import ClusterReport, RunFailed, simulate_cluster
+from dray.simulation.cluster.run import ClusterReport, RunFailed, simulate_cluster
 
 _AHEAD = 2  # runs per processor that wait for their turn
 

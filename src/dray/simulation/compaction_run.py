@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 
 from dray.simulation.compactor_player import CompactedWorld, play_compactors
+from dray.simulation.kernel.loop import run
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_players import players
 from dray.simulation.log_run import first_trouble, until_calm
 from dray.simulation.log_world import Report
-from dray.simulation.loop import run
 
 SECONDS = 6.0
 

@@ -17,8 +17,6 @@ from uuid import UUID
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
-from dray.compaction.tables import TableChange, TablesError
-from dray.compaction.topic_source import LiveTopics
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -26,12 +24,14 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome, Put
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
-from dray.simulation.faults import FaultyObjects, FaultyStore
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
+from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_truth import Violation
 from dray.simulation.log_world import DOMAINS, Broker, LogWorld
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.tables import FaultyTables, MemoryCatalog, Table
+from dray.tables.contract import TableChange, TablesError
+from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from random import Random
 
 from dray.log import LogSettings
-from dray.simulation.weather import Weather
+from dray.simulation.kernel.weather import Weather
 
 
 @dataclass(frozen=True, slots=True)

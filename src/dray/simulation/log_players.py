@@ -26,7 +26,7 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.records import Record, decode, twin, validate
-from dray.simulation.log_truth import TIMES, Violation, identity_of, time_of
+from dray.simulation.checks.log_truth import TIMES, Violation, identity_of, time_of
 from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 
 PRODUCERS = (1, 2)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
+from dray.simulation.kernel.loop import run
 from dray.simulation.log_conditions import LogConditions
 from dray.simulation.log_players import players
 from dray.simulation.log_world import LogWorld, Report
-from dray.simulation.loop import run
 
 SECONDS = 10.0
 

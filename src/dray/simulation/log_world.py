@@ -25,12 +25,12 @@ from dray.metadata.contract import MetadataError, Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.simulation.clocks import true_wall_ms
-from dray.simulation.faults import FaultyObjects, FaultyStore
+from dray.simulation.checks.log_truth import LogTruth, Violation
+from dray.simulation.cluster.ours import bucket_is_ours
+from dray.simulation.kernel.clocks import true_wall_ms
+from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_truth import LogTruth, Violation
-from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime
 
 DOMAINS = 2
 _QUIET_ROUNDS = 4

@@ -11,10 +11,10 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from typing import Final
 
-from dray.simulation.cluster_conditions import ClusterConditions
-from dray.simulation.cluster_run import RunFailed, simulate_cluster
-from dray.simulation.network import NetworkWeather
-from dray.simulation.weather import Weather
+from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.cluster.run import RunFailed, simulate_cluster
+from dray.simulation.kernel.network import NetworkWeather
+from dray.simulation.kernel.weather import Weather
 
 _MOST_ATTEMPTS: Final = 80
 _WEATHER: Final = (

@@ -3,7 +3,7 @@
 At the bottom of the house: every room may use it, and it knows none of them.
 """
 
-from dray.telemetry.instrumented import InstrumentedMetadataStore, InstrumentedObjectStore
+from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
 from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request, quiet_logs
 from dray.telemetry.metrics import ApiMetrics, Metrics, ProcessMetrics

@@ -15,10 +15,10 @@ from uuid import UUID
 
 import structlog
 
-from dray.cluster.follow import Follower
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
+from dray.metadata.follow import Follower
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime, run_once
 from dray.topics.alterations import Alteration, alter_configs, replace_configs

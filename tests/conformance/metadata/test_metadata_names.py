@@ -17,8 +17,8 @@ import pytest
 from dray.cli.bench_run import make_batch
 from dray.client import KafkaConnection
 from dray.config import FlagValue, load
+from dray.daemon.node import Node
 from dray.metadata import keys
-from dray.node import Node
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest

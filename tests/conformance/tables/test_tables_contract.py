@@ -9,7 +9,8 @@ from uuid import uuid4
 import pytest
 from tests.services.iceberg_files import TopicFiles
 
-from dray.compaction.tables import (
+from dray.runtime.system import SystemRuntime
+from dray.tables.contract import (
     CommitOutcome,
     TableChange,
     TableMissing,
@@ -17,7 +18,6 @@ from dray.compaction.tables import (
     Tables,
     TopicTable,
 )
-from dray.runtime.system import SystemRuntime
 
 COMMITTED, NOT_OURS, LOST_RACE = CommitOutcome.COMMITTED, CommitOutcome.NOT_OURS, CommitOutcome.LOST_RACE
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 
-from dray.cli import admin_calls
-from dray.cli.failures import Failure
+from dray.client import admin as admin_calls
+from dray.daemon.failures import Failure
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from dray.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse

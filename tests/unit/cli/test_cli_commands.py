@@ -194,7 +194,7 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
         "import sys\nfrom dray.cli.main import main\n"
         "try: main(['--help'])\nexcept SystemExit: pass\n"
         "heavy = {'pydantic', 'yaml', 'uvloop', 'structlog', 'obstore', 'prometheus_client', 'asyncio',\n"
-        "         'sqlite3', 'dray.protocol', 'dray.records', 'dray.node'}\n"
+        "         'sqlite3', 'dray.protocol', 'dray.records', 'dray.daemon.node'}\n"
         "print(sorted(heavy & set(sys.modules)), file=sys.stderr)\n"
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)

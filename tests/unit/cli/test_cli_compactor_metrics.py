@@ -10,14 +10,14 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dray.cli.compactor_http import CompactorHttp
-from dray.cli.compactor_metrics import CompactorMetrics
-from dray.cli.configuration import load_config
-from dray.cli.failures import Failure
-from dray.cli.stores import Stores
+from dray.cli.commands.config import load_config
 from dray.compaction.backlog import Backlog
 from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
 from dray.config.kinds import Address
+from dray.daemon.compactor_http import CompactorHttp
+from dray.daemon.compactor_metrics import CompactorMetrics
+from dray.daemon.failures import Failure
+from dray.daemon.stores import Stores
 from dray.metadata.memory import MemoryStore
 from dray.objects.memory import MemoryObjects
 from dray.runtime import Runtime, SystemRuntime

@@ -8,9 +8,9 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from dray.cli.compactor_shown import Shown, StandardError, report
-from dray.cli.failures import Failure
 from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
+from dray.daemon.compactor_progress import Shown, StandardError, report
+from dray.daemon.failures import Failure
 
 
 class Terminal(io.StringIO):

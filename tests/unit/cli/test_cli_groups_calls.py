@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from dray.cli.failures import Failure
-from dray.cli.group_calls import GroupCalls, assigned_in
 from dray.client import ClientError
+from dray.client.groups import GroupCalls, assigned_in
+from dray.daemon.failures import Failure
 from dray.protocol import ErrorCode
 from dray.protocol.messages import consumer_group_describe as consumer_messages
 from dray.protocol.messages import describe_groups as classic_messages

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from dray.cli.failures import USAGE, Failure
 from dray.cli.group_resets import (
     Aim,
     Bounds,
@@ -18,6 +17,7 @@ from dray.cli.group_resets import (
     parse_topics,
     plan_moves,
 )
+from dray.daemon.failures import USAGE, Failure
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000

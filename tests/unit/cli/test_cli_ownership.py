@@ -9,32 +9,32 @@ from pathlib import Path
 
 import pytest
 
-from dray.cli import compacting
-from dray.cli.collection import Collected, Wanted, collect
-from dray.cli.compactor_http import CompactorHttp
-from dray.cli.compactor_metrics import CompactorMetrics
-from dray.cli.failures import Failure
 from dray.cli.main import main
-from dray.cli.ownership import claimed_bucket
-from dray.cli.pipeline import compaction_settings
-from dray.cli.stores import Stores, open_stores
 from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
 from dray.cluster.owner import OWNER, put_owner, read_owner
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.summary import CycleSummary
-from dray.compaction.topic_source import StoredTopics
 from dray.config import Settings, load
+from dray.daemon import compactor as compacting
+from dray.daemon.collection import Collected, Wanted, collect
+from dray.daemon.compactor_http import CompactorHttp
+from dray.daemon.compactor_metrics import CompactorMetrics
+from dray.daemon.failures import Failure
+from dray.daemon.node import Node, _MeasuredLog, log_settings
+from dray.daemon.ownership import claimed_bucket
+from dray.daemon.pipeline import compaction_settings
+from dray.daemon.stores import Stores, open_stores
 from dray.log import Collection
 from dray.log.stream_store import StreamStore
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.node import Node, _MeasuredLog, log_settings
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import SystemRuntime
 from dray.server import Health
 from dray.server.http_requests import HttpRequest
 from dray.telemetry import Metrics, ProcessMetrics
+from dray.topics.live import StoredTopics
 from dray.wal import object_path
 
 OTHER = ClusterInfo("other-other-other-othe", 4, 5)

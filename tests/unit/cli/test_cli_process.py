@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from dray.cli.failures import Failure
-from dray.cli.process import FileLock, tune_memory
 from dray.cluster import Broker, Listener
+from dray.daemon.failures import Failure
+from dray.daemon.process import FileLock, tune_memory
 
 
 def lock(path: Path) -> FileLock:
@@ -36,7 +36,7 @@ def test_a_lock_that_was_let_go_can_be_taken(tmp_path: Path) -> None:
 
 def test_the_lock_of_a_killed_process_is_free(tmp_path: Path) -> None:
     code = (
-        "import sys, time\nfrom pathlib import Path\nfrom dray.cli.process import FileLock\n"
+        "import sys, time\nfrom pathlib import Path\nfrom dray.daemon.process import FileLock\n"
         f"with FileLock(Path({str(tmp_path / 'lock')!r}), str):\n"
         "    print('held', flush=True)\n    sys.stdin.read()\n"
     )
@@ -72,7 +72,7 @@ def test_glibc_takes_our_thresholds() -> None:
 
 def test_the_file_limit_is_raised_to_what_is_allowed() -> None:
     code = (
-        "import resource\nfrom dray.cli.process import raise_file_limit\n"
+        "import resource\nfrom dray.daemon.process import raise_file_limit\n"
         "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
         "raise_file_limit()\nassert resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)\n"
@@ -82,7 +82,7 @@ def test_the_file_limit_is_raised_to_what_is_allowed() -> None:
 
 STOPPABLE = """
 import asyncio, sys
-from dray.cli.process import StopSignals
+from dray.daemon.process import StopSignals
 
 async def run():
     signals = StopSignals(asyncio.get_running_loop())
@@ -126,7 +126,7 @@ def test_hanging_up_asks_and_never_ends_the_process() -> None:
 def test_a_process_started_with_nohup_stays_deaf_to_hanging_up() -> None:
     program = """
 import asyncio, signal
-from dray.cli.process import StopSignals
+from dray.daemon.process import StopSignals
 
 async def run():
     StopSignals(asyncio.get_running_loop())
@@ -140,7 +140,7 @@ asyncio.run(run())
 
 
 def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:
-    from dray.cli.process import local_machine
+    from dray.daemon.process import local_machine
 
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

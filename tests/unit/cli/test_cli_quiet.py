@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import structlog
 
-from dray.cli import stores
-from dray.cli.catalogs import open_tables
-from dray.cli.collection import Wanted, collect
-from dray.cli.failures import Failure
 from dray.config import load
+from dray.daemon import stores
+from dray.daemon.catalogs import open_tables
+from dray.daemon.collection import Wanted, collect
+from dray.daemon.failures import Failure
 
 
 async def chatty(*_: object) -> stores.Stores:

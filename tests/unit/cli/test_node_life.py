@@ -12,10 +12,10 @@ from dray.cli.bench_run import make_batch
 from dray.client import ClientError, KafkaConnection
 from dray.cluster import ClockGuard
 from dray.config import FlagValue, Settings, load
+from dray.daemon.node import Node, api_settings, broker_configs, log_settings, server_settings, topics_options
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.node import Node, api_settings, broker_configs, log_settings, server_settings, topics_options
 from dray.objects import Buffer, ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
@@ -188,7 +188,7 @@ async def test_a_client_that_comes_while_the_broker_starts_waits_for_it(
         await go_on.wait()
         return await open_cluster(*arguments)
 
-    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
+    monkeypatch.setattr("dray.daemon.node.open_cluster", open_slowly)
     starting = asyncio.ensure_future(node.start())
     await started.wait()
     connection = await KafkaConnection.connect(*node.address)
@@ -216,7 +216,7 @@ async def test_what_a_client_asked_of_a_starting_broker_and_then_left_is_not_beg
         await go_on.wait()
         return await open_cluster(*arguments)
 
-    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
+    monkeypatch.setattr("dray.daemon.node.open_cluster", open_slowly)
     starting = asyncio.ensure_future(node.start())
     await started.wait()
     connection = await KafkaConnection.connect(*node.address)
@@ -259,8 +259,8 @@ async def test_no_request_overtakes_those_that_waited_for_the_broker(monkeypatch
         await go_on.wait()
         return await open_cluster(*arguments)
 
-    monkeypatch.setattr("dray.node.open_cluster", open_slowly)
-    monkeypatch.setattr("dray.node.Dispatcher", Dispatching)
+    monkeypatch.setattr("dray.daemon.node.open_cluster", open_slowly)
+    monkeypatch.setattr("dray.daemon.node.Dispatcher", Dispatching)
     starting = asyncio.ensure_future(node.start())
     await started.wait()
     ask(b"first")
@@ -311,7 +311,7 @@ async def test_a_stop_answers_what_is_in_flight_and_settles_the_log() -> None:
 
 
 async def test_a_store_that_hangs_does_not_keep_a_stop_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dray.node.LEAST_STOP_SECONDS", 0.2)
+    monkeypatch.setattr("dray.daemon.node.LEAST_STOP_SECONDS", 0.2)
     parts = Parts(settings(DRAY_BROKER__SHUTDOWN_GRACE="0s"))
     await parts.node.start()
     async with connected(parts.node) as connection:

@@ -18,9 +18,9 @@ from dray.metadata.contract import Put, Record, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.clock import PREFIX, read_clock
 from dray.objects.memory import MemoryBucket, MemoryObjects
-from dray.simulation.clocks import ProcessClock, true_time, true_wall_ms
-from dray.simulation.loop import run
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.clocks import ProcessClock, true_time, true_wall_ms
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "values" / "clock.v1.bin"
 DAY = 24 * 3600.0

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from tests.unit.topics.topic_fakes import eventually
 
-from dray.cli.fleet import broker_children
 from dray.client import KafkaConnection
 from dray.config import ConfigError, Settings, load
 from dray.config.kinds import Address
 from dray.config.render import show
+from dray.daemon.fleet import broker_children
+from dray.daemon.node import CannotListen, Node, broker_configs, server_settings
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.node import CannotListen, Node, broker_configs, server_settings
 from dray.objects.memory import MemoryObjects
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.find_coordinator import FindCoordinatorRequest

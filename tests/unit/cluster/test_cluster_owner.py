@@ -14,8 +14,8 @@ from dray.cluster.owner import OWNER, Owner, decode_owner, encode_owner, put_own
 from dray.metadata.values import FormatTooNew, ValueCorrupt
 from dray.objects.contract import Buffer, ObjectError, Unsupported
 from dray.objects.memory import MemoryBucket
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.scripted import Fate, ScriptedObjects
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.scripted import Fate, ScriptedObjects
 
 VALUES = Path(__file__).parents[2] / "fixtures" / "values"
 MINE = ClusterInfo("mine-mine-mine-mine-mi", 4, 1_700_000_000_000)

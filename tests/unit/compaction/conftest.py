@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from dray.simulation.loop import SimulationLoop
+from dray.simulation.kernel.loop import SimulationLoop
 
 
 def pytest_asyncio_loop_factories(

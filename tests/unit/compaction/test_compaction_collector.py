@@ -23,11 +23,11 @@ from dray.compaction.paths import (
     unit_prefix,
 )
 from dray.compaction.summary import CycleSummary
-from dray.compaction.tables import Tables
-from dray.iceberg.locations import METADATA_PREFIX, table_path
 from dray.log.collector import Collector
-from dray.simulation.scripted import Fate
-from dray.simulation.tables import ScriptedTables
+from dray.simulation.cluster.tables import ScriptedTables
+from dray.simulation.kernel.scripted import Fate
+from dray.tables.contract import Tables
+from dray.tables.iceberg.locations import METADATA_PREFIX, table_path
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
 

@@ -13,11 +13,11 @@ from tests.services.compaction_cluster import ALL, Cluster, Worker
 
 from dray.compaction.careful import CarefulWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone, WrittenFile
-from dray.compaction.retention import RetentionLoop
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
 from dray.log.retention import Retention
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
+from dray.topics.retention import RetentionLoop
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
 

@@ -14,7 +14,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 @pytest.fixture

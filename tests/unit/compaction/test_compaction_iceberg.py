@@ -12,10 +12,10 @@ from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 
 from dray.compaction.table_keeper import table_of
-from dray.iceberg.locations import locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.tables.iceberg.locations import locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 from dray.topics.model import Topic
 
 DAILY = {"message.timestamp.type": "LogAppendTime", "dray.iceberg.partition.by.day": "true"}

@@ -22,13 +22,13 @@ from dray.compaction.cycle import Stores
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.summary import CycleSummary
-from dray.compaction.tables import TopicTable
-from dray.iceberg.locations import table_path
 from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.simulation.scripted import Fate, ScriptedStore
-from dray.simulation.tables import ScriptedTables
+from dray.simulation.cluster.tables import ScriptedTables
+from dray.simulation.kernel.scripted import Fate, ScriptedStore
+from dray.tables.contract import TopicTable
+from dray.tables.iceberg.locations import table_path
 from dray.topics.model import Tombstone, Topic, encode_tombstone, encode_topic
 from dray.wal import object_path
 

@@ -22,8 +22,8 @@ from dray.metadata import keys
 from dray.metadata.contract import Put, Record
 from dray.metadata.factory import SqliteFile, open_store
 from dray.runtime import SystemRuntime
-from dray.simulation.loop import SimulationLoop
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.loop import SimulationLoop
+from dray.simulation.kernel.scripted import Fate
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from structlog.testing import capture_logs
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 
-from dray.compaction.retention import RetentionLoop
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.retention import Retention, WaitsForTable, expired_below
 from dray.log.stream_store import StreamView, Versioned
 from dray.log.types import OffsetOutOfRange
 from dray.metadata import keys
+from dray.topics.retention import RetentionLoop
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
 

@@ -16,11 +16,11 @@ import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 
-from dray.compaction.tables import TablesUnavailable
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.objects.contract import ObjectError
-from dray.simulation.loop import run
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.scripted import Fate
+from dray.tables.contract import TablesUnavailable
 from dray.topics.model import Topic
 
 assert compaction_cluster  # its tests run on virtual time: see conftest

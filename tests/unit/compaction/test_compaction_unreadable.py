@@ -9,7 +9,7 @@ from dray.log.jobs import JobState, read_job
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.values import UnreadableValue
-from dray.simulation.loop import run
+from dray.simulation.kernel.loop import run
 
 
 async def put(cluster: Cluster, key: str, value: bytes) -> None:

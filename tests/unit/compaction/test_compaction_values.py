@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dray.compaction.model import ColumnSizes, Unit, WrittenFile
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.saga import mismatch
-from dray.compaction.tables import TableFile
 from dray.log.entries import RowGroup
+from dray.tables.contract import TableFile
 
 numbers = st.integers(0, 2**62)
 groups = st.builds(RowGroup, *[numbers] * 7)

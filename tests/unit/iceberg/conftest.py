@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.table import Table
 from tests.services.iceberg_files import TopicFiles
 
-from dray.compaction.tables import TableChange
-from dray.iceberg.locations import Locations, locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import TableChange
+from dray.tables.iceberg.locations import Locations, locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 CLUSTER = "cluster-one"
 

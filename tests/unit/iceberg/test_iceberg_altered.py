@@ -14,11 +14,11 @@ from pyiceberg.types import BinaryType, LongType, StringType
 from tests.services.iceberg_files import TopicFiles, other_topic
 from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of
 
-from dray.compaction.tables import CommitOutcome, TableMissing, TableRefused, TablesUnavailable
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableMissing, TableRefused, TablesUnavailable
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 
 @pytest.fixture

@@ -16,15 +16,15 @@ from tests.unit.iceberg.conftest import ours
 
 from dray.cli.main import main
 from dray.cluster.identity import open_cluster
-from dray.iceberg.locations import locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.log.entries import HighWatermark
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Put
 from dray.metadata.sqlite import SqliteStore
 from dray.runtime.system import SystemRuntime
+from dray.tables.iceberg.locations import locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 from dray.topics.model import Topic, encode_topic
 from dray.topics.settings import TopicSettings
 
@@ -213,7 +213,7 @@ class TestQuery:
         assert "must be one of table, csv, json" in drayd("query", "select 1", "-f", "xml", code=2)
 
     def test_names_with_dots_and_quotes(self, tmp_path: Path) -> None:
-        from dray.iceberg.duckdb_views import quoted
+        from dray.tables.iceberg.duckdb_views import quoted
 
         assert quoted('a.b"c') == '"a.b""c"'
 

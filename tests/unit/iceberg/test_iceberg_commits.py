@@ -10,11 +10,11 @@ from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
 from tests.unit.iceberg.conftest import CLUSTER, loaded, metadata_on_disk, ours, rows_of
 
-from dray.compaction.tables import CommitOutcome, TableChange, TableMissing
-from dray.iceberg.locations import Locations
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import CommitOutcome, TableChange, TableMissing
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 COMMITTED = CommitOutcome.COMMITTED
 

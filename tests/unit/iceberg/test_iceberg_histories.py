@@ -10,10 +10,10 @@ from pyiceberg.manifest import ManifestFile
 from tests.services.iceberg_files import TopicFiles, other_topic
 from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours
 
-from dray.compaction.tables import CommitOutcome, TableChange, TableFile, TableRefused
-from dray.iceberg.manifests import TIER, KnownPaths, tier_of
-from dray.iceberg.settings import CatalogSettings
-from dray.iceberg.tables import IcebergTables
+from dray.tables.contract import CommitOutcome, TableChange, TableFile, TableRefused
+from dray.tables.iceberg.manifests import TIER, KnownPaths, tier_of
+from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.iceberg.tables import IcebergTables
 
 
 class Model:
@@ -115,7 +115,7 @@ async def test_expiry_gives_way_to_a_commit(
     tables: IcebergTables, files: TopicFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What it would delete was judged by a table that has moved on."""
-    from dray.iceberg import tables as module
+    from dray.tables.iceberg import tables as module
 
     await tables.ensure(files.topic)
     for number in range(3):

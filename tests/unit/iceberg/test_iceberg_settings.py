@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from dray.compaction.tables import TablesUnavailable
-from dray.iceberg.catalogs import answering, catalog_properties, open_catalog
-from dray.iceberg.local_files import LocalFiles
-from dray.iceberg.locations import Locations, locations, table_path
-from dray.iceberg.settings import CatalogSettings, SettingsRefused
-from dray.iceberg.tables import IcebergTables
 from dray.parquet.schema import FIELD_IDS, HEADER_ID, HEADER_KEY_ID, HEADER_VALUE_ID
 from dray.runtime.system import SystemRuntime
+from dray.tables.contract import TablesUnavailable
+from dray.tables.iceberg.catalogs import answering, catalog_properties, open_catalog
+from dray.tables.iceberg.local_files import LocalFiles
+from dray.tables.iceberg.locations import Locations, locations, table_path
+from dray.tables.iceberg.settings import CatalogSettings, SettingsRefused
+from dray.tables.iceberg.tables import IcebergTables
 
 LOCAL = locations("file:/srv/objects", {}, {})
 S3 = locations(
@@ -105,14 +105,14 @@ class TestSettings:
         assert properties == {
             "uri": "sqlite:////srv/c.sqlite?timeout=12",
             "warehouse": "file:///srv/objects",
-            "py-io-impl": "dray.iceberg.local_files.LocalFiles",
+            "py-io-impl": "dray.tables.iceberg.local_files.LocalFiles",
         }
 
     def test_of_a_rest_catalog_with_a_token(self) -> None:
         settings = CatalogSettings("rest", "https://c", "lake", {"prefix": "p"}, {"token": "TOKEN"})
         assert catalog_properties(settings, S3) == {
             **S3.properties,
-            "py-io-impl": "dray.iceberg.cloud_files.CloudFiles",
+            "py-io-impl": "dray.tables.iceberg.cloud_files.CloudFiles",
             "uri": "https://c",
             "prefix": "p",
             "token": "TOKEN",
@@ -169,7 +169,7 @@ class TestSettings:
 
 
 def test_the_ids_of_columns_are_those_of_the_files() -> None:
-    from dray.iceberg.schema import COLUMNS
+    from dray.tables.iceberg.schema import COLUMNS
 
     assert {field.name: field.field_id for field in COLUMNS.fields} == FIELD_IDS
     assert COLUMNS.find_field("headers.element").field_id == HEADER_ID

@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.services.iceberg_files import TopicFiles, other_topic
 from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
 
-from dray.compaction.tables import Maintained
-from dray.iceberg.tables import METADATA_VERSIONS, IcebergTables
+from dray.tables.contract import Maintained
+from dray.tables.iceberg.tables import METADATA_VERSIONS, IcebergTables
 
 FOREVER = 2**60
 

@@ -7,7 +7,7 @@ import pytest
 from log_harness import World
 
 from dray.log import Log
-from dray.simulation.loop import SimulationLoop
+from dray.simulation.kernel.loop import SimulationLoop
 
 
 def pytest_asyncio_loop_factories(

@@ -14,9 +14,9 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import twin, validate
-from dray.simulation.ours import bucket_is_ours
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.scripted import ScriptedObjects, ScriptedStore
+from dray.simulation.cluster.ours import bucket_is_ours
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 
 DOMAINS = 2
 EVERYTHING = 1 << 30

@@ -18,7 +18,7 @@ from dray.log.types import (
     TimestampedOffset,
 )
 from dray.metadata import keys
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 async def test_what_is_appended_is_read_back_with_its_offsets(log: Log) -> None:

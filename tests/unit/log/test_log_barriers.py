@@ -10,7 +10,7 @@ from log_harness import World, soon
 
 from dray.log.barriers import Barriers
 from dray.metadata.contract import Unavailable
-from dray.simulation.scripted import Fate, ScriptedStore
+from dray.simulation.kernel.scripted import Fate, ScriptedStore
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from dray.log import Collection, Log, LogObserver
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Unavailable
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 from dray.wal import object_path
 
 HOUR = 3600.0

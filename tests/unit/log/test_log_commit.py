@@ -13,7 +13,7 @@ from dray.log.types import Appended, LogUnavailable, OutOfOrderSequence, Produce
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Put, Unavailable
 from dray.records import crc32c
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 1) -> bytearray:

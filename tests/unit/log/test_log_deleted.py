@@ -12,7 +12,7 @@ from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds, LogUnavailable, OffsetOutOfRange, ReadRequest, ReadResult, StreamClosed
 from dray.metadata import keys
-from dray.simulation.scripted import Fate, ScriptedStore
+from dray.simulation.kernel.scripted import Fate, ScriptedStore
 
 BOUND = 5.0
 

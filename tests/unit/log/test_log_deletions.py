@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from dray.log import Collection, Log, LogObserver, LogSettings
 from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 from dray.wal import object_path, parse_object_path
 
 HOUR = 3600.0

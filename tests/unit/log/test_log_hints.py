@@ -12,7 +12,7 @@ from dray.log import Log
 from dray.log.types import LogUnavailable, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata.contract import Change, Unavailable
-from dray.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
+from dray.simulation.kernel.scripted import Fate, ScriptedObjects, ScriptedStore
 
 MINUTE_MS = 60_000
 

@@ -8,7 +8,7 @@ from log_harness import World, append, batch_bytes
 from dray.log import Log
 from dray.log.types import ActiveProducer, LogUnavailable, StreamClosed
 from dray.metadata import keys
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 async def test_a_size_is_that_of_what_can_still_be_read(log: Log) -> None:

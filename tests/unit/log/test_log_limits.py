@@ -15,7 +15,7 @@ from dray.log.settings import LogSettings
 from dray.log.types import LogUnavailable, OutOfOrderSequence
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Operation, Put
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 DAY_MS = 24 * 3_600_000
 LATER = 1_100 + RETRIED_MS  # when all of them are silent

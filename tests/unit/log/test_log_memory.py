@@ -356,7 +356,7 @@ async def test_footers_that_nobody_uses_are_let_go() -> None:
 
 PROGRAM = """
 import re
-from dray.cli.process import tune_memory
+from dray.daemon.process import tune_memory
 from dray.runtime.memory import give_back
 
 def resident():

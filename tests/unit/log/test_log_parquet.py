@@ -377,7 +377,7 @@ async def test_a_batch_above_the_limit_comes_alone_wherever_it_lies(
 
 def test_arrow_is_not_loaded_before_it_is_needed() -> None:
     """A broker without compacted files does not pay for it."""
-    code = "import sys, dray.log, dray.node; print('pyarrow' in sys.modules)"
+    code = "import sys, dray.log, dray.daemon.node; print('pyarrow' in sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -24,7 +24,7 @@ from dray.log.types import Appended, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.records import twin
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 STEP = len(batch_bytes([b"0"]))
 

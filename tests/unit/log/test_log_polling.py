@@ -10,7 +10,7 @@ from log_harness import EVERYTHING, World, append, batch_bytes, read, soon, valu
 from dray.log import Log, LogObserver
 from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, ReadResult, StreamClosed
 from dray.log.wakeups import Wakeups
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 MINUTE_MS = 60_000
 

@@ -16,7 +16,7 @@ from dray.log.entries import BatchReference, IndexEntry, pack_batches
 from dray.log.segments import EntryLayout
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
 from dray.objects.contract import OwnBuffer
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 def layout_of(lengths: list[int], counts: list[int], gaps: list[int]) -> EntryLayout:

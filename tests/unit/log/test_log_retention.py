@@ -12,7 +12,7 @@ from dray.log.jobs import JobState, read_job
 from dray.log.types import Bounds, LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 
 async def filled(log: Log, count: int) -> int:

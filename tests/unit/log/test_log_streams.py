@@ -16,7 +16,7 @@ from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.types import Bounds, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
-from dray.simulation.scripted import Fate, ScriptedStore
+from dray.simulation.kernel.scripted import Fate, ScriptedStore
 
 KEY = "/dray/v1/counters/test"
 DAY = 24 * 3600.0

@@ -17,7 +17,7 @@ from dray.log.swap import Swap, SwapImpossible
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.scripted import Fate
 
 PARQUET_ID = UUID(int=77)
 

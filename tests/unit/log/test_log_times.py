@@ -11,8 +11,8 @@ from log_harness import World, append, batch_bytes, soon, start_append
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
-from dray.simulation.loop import run
-from dray.simulation.scripted import Fate
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.scripted import Fate
 
 # Batches, and whether the one before it lies in another object.
 histories = st.lists(

@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 
 from dray.runtime import keep_running, run_once
 from dray.runtime.background import QUIET_SECONDS, background_name
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 
 @pytest.fixture

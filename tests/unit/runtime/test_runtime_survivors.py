@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from dray.cluster.follow import Follower
 from dray.groups.coordinator.timers import GroupTimers, Timer
 from dray.metadata.contract import Change
+from dray.metadata.follow import Follower
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sessions import KeptSession, Moment
 from dray.server.server import Server
 from dray.server.settings import ServerSettings
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.telemetry import Metrics
 
 

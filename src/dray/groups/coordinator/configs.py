@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 
-from dray.cluster.follow import Follower
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator.faults import Refused, Unreachable
 from dray.metadata import keys
@@ -26,6 +25,7 @@ from dray.metadata.contract import (
     Put,
     Record,
 )
+from dray.metadata.follow import Follower
 from dray.metadata.values import UnreadableValue, seal_json, unseal_json
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime

@@ -20,8 +20,8 @@ from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, Record, U
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sessions import session_identity
 from dray.protocol import ZERO_UUID, ErrorCode
-from dray.simulation.loop import run
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import Topic, TopicUnreadable
 from dray.topics.settings import TopicSettings
 

@@ -29,9 +29,9 @@ from dray.groups.coordinator import Groups, Refused
 from dray.metadata.contract import Operation, Outcome, Put, SessionEnded
 from dray.metadata.sessions import session_identity
 from dray.protocol import ErrorCode
-from dray.simulation.faults import FaultyStore
-from dray.simulation.runtime import SimulatedRuntime
-from dray.simulation.weather import Weather
+from dray.simulation.kernel.faults import FaultyStore
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.weather import Weather
 
 T = TypeVar("T")
 

@@ -29,7 +29,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.values import FormatTooNew
 from dray.protocol import ErrorCode
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 CONFIGS = keys.GROUP_CONFIGS
 

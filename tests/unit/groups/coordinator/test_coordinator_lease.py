@@ -22,7 +22,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome
 from dray.metadata.memory import MemoryState
 from dray.metadata.values import FormatTooNew, ValueCorrupt, seal
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 LEASES = keys.GROUP_LEASES
 

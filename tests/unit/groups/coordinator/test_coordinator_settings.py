@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dray.cli.failures import USAGE, Failure
-from dray.cli.serving import serve
 from dray.config import Settings
 from dray.config.model import BrokerSettings, GroupSettings
-from dray.node import groups_settings
+from dray.daemon.broker import serve
+from dray.daemon.failures import USAGE, Failure
+from dray.daemon.node import groups_settings
 
 
 def test_defaults_are_kafkas() -> None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 from tests.unit.groups.coordinator.coordinator_players import play
 
-from dray.simulation.loop import run
+from dray.simulation.kernel.loop import run
 
 
 @pytest.mark.parametrize("seed", range(12))

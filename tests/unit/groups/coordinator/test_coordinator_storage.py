@@ -28,7 +28,7 @@ from dray.metadata.memory import MemoryState
 from dray.metadata.values import FormatTooNew, ValueCorrupt, seal
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
-from dray.simulation.runtime import SimulatedRuntime
+from dray.simulation.kernel.runtime import SimulatedRuntime
 
 DOMAIN = keys.domain_of_group(GROUP, DOMAINS)
 KEY = keys.group(GROUP)

@@ -1,0 +1,313 @@
+"""`drayd admin`: topics, groups, the cluster and garbage collection, from the shell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dray.cli.broker_options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
+from dray.cli.commands import finish_compactions as release
+from dray.cli.commands import groups as admin_groups
+from dray.cli.commands import table
+from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.daemon.failures import USAGE, Failure
+
+if TYPE_CHECKING:
+    from dray.client.admin import Caller, TopicDescription
+
+app = typer.Typer(
+    help="Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on "
+    "Apache Kafka too.",
+    no_args_is_help=True,
+)
+topics_app = typer.Typer(help="Create, list, describe, delete and alter topics.", no_args_is_help=True)
+app.add_typer(topics_app, name="topics")
+app.add_typer(admin_groups.app, name="groups")
+app.command("table")(table.table)
+app.command("finish-compactions")(release.finish_compactions)
+
+NameArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+NamesArgument = Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.")]
+
+
+@topics_app.command("create")
+def create(
+    topic: NameArgument,
+    *,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
+    ] = -1,
+    replication_factor: Annotated[
+        int, typer.Option(help="Accepted for Kafka's sake: Dray keeps records in object storage.")
+    ] = -1,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="NAME=VALUE", help="A topic config; repeatable.")
+    ] = None,
+    validate_only: Annotated[
+        bool, typer.Option("--validate-only", help="Only say whether it would work.")
+    ] = False,
+    if_not_exists: Annotated[
+        bool, typer.Option("--if-not-exists", help="It is no error if the topic exists.")
+    ] = False,
+) -> None:
+    """Create a topic.
+
+    [dim]Example:[/] drayd admin topics create orders --partitions 16 --config retention.ms=86400000
+    """
+    from dray.client.admin import create_topic
+
+    configs = _pairs("--config", config)
+    created = ask(
+        bootstrap,
+        lambda caller: create_topic(
+            caller,
+            topic,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs,
+            validate_only=validate_only,
+            may_exist=if_not_exists,
+        ),
+    )
+    if not created:
+        print(f"topic {topic} exists already")
+    elif validate_only:
+        print(f"topic {topic} could be created")
+    else:
+        print(f"topic {topic} created")
+
+
+@topics_app.command("list")
+def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+    """List the topics."""
+    from dray.cli.output import print_json, print_table
+    from dray.client.admin import list_topics
+
+    found = ask(bootstrap, list_topics)
+    if json:
+        print_json(
+            [
+                {"name": topic.name, "topic_id": str(topic.topic_id), "partitions": len(topic.partitions)}
+                for topic in found
+            ]
+        )
+    elif found:
+        print_table(
+            ["topic", "partitions", "id"],
+            [(topic.name, len(topic.partitions), topic.topic_id) for topic in found],
+        )
+    else:
+        print("no topics yet: drayd admin topics create NAME")
+
+
+@topics_app.command("describe")
+def describe(
+    topics: NamesArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False
+) -> None:
+    """Show a topic's partitions with their offsets, and the configs it sets itself."""
+    from dray.cli.output import print_json
+    from dray.client.admin import as_plain, describe_topics
+
+    found = ask(bootstrap, lambda caller: describe_topics(caller, topics, connect))
+    if json:
+        print_json([as_plain(description) for description in found])
+        return
+    for number, description in enumerate(found):
+        if number:
+            print()
+        _print_topic(description)
+
+
+@topics_app.command("delete")
+def delete(
+    topics: NamesArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
+) -> None:
+    """Delete topics and their records, for good."""
+    from dray.client.admin import delete_topic
+
+    async def delete_each(caller: Caller) -> None:
+        for name in topics:
+            deleted = await delete_topic(caller, name, if_exists)
+            print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
+
+    ask(bootstrap, delete_each)
+
+
+@topics_app.command("alter")
+def alter(
+    topic: NameArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="The new, larger number.", show_default=False)
+    ] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a config; repeatable.")
+    ] = None,
+    unset: Annotated[
+        list[str] | None,
+        typer.Option("--unset", metavar="NAME", help="Back to the default; repeatable."),
+    ] = None,
+) -> None:
+    """Add partitions, set configs, or give configs back to their defaults.
+
+    [dim]Example:[/] drayd admin topics alter orders --partitions 32 --set retention.ms=3600000
+    """
+    from dray.client.admin import add_partitions, alter_configs
+
+    values = _pairs("--set", set_)
+    if partitions is None and not values and not unset:
+        raise Failure("nothing to alter: give --partitions, --set or --unset", USAGE)
+
+    async def change(caller: Caller) -> None:
+        if values or unset:
+            await alter_configs(caller, topic, values, unset or [])
+        if partitions is not None:
+            await add_partitions(caller, topic, partitions)
+
+    ask(bootstrap, change)
+    print(f"topic {topic} altered")
+
+
+@app.command("cluster")
+def cluster(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+    """Show the cluster's id and its brokers."""
+    from dray.cli.output import print_json, print_table
+    from dray.client.admin import describe_cluster
+
+    found = ask(bootstrap, describe_cluster)
+    brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
+    if json:
+        print_json(
+            {
+                "cluster_id": found.cluster_id,
+                "controller": found.controller_id,
+                "brokers": [
+                    {
+                        "id": broker.broker_id,
+                        "host": broker.host,
+                        "port": broker.port,
+                        "rack": broker.rack,
+                    }
+                    for broker in brokers
+                ],
+            }
+        )
+        return
+    print(f"cluster {found.cluster_id}, controller {found.controller_id}")
+    print_table(
+        ["broker", "address", "rack"],
+        [(broker.broker_id, f"{broker.host}:{broker.port}", broker.rack or "-") for broker in brokers],
+    )
+
+
+@app.command("gc")
+def gc(
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    now: Annotated[
+        bool,
+        typer.Option(
+            "--now",
+            help="Do not wait until objects have been garbage for a while. No record is lost, but appends "
+            "in flight are refused and readers may have to look again: for a cluster at rest.",
+        ),
+    ] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say what would be deleted; with --now, all of it.")
+    ] = False,
+    release_brake: Annotated[
+        bool,
+        typer.Option(
+            "--release-brake",
+            help="Delete what the metadata store does not know, however much that is. Without it, more than "
+            "log.collect_percent stays: a newer metadata store may know it. Look with --dry-run first.",
+        ),
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Collect WAL objects, files and tables that nothing refers to: one round over the configured stores.
+
+    Brokers and compactors do this by themselves all the time, and wait before they delete; a single round
+    can only tell what there is, unless it is told not to wait.
+
+    [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
+    """
+    from dray.cli.output import print_json, print_table
+    from dray.daemon.collection import Wanted, collect
+
+    done = collect(load_config(config, data_dir).settings, Wanted(now, dry_run, release_brake))
+    if json:
+        print_json(done.counts)
+    else:
+        print_table(["what", "count"], list(done.counts.items()))
+    if done.held is not None:
+        raise Failure(done.held)
+
+
+@app.command("adopt-bucket")
+def adopt_bucket(
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: Annotated[bool, typer.Option("--yes", help="Do it. Without it, only say what lies there.")] = False,
+) -> None:
+    """Say that the object store belongs to the cluster of the metadata store, where nothing says so yet.
+
+    Brokers do this by themselves when the bucket is empty or they know all that lies in it. It is for a
+    bucket from before there were owners, with objects that the metadata store does not know: once adopted,
+    those are garbage, and are collected.
+
+    [dim]Example:[/] drayd admin adopt-bucket --config /etc/dray.yaml
+    """
+    from dray.daemon.ownership import adopt
+
+    done = adopt(load_config(config, data_dir).settings, confirmed=yes)
+    if done.survey is None:
+        print(f"the object store belongs to cluster {done.cluster_id} already")
+        return
+    survey = done.survey
+    print(f"cluster {done.cluster_id}: {survey.listed} objects listed, {survey.looked_at} looked at")
+    print(f"unknown to its metadata store: {survey.unknown}")
+    for path in survey.examples:
+        print(f"  {path}")
+    if done.adopted:
+        print("the object store belongs to this cluster now")
+    else:
+        print("if no other cluster needs them, run it again with --yes: what is unknown is collected later")
+
+
+def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Failure(f"{flag} = {text!r}: must be NAME=VALUE, such as retention.ms=86400000", USAGE)
+        pairs[name] = value
+    return pairs
+
+
+def _print_topic(description: TopicDescription) -> None:
+    from dray.cli.output import print_table
+
+    print(f"topic {description.name}, id {description.topic_id}")
+    for name, value in sorted(description.configs.items()):
+        print(f"  {name} = {value}")
+    print_table(
+        ["partition", "leader", "start", "end", "records"],
+        [
+            (
+                partition.partition,
+                partition.leader,
+                "-" if partition.start is None else partition.start,
+                "-" if partition.end is None else partition.end,
+                "-" if partition.start is None or partition.end is None else partition.end - partition.start,
+            )
+            for partition in description.partitions
+        ],
+    )

@@ -1,0 +1,87 @@
+"""`drayd admin finish-compactions`: jobs that wait for a compactor which never comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dray.cli.broker_options import JsonOption
+from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.daemon.failures import Failure
+
+if TYPE_CHECKING:
+    from dray.config import Settings
+
+
+def finish_compactions(
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Do it. Without this, the command only says what it would do.")
+    ] = False,
+    json: JsonOption = False,
+) -> None:
+    """Finish compactions that wait for their table, without the table: where no compactor will come any more.
+
+    Until then such a partition keeps all its records, and DeleteRecords is refused. No record is lost:
+    consumers read them from the written file. A compactor that runs again later adds the file to the table.
+
+    [bold]No compactor may run on this cluster meanwhile[/], not even one that hangs: it might commit a file
+    whose records are deleted since.
+
+    [dim]Example:[/] drayd admin finish-compactions --data-dir ./dray-data --yes
+    """
+    import asyncio
+
+    from dray.cli.output import print_json, print_table
+    from dray.telemetry import quiet_logs
+
+    with quiet_logs():
+        found = asyncio.run(_finish(load_config(config, data_dir).settings, yes=yes))
+    if json:
+        print_json(found)
+    elif found:
+        print_table(list(found[0]), [tuple(row.values()) for row in found])
+    else:
+        typer.echo("No compaction waits for a table.")
+    if found and not yes and not json:
+        typer.echo("Nothing was done. Stop every compactor of this cluster, then add --yes.")
+
+
+async def _finish(settings: Settings, *, yes: bool) -> list[dict[str, object]]:
+    from dray.compaction.release import Release
+    from dray.daemon.stores import open_stores, read_cluster
+    from dray.log.stream_store import StreamStore
+    from dray.log.types import LogError
+    from dray.metadata.contract import MetadataError
+    from dray.runtime import SystemRuntime
+
+    runtime = SystemRuntime()
+    stores = await open_stores(settings, runtime)
+    try:
+        cluster = await read_cluster(stores)
+        streams = StreamStore(stores.metadata, cluster.domains, round(settings.log.producer_expiry * 1000))
+        release = Release(streams, runtime)
+        found: list[dict[str, object]] = []
+        for each in await release.waiting():
+            state = "waits: its topic is deleted, and only a compactor can go on" if each.deleted else "waits"
+            if yes and not each.deleted:
+                state = "finished" if await release.finish(each) else "somebody else carries it on"
+            start, end = each.offsets
+            found.append(
+                {
+                    "topic": each.topic,
+                    "partition": each.partition,
+                    "from offset": start,
+                    "to offset": end - 1,
+                    "state": state,
+                }
+            )
+        return found
+    except (MetadataError, LogError) as error:
+        raise Failure(f"the metadata store: {error}") from error
+    finally:
+        await stores.close()
+        runtime.close()

@@ -1,0 +1,127 @@
+"""`drayd simulate`: whole clusters on simulated time, in bad weather, held to every promise."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dray.daemon.failures import Failure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from dray.simulation.campaign import Coverage
+
+
+def simulate(
+    *,
+    seeds: Annotated[int, typer.Option(min=1, help="How many runs.")] = 100,
+    minutes: Annotated[float, typer.Option(min=0.01, help="Start no more runs after so long.")] = 60.0,
+    first: Annotated[
+        int | None, typer.Option("--from", min=0, help="The first seed; any if not given.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Run this one seed, and nothing else.")] = None,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=1024, help="Processes to run on.")] = 1,
+    trace: Annotated[int, typer.Option(min=0, help="Lines of the trace to print of a failure.")] = 60,
+) -> None:
+    """Run simulated clusters, each from one seed, until they are done, time is up, or a promise is broken.
+
+    Three real brokers and eight clients share a simulated network, object store and metadata store that fail
+    in every way that real ones do. A failure is shrunk to what it needs, and can be replayed by its seed.
+
+    [dim]Example:[/] drayd simulate --seeds 1000 --minutes 5
+    """
+    from dray.simulation.campaign import campaign, fresh_seed
+
+    if seed is not None:
+        wanted: Sequence[int] = [seed]
+    else:
+        base = fresh_seed() if first is None else first
+        wanted = range(base, base + seeds)
+    console = _console()
+    console.print(f"seeds {wanted[0]} to {wanted[-1]}, on {jobs} processor{'s' if jobs > 1 else ''}")
+    with _Bar(console, len(wanted)) as bar:
+        coverage = campaign(wanted, seconds=minutes * 60, jobs=jobs, progress=bar.show)
+    _print_coverage(console, coverage)
+    if coverage.failed:
+        [failed] = coverage.failed
+        _explain(console, failed, trace)
+        raise Failure(f"a promise was broken; see it again with: drayd simulate --seed {failed}")
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+class _Bar:
+    """How far the runs have come."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+        columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._progress = Progress(
+            *columns, TextColumn("{task.fields[speed]}"), console=console, disable=not console.is_terminal
+        )
+        self._task = self._progress.add_task("runs", total=total, speed="")
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def show(self, coverage: Coverage) -> None:
+        speed = f"{coverage.operations_per_second:,.0f} operations/s a processor"
+        self._progress.update(self._task, completed=coverage.seeds, speed=speed)
+
+
+def _print_coverage(console: Console, coverage: Coverage) -> None:
+    counts, operations = coverage.counts, coverage.by_kind
+    console.print(
+        f"{coverage.seeds} runs, {coverage.operations:,} operations "
+        f"({coverage.operations_per_second:,.0f}/s a processor), {coverage.faults.total():,} faults, "
+        f"{counts['rebalances']:,} rebalances, {counts['index swaps']:,} index swaps"
+    )
+    console.print(f"operations: {_listed(operations)}")
+    console.print(f"faults: {_listed(coverage.faults)}")
+    shown = {what: count for what, count in counts.items() if not what.startswith("! ")}
+    console.print(f"seen: {_listed(shown)}")
+
+
+def _listed(counts: dict[str, int]) -> str:
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{what.removesuffix('Request')} {count:,}" for what, count in ordered)
+
+
+def _explain(console: Console, seed: int, trace: int) -> None:
+    """Run it again, find out how little it takes, and tell."""
+    import traceback
+
+    from dray.simulation.campaign import be_quiet
+    from dray.simulation.cluster.conditions import ClusterConditions
+    from dray.simulation.shrink import fails, shrink
+
+    be_quiet()
+    failure = fails(ClusterConditions.choose(seed))
+    if failure is None:
+        console.print(f"seed {seed} fails in another process only: this is a fault of the simulation itself")
+        return
+    console.print(f"seed {seed} failed: {failure.__cause__}")
+    with console.status("shrinking"):
+        shrunk = shrink(failure)
+    console.print(f"the least that fails, after {shrunk.attempts} attempts:")
+    for line in shrunk.describe():
+        console.print(f"  {line}", markup=False)
+    cause = shrunk.failure.__cause__
+    console.print(f"it ends with: {cause!r}", markup=False)
+    for line in shrunk.failure.trace[-trace:] if trace else []:
+        console.print(f"  {line}", markup=False)
+    if cause is not None and trace:
+        console.print("".join(traceback.format_exception(cause)).rstrip(), markup=False)

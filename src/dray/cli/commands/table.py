@@ -1,0 +1,139 @@
+"""`drayd admin table`: a topic as the table that it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from dray.cli.broker_options import JsonOption
+from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.daemon.failures import Failure
+
+if TYPE_CHECKING:
+    from dray.config import Settings
+    from dray.daemon.catalogs import OpenTables
+    from dray.tables.iceberg.reading import TableView
+
+
+@dataclass(frozen=True)
+class PartitionLag:
+    partition: int
+    start: int
+    end: int  # of the log
+    table_end: int  # the offset after the last one in the table
+
+    @property
+    def behind(self) -> int:
+        """Records that are in the log and not yet in the table."""
+        return self.end - max(self.table_end, self.start)
+
+
+def table(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    *,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show a topic's Iceberg table: where it is, what it holds, and how far it is behind the log.
+
+    [dim]Example:[/] drayd admin table orders --data-dir ./dray-data
+    """
+    import asyncio
+
+    view, lags = asyncio.run(_describe(load_config(config, data_dir).settings, topic))
+    if json:
+        from dray.cli.output import print_json
+
+        print_json(as_plain(view, lags))
+    else:
+        _print(view, lags)
+
+
+async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag]]:
+    from dray.daemon.catalogs import open_tables
+    from dray.metadata import keys
+    from dray.topics.model import decode_topic
+
+    async with open_tables(settings) as opened:
+        record = await opened.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.topic(topic))
+        if record is None:
+            raise Failure(f"there is no topic {topic}")
+        known = decode_topic(topic, record.value, {})
+        view = await opened.tables.view(topic)
+        if view is None or view.topic_id != known.topic_id:
+            raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
+        return view, await _lags(opened, settings, known.streams, view)
+
+
+async def _lags(
+    opened: OpenTables, settings: Settings, streams: tuple[int, ...], view: TableView
+) -> list[PartitionLag]:
+    from dray.daemon.node import log_settings
+    from dray.log.stream_store import StreamStore
+
+    expiry = log_settings(settings).producer_expiry_ms
+    store = StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
+    lags = []
+    for partition, stream in enumerate(streams):
+        mark = await store.high_watermark(stream)
+        start = (await store.start(stream)).value
+        end = start if mark is None else mark.value.end
+        lags.append(PartitionLag(partition, start, end, view.ends.get(partition, 0)))
+    return lags
+
+
+def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
+    return {
+        "table": view.name,
+        "topic": view.topic,
+        "topic_id": str(view.topic_id),
+        "uuid": str(view.table_uuid),
+        "location": view.location,
+        "metadata": view.metadata_location,
+        "snapshot": view.snapshot_id,
+        "updated_ms": view.updated_ms,
+        "snapshots": view.snapshots,
+        "manifests": view.manifests,
+        "files": len(view.files),
+        "rows": view.rows,
+        "bytes": view.size,
+        "trouble": view.trouble,
+        "partitions": [
+            {
+                "partition": lag.partition,
+                "log_start": lag.start,
+                "log_end": lag.end,
+                "table_end": lag.table_end,
+                "behind": lag.behind,
+            }
+            for lag in lags
+        ],
+    }
+
+
+def _print(view: TableView, lags: list[PartitionLag]) -> None:
+    from dray.cli.output import about_size, counted, print_table
+
+    print(f"table {view.name}")
+    print(f"  uuid      {view.table_uuid}")
+    print(f"  location  {view.location}")
+    print(f"  metadata  {view.metadata_location}")
+    updated = "never" if view.updated_ms is None else _time(view.updated_ms)
+    kept = counted(view.snapshots, "snapshot")
+    print(f"  snapshot  {view.snapshot_id or 'none yet'}, the newest of {kept}, updated {updated}")
+    files = counted(len(view.files), "file")
+    print(f"  holds     {counted(view.rows, 'row')} in {files}, {about_size(view.size)}")
+    if view.trouble:
+        print(f"  trouble   {view.trouble}")
+    print_table(
+        ["partition", "log start", "log end", "table end", "behind"],
+        [(lag.partition, lag.start, lag.end, lag.table_end, lag.behind) for lag in lags],
+    )
+
+
+def _time(wall_ms: int) -> str:
+    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

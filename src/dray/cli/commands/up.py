@@ -1,0 +1,136 @@
+"""`drayd up` and `drayd broker`: a node, for as long as nobody asks it to stop."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dray.cli.commands.config import (
+    BrokerIdOption,
+    ConfigOption,
+    DataDirOption,
+    HttpOption,
+    ListenOption,
+    load_config,
+)
+
+if TYPE_CHECKING:
+    from dray.config import Settings
+    from dray.daemon.process import FileLock
+
+
+BrokersOption = Annotated[
+    int,
+    typer.Option(
+        "--brokers",
+        "-n",
+        min=1,
+        max=64,
+        metavar="N",
+        help="How many brokers to start, each a process of its own. The ports and ids of the further ones "
+        "count up from those of the first.",
+    ),
+]
+
+
+def up(
+    *,
+    data_dir: DataDirOption = None,
+    listen: ListenOption = None,
+    http: HttpOption = None,
+    config: ConfigOption = None,
+    broker_id: BrokerIdOption = None,
+    brokers: BrokersOption = 1,
+    compactor: Annotated[
+        bool | None,
+        typer.Option(
+            "--compactor/--no-compactor",
+            help="Run a compactor too, which makes tables of the topics. \\[as compaction.enabled says]",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Start everything on this machine: brokers, embedded metadata, objects in local files.
+
+    Nothing needs to be set up before. Stop it with Ctrl-C; the data stays in the data directory.
+
+    A broker uses one core. With [bold]--brokers 3[/] there are three, at 127.0.0.1:9092, 9093 and 9094, with
+    HTTP at 9644, 9645 and 9646: a cluster on one machine. Clients may start at any of them. One that dies is
+    started again, and its clients go on with the others.
+
+    Recent records stay in memory: an eighth of it, and 512 MiB at most for all brokers together.
+    [bold]log.tail_cache_bytes[/] says otherwise, for each of them.
+
+    Where Java 17 and the pipeline's packages are there ([bold]make setup-pipeline[/]), a compactor runs as
+    well, and every topic is an Iceberg table a few minutes later.
+
+    [dim]Examples:[/]
+
+    drayd up
+
+    drayd up --brokers 3
+
+    drayd up --data-dir /var/lib/dray --listen 127.0.0.1:9093 --http off
+    """
+    loaded = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id, compactor=compactor)
+    settings = loaded.settings
+    lock, banner = _directory_lock(settings), sys.stdout.isatty()
+    if brokers > 1:
+        from dray.daemon.fleet import serve_fleet
+
+        serve_fleet(settings, brokers, config, lock, banner=banner)
+    else:
+        from dray.daemon.broker import serve
+
+        serve(settings.for_one_of(1), lock, banner=banner, compacts=True, config=config)
+
+
+def broker(
+    *,
+    data_dir: DataDirOption = None,
+    listen: ListenOption = None,
+    http: HttpOption = None,
+    config: ConfigOption = None,
+    broker_id: BrokerIdOption = None,
+) -> None:
+    """Start one broker, for service managers: it only logs, and stops gracefully on SIGTERM.
+
+    Several brokers may share the same stores, each with its own id and addresses.
+
+    [dim]Example:[/] drayd broker --config /etc/dray.yaml --broker-id 3
+    """
+    settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
+    from dray.daemon.broker import serve
+
+    serve(settings, _broker_lock(settings), banner=False)
+
+
+def _directory_lock(settings: Settings) -> FileLock:
+    from dray.daemon.process import FileLock
+
+    directory = settings.data_dir
+    return FileLock(
+        Path(directory) / "lock",
+        lambda holder: (
+            f"drayd is already running on {directory} ({holder}): stop it, or choose another --data-dir"
+        ),
+    )
+
+
+def _broker_lock(settings: Settings) -> FileLock | None:
+    """Brokers share a directory, but not an id. With `auto`, the metadata store gives out the ids."""
+    from dray.daemon.process import FileLock
+
+    number = settings.broker.id
+    if number is None:
+        return None
+    return FileLock(
+        Path(settings.data_dir) / f"broker-{number}.lock",
+        lambda holder: (
+            f"broker {number} is already running on {settings.data_dir} ({holder}): "
+            "stop it, or choose another --broker-id"
+        ),
+    )

@@ -1,0 +1,258 @@
+"""What `drayd admin` asks a broker: Kafka requests out, plain values back. Works on Apache Kafka too.
+
+A Kafka error becomes a `Failure` whose line starts with what was attempted and ends with the error's
+name and the broker's own words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeVar
+
+from dray.daemon.failures import Failure
+from dray.protocol import ErrorCode, Request, Response
+from dray.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
+from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
+from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
+from dray.protocol.messages.describe_cluster import DescribeClusterRequest, DescribeClusterResponse
+from dray.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResourceResult,
+)
+from dray.protocol.messages.incremental_alter_configs import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from dray.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from dray.protocol.messages.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
+
+ResponseType = TypeVar("ResponseType", bound=Response)
+
+TIMEOUT_MS: Final = 30_000
+BROKER_DEFAULT: Final = -1
+TOPIC_RESOURCE: Final = 2
+SET: Final = 0
+DELETE: Final = 1
+LATEST: Final = -1
+EARLIEST: Final = -2
+DYNAMIC_TOPIC_CONFIG: Final = 1
+
+
+class Caller(Protocol):
+    """A connection to one broker."""
+
+    async def request(self, message: Request[ResponseType]) -> ResponseType: ...
+
+
+class Dial(Protocol):
+    """Connects to another broker of the cluster, for the one request that only a leader answers."""
+
+    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[Caller]: ...
+
+
+@dataclass(frozen=True)
+class PartitionDescription:
+    partition: int
+    leader: int
+    replicas: Sequence[int]
+    start: int | None
+    end: int | None
+
+
+@dataclass(frozen=True)
+class TopicDescription:
+    name: str
+    topic_id: str
+    partitions: Sequence[PartitionDescription]
+    configs: Mapping[str, str | None]
+
+
+def check(attempt: str, code: int, message: str | None = None) -> None:
+    if code == ErrorCode.NONE:
+        return
+    try:
+        name = ErrorCode(code).name
+    except ValueError:
+        name = f"ERROR_{code}"
+    raise Failure(f"{attempt}: {name}{f': {message}' if message else ''}")
+
+
+async def create_topic(
+    caller: Caller,
+    name: str,
+    *,
+    partitions: int = BROKER_DEFAULT,
+    replication_factor: int = BROKER_DEFAULT,
+    configs: Mapping[str, str] | None = None,
+    validate_only: bool = False,
+    may_exist: bool = False,
+) -> bool:
+    """False when it existed already, and was allowed to."""
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    response = await caller.request(
+        CreateTopicsRequest(topics=[topic], timeout_ms=TIMEOUT_MS, validate_only=validate_only)
+    )
+    result = response.topics[0]
+    if may_exist and result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
+        return False
+    check(f"cannot create topic {name}", result.error_code, result.error_message)
+    return True
+
+
+async def delete_topic(caller: Caller, name: str, may_be_absent: bool = False) -> bool:
+    """False when there was none, and that was allowed."""
+    response = await caller.request(
+        DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=TIMEOUT_MS)
+    )
+    result = response.responses[0]
+    if may_be_absent and result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return False
+    check(f"cannot delete topic {name}", result.error_code, result.error_message)
+    return True
+
+
+async def add_partitions(caller: Caller, name: str, count: int) -> None:
+    topic = CreatePartitionsTopic(name=name, count=count, assignments=None)
+    response = await caller.request(CreatePartitionsRequest(topics=[topic], timeout_ms=TIMEOUT_MS))
+    result = response.results[0]
+    check(f"cannot change topic {name} to {count} partitions", result.error_code, result.error_message)
+
+
+async def alter_configs(
+    caller: Caller, name: str, values: Mapping[str, str], removed: Sequence[str] = ()
+) -> None:
+    changes = [AlterableConfig(name=key, config_operation=SET, value=value) for key, value in values.items()]
+    changes += [AlterableConfig(name=key, config_operation=DELETE, value=None) for key in removed]
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=changes)
+    response = await caller.request(IncrementalAlterConfigsRequest(resources=[resource]))
+    result = response.responses[0]
+    check(f"cannot alter topic {name}", result.error_code, result.error_message)
+
+
+async def list_topics(caller: Caller) -> list[MetadataResponseTopic]:
+    response = await caller.request(MetadataRequest(topics=None, allow_auto_topic_creation=False))
+    return sorted(response.topics, key=lambda topic: topic.name or "")
+
+
+async def describe_topics(caller: Caller, names: Sequence[str], dial: Dial) -> list[TopicDescription]:
+    metadata = await caller.request(
+        MetadataRequest(
+            topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
+        )
+    )
+    by_name = {topic.name: topic for topic in metadata.topics}
+    for name in names:
+        check(f"cannot describe topic {name}", by_name[name].error_code)
+    configs = await _topic_configs(caller, names)
+    starts = await offsets_at(metadata, dial, EARLIEST)
+    ends = await offsets_at(metadata, dial, LATEST)
+    return [
+        TopicDescription(
+            name=name,
+            topic_id=str(by_name[name].topic_id),
+            partitions=[
+                PartitionDescription(
+                    partition=partition.partition_index,
+                    leader=partition.leader_id,
+                    replicas=list(partition.replica_nodes),
+                    start=starts.get((name, partition.partition_index)),
+                    end=ends.get((name, partition.partition_index)),
+                )
+                for partition in sorted(by_name[name].partitions, key=lambda item: item.partition_index)
+            ],
+            configs={
+                config.name: config.value
+                for config in configs[name]
+                if config.config_source == DYNAMIC_TOPIC_CONFIG
+            },
+        )
+        for name in names
+    ]
+
+
+async def describe_cluster(caller: Caller) -> DescribeClusterResponse:
+    response = await caller.request(DescribeClusterRequest())
+    check("cannot describe the cluster", response.error_code, response.error_message)
+    return response
+
+
+def as_plain(description: TopicDescription) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "name": description.name,
+        "topic_id": description.topic_id,
+        "partitions": [
+            {
+                "partition": partition.partition,
+                "leader": partition.leader,
+                "replicas": list(partition.replicas),
+                "start": partition.start,
+                "end": partition.end,
+            }
+            for partition in description.partitions
+        ],
+        "configs": dict(description.configs),
+    }
+
+
+async def _topic_configs(
+    caller: Caller, names: Sequence[str]
+) -> dict[str, list[DescribeConfigsResourceResult]]:
+    response = await caller.request(
+        DescribeConfigsRequest(
+            resources=[
+                DescribeConfigsResource(
+                    resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+                )
+                for name in names
+            ]
+        )
+    )
+    for result in response.results:
+        check(f"cannot describe topic {result.resource_name}", result.error_code, result.error_message)
+    return {result.resource_name: result.configs for result in response.results}
+
+
+async def offsets_at(metadata: MetadataResponse, dial: Dial, timestamp: int) -> dict[tuple[str, int], int]:
+    """The offset of a time (or EARLIEST, LATEST) in every partition, each asked of its leader. A partition
+    without a leader is left out; -1 where no record is as late."""
+    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
+    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            if partition.leader_id in addresses and topic.name is not None:
+                by_leader.setdefault(partition.leader_id, {}).setdefault(topic.name, []).append(
+                    ListOffsetsPartition(partition_index=partition.partition_index, timestamp=timestamp)
+                )
+    found: dict[tuple[str, int], int] = {}
+    for leader, topics in by_leader.items():
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[ListOffsetsTopic(name=name, partitions=items) for name, items in topics.items()],
+            timeout_ms=TIMEOUT_MS,
+        )
+        async with dial(*addresses[leader]) as connection:
+            response = await connection.request(request)
+        for answered in response.topics:
+            for item in answered.partitions:
+                check(f"cannot look up {answered.name}-{item.partition_index}", item.error_code)
+                found[(answered.name, item.partition_index)] = item.offset
+    return found

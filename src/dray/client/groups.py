@@ -1,0 +1,356 @@
+"""What `drayd admin groups` asks brokers: Kafka requests out, plain values back. Works on Apache Kafka too.
+
+A group is asked of its coordinator, and looked for again when that has moved. Which protocol a group speaks
+nobody says beforehand: it is described as a KIP-848 group first, and as a classic one if it is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, Protocol, TypeAlias, TypeVar
+
+from dray.client import ClientError
+from dray.client.admin import check
+from dray.daemon.failures import Failure
+from dray.protocol import DecodeError, ErrorCode, Request, Response
+from dray.protocol.messages import consumer_group_describe, describe_groups
+from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from dray.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
+from dray.protocol.messages.delete_groups import DeleteGroupsRequest
+from dray.protocol.messages.describe_groups import DescribeGroupsRequest
+from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
+from dray.protocol.messages.metadata import MetadataRequest
+from dray.protocol.messages.offset_commit import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from dray.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
+from dray.runtime import Runtime
+
+ResponseType = TypeVar("ResponseType", bound=Response)
+T = TypeVar("T")
+Place: TypeAlias = tuple[str, int]
+"""A topic and a partition."""
+
+NAMES_UNTIL: Final = 9
+"""The last version of OffsetFetch and OffsetCommit that names topics: a topic that is gone has no id."""
+
+NO_EPOCH: Final = -1
+CLASSIC: Final = "classic"
+CONSUMER: Final = "consumer"
+DEAD: Final = "Dead"
+
+_ASK_AGAIN: Final = {
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.NOT_COORDINATOR,
+}
+_PATIENCE_SECONDS: Final = 30.0
+_PAUSE_SECONDS: Final = 0.1
+_VERSION_SIZE: Final = 2
+
+
+class Broker(Protocol):
+    """A connection to one broker."""
+
+    async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType: ...
+
+    def version_for(self, api_key: int) -> int: ...
+
+
+class Dial(Protocol):
+    """Connects to another broker of the cluster."""
+
+    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[Broker]: ...
+
+
+@dataclass(frozen=True)
+class Address:
+    broker_id: int
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port} ({self.broker_id})"
+
+
+@dataclass(frozen=True)
+class MemberDescription:
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    epoch: int | None = None
+    """Only members of KIP-848 groups have one."""
+
+    target: Mapping[str, Sequence[int]] | None = None
+    subscription: str | None = None
+
+
+@dataclass(frozen=True)
+class GroupDescription:
+    group_id: str
+    group_type: str
+    state: str
+    assignor: str
+    protocol_type: str
+    coordinator: Address
+    members: Sequence[MemberDescription]
+    epoch: int | None = None
+    target_epoch: int | None = None
+
+
+class GroupCalls:
+    def __init__(self, first: Broker, dial: Dial, runtime: Runtime) -> None:
+        self._first = first
+        self._dial = dial
+        self._runtime = runtime
+
+    async def list_groups(
+        self, states: Collection[str] = (), types: Collection[str] = ()
+    ) -> list[ListedGroup]:
+        """Every broker tells of the groups that it looks after. Those of one that has just died are told of
+        by the others a little later, when it is no longer listed."""
+        request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
+        deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
+        while True:
+            try:
+                return await self._list_groups(request, deadline)
+            except ClientError:
+                if self._runtime.monotonic() > deadline:
+                    raise
+            await self._runtime.sleep(_PAUSE_SECONDS)
+
+    async def _list_groups(self, request: ListGroupsRequest, deadline: float) -> list[ListedGroup]:
+        metadata = await self._first.request(MetadataRequest(topics=[]))
+        found: dict[str, ListedGroup] = {}
+        for broker in metadata.brokers:
+            async with self._dial(broker.host, broker.port) as connection:
+                response = await connection.request(request)
+                while response.error_code in _ASK_AGAIN and self._runtime.monotonic() < deadline:
+                    await self._runtime.sleep(_PAUSE_SECONDS)
+                    response = await connection.request(request)
+            check(f"cannot list the groups of {broker.host}:{broker.port}", response.error_code)
+            found.update({group.group_id: group for group in response.groups})
+        return [group for _, group in sorted(found.items())]
+
+    async def describe(self, group_id: str) -> GroupDescription:
+        """A `Failure` with GROUP_ID_NOT_FOUND where there is none."""
+        found = await self.describe_if_any(group_id)
+        if found is None:
+            raise Failure(f"cannot describe group {group_id}: GROUP_ID_NOT_FOUND: there is no such group")
+        return found
+
+    async def describe_if_any(self, group_id: str) -> GroupDescription | None:
+        attempt = f"cannot describe group {group_id}"
+
+        async def as_consumer(broker: Broker) -> consumer_group_describe.DescribedGroup:
+            return (await broker.request(ConsumerGroupDescribeRequest(group_ids=[group_id]))).groups[0]
+
+        async def as_classic(broker: Broker) -> describe_groups.DescribedGroup:
+            return (await broker.request(DescribeGroupsRequest(groups=[group_id]))).groups[0]
+
+        new, address = await self._at_coordinator(group_id, attempt, as_consumer, _error_of)
+        if new.error_code not in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+            check(attempt, new.error_code, new.error_message)
+            return _consumer_description(new, address)
+        old, address = await self._at_coordinator(group_id, attempt, as_classic, _error_of)
+        if old.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not old.error_code and old.group_state == DEAD):
+            return None
+        check(attempt, old.error_code, old.error_message)
+        return _classic_description(old, address)
+
+    async def committed(self, group_id: str) -> dict[Place, int]:
+        """Every offset that the group has committed."""
+        attempt = f"cannot read the offsets of group {group_id}"
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequestGroup(group_id, topics=None)], group_id=group_id, topics=None
+        )
+
+        async def fetch(broker: Broker) -> tuple[int, list[tuple[str, int, int, int]]]:
+            response = await broker.request(request, min(NAMES_UNTIL, broker.version_for(request.API_KEY)))
+            answer = response.groups[0] if response.groups else response
+            return answer.error_code, [
+                (topic.name, item.partition_index, item.error_code, item.committed_offset)
+                for topic in answer.topics
+                for item in topic.partitions
+            ]
+
+        (code, found), _ = await self._at_coordinator(group_id, attempt, fetch, lambda answer: answer[0])
+        check(attempt, code)
+        for name, partition, error, _ in found:
+            check(f"{attempt} in {name}-{partition}", error)
+        return {(name, partition): offset for name, partition, _, offset in found if offset >= 0}
+
+    async def commit(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+        """For a group without members; all or, where a partition is refused, perhaps some."""
+        attempt = f"cannot reset the offsets of group {group_id}"
+        by_topic: dict[str, list[OffsetCommitRequestPartition]] = {}
+        for (name, partition), offset in offsets.items():
+            by_topic.setdefault(name, []).append(
+                OffsetCommitRequestPartition(
+                    partition_index=partition, committed_offset=offset, committed_metadata=""
+                )
+            )
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            generation_id_or_member_epoch=NO_EPOCH,
+            topics=[
+                OffsetCommitRequestTopic(name=name, partitions=items) for name, items in by_topic.items()
+            ],
+        )
+
+        async def send(broker: Broker) -> list[tuple[str, int, int]]:
+            response = await broker.request(request, min(NAMES_UNTIL, broker.version_for(request.API_KEY)))
+            return [
+                (topic.name, item.partition_index, item.error_code)
+                for topic in response.topics
+                for item in topic.partitions
+            ]
+
+        answers, _ = await self._at_coordinator(
+            group_id, attempt, send, lambda answer: next((code for _, _, code in answer if code), 0)
+        )
+        for name, partition, code in answers:
+            if code == ErrorCode.UNKNOWN_MEMBER_ID:
+                refuse_live(group_id)
+            check(f"{attempt} in {name}-{partition}", code)
+
+    async def delete(self, group_id: str, may_be_absent: bool = False) -> bool:
+        """False when there was none, and that was allowed."""
+        attempt = f"cannot delete group {group_id}"
+
+        async def send(broker: Broker) -> int:
+            return (await broker.request(DeleteGroupsRequest(groups_names=[group_id]))).results[0].error_code
+
+        code, _ = await self._at_coordinator(group_id, attempt, send, lambda answer: answer)
+        if code == ErrorCode.GROUP_ID_NOT_FOUND and may_be_absent:
+            return False
+        check(attempt, code, "stop its consumers first" if code == ErrorCode.NON_EMPTY_GROUP else None)
+        return True
+
+    async def _at_coordinator(
+        self,
+        group_id: str,
+        attempt: str,
+        call: Callable[[Broker], Awaitable[T]],
+        error_of: Callable[[T], int],
+    ) -> tuple[T, Address]:
+        """What the group's coordinator answers, and who that is. While it moves or starts, ask again."""
+        deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
+        while True:
+            found = await self._find_coordinator(group_id)
+            code, reason = found.error_code, found.error_message or ""
+            if not code:
+                address = Address(found.node_id, found.host, found.port)
+                try:
+                    async with self._dial(address.host, address.port) as broker:
+                        answer = await call(broker)
+                except ClientError as error:  # it may have died, and another will take its place
+                    code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
+                else:
+                    code, reason = error_of(answer), ""
+                    if code not in _ASK_AGAIN:
+                        return answer, address
+            if code not in _ASK_AGAIN or self._runtime.monotonic() > deadline:
+                check(attempt, code, reason)
+            await self._runtime.sleep(_PAUSE_SECONDS)
+
+    async def _find_coordinator(self, group_id: str) -> Coordinator:
+        request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
+        response = await self._first.request(request)
+        if response.coordinators:
+            return response.coordinators[0]
+        return Coordinator(
+            group_id,
+            response.node_id,
+            response.host,
+            response.port,
+            response.error_code,
+            response.error_message,
+        )
+
+
+def refuse_live(group_id: str, state: str = "", members: int = 0) -> NoReturn:
+    """Kafka refuses it too: the members would go on where they are, and commit over what was reset."""
+    about = f" ({state}, {members} member{'' if members == 1 else 's'})" if state else ""
+    raise Failure(
+        f"cannot reset the offsets of group {group_id}: it has live members{about}; stop its consumers first"
+    )
+
+
+def _error_of(group: consumer_group_describe.DescribedGroup | describe_groups.DescribedGroup) -> int:
+    return group.error_code
+
+
+def _consumer_description(
+    group: consumer_group_describe.DescribedGroup, address: Address
+) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type=CONSUMER,
+        state=group.group_state,
+        assignor=group.assignor_name,
+        protocol_type=CONSUMER,
+        coordinator=address,
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                assignment=_by_topic(member.assignment),
+                epoch=member.member_epoch,
+                target=_by_topic(member.target_assignment),
+                subscription=", ".join(
+                    [*member.subscribed_topic_names, *filter(None, [member.subscribed_topic_regex])]
+                ),
+            )
+            for member in group.members
+        ],
+        epoch=group.group_epoch,
+        target_epoch=group.assignment_epoch,
+    )
+
+
+def _by_topic(assignment: consumer_group_describe.Assignment) -> dict[str, Sequence[int]]:
+    return {topic.topic_name: sorted(topic.partitions) for topic in assignment.topic_partitions}
+
+
+def _classic_description(group: describe_groups.DescribedGroup, address: Address) -> GroupDescription:
+    consumers = group.protocol_type == CONSUMER
+    return GroupDescription(
+        group_id=group.group_id,
+        group_type=CLASSIC,
+        state=group.group_state,
+        assignor=group.protocol_data,
+        protocol_type=group.protocol_type,
+        coordinator=address,
+        members=[
+            MemberDescription(
+                member_id=member.member_id,
+                instance_id=member.group_instance_id,
+                client_id=member.client_id,
+                host=member.client_host,
+                assignment=assigned_in(bytes(member.member_assignment)) if consumers else {},
+            )
+            for member in group.members
+        ],
+    )
+
+
+def assigned_in(assignment: bytes) -> dict[str, Sequence[int]]:
+    """What the leader of a classic group wrote for a member. It may be anything: what cannot be read says
+    nothing. Every version of it starts as version 0 does."""
+    if len(assignment) < _VERSION_SIZE:
+        return {}
+    try:
+        decoded, _ = ConsumerProtocolAssignment.decode(memoryview(assignment), _VERSION_SIZE, 0)
+    except DecodeError:
+        return {}
+    return {topic.topic: sorted(topic.partitions) for topic in decoded.assigned_partitions}

@@ -1,0 +1,191 @@
+"""A serving process: its node, from the lock to the last signal."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Coroutine
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import Any
+
+import uvloop
+from rich.console import Console
+
+from dray.cluster import BrokerIdTaken, BucketRefused
+from dray.config import Settings
+from dray.config.kinds import Address
+from dray.daemon.compactor_child import compactor_child
+from dray.daemon.failures import USAGE, Failure
+from dray.daemon.node import CannotListen, Node, groups_settings
+from dray.daemon.notify import tell_manager
+from dray.daemon.process import (
+    FileLock,
+    StopSignals,
+    local_machine,
+    raise_file_limit,
+    settle_garbage_collector,
+    tune_memory,
+)
+from dray.daemon.stores import open_stores
+from dray.daemon.supervisor import Supervisor
+from dray.metadata.contract import MetadataError
+from dray.objects import ObjectError
+from dray.runtime import SystemRuntime
+from dray.runtime.turn_watch import TurnWatch
+from dray.server import AddressInUse
+from dray.telemetry import configure_logging
+from dray.telemetry.logs import LogFormat
+from dray.topics import TopicError
+from dray.topics.configs import check_configs
+
+
+def serve(
+    settings: Settings,
+    lock: FileLock | None,
+    *,
+    banner: bool,
+    compacts: bool = False,
+    config: Path | None = None,
+) -> None:
+    """`compacts`: with a compactor beside it, which gets the same `config` file."""
+    check_settings(settings)
+    tune_memory()
+    raise_file_limit()
+    with lock or nullcontext(), asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(settings, banner=banner, compacts=compacts, config=config))
+
+
+def check_settings(settings: Settings) -> None:
+    """What the config alone cannot tell; a wrong one is a line, and nothing is started."""
+    _check_topic_defaults(settings)
+    _check_groups(settings)
+
+
+def _check_topic_defaults(settings: Settings) -> None:
+    """The config knows no topics; the room that does says which of their configs there are."""
+    try:
+        check_configs(settings.topics.defaults)
+    except TopicError as error:
+        raise Failure(f"topics.defaults = {dict(settings.topics.defaults)}: {error}", USAGE) from error
+
+
+def _check_groups(settings: Settings) -> None:
+    """Their timeouts must fit together, which the room of groups knows."""
+    try:
+        groups_settings(settings)
+    except ValueError as error:
+        raise Failure(f"groups: {error}", USAGE) from error
+
+
+async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path | None) -> None:
+    runtime = SystemRuntime()
+    configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
+    signals = StopSignals(asyncio.get_running_loop())
+    stores = await open_stores(settings, runtime)
+    node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+    beside: Supervisor | None = None
+    watch = TurnWatch(node.note_held_up)
+    try:
+        if await _start_unless_stopped(node, settings, signals):
+            settle_garbage_collector()
+            watch.start()  # what a start takes, with its imports, keeps no client waiting that was served
+            _tell_manager(node, settings)
+            if banner:
+                _print_banner(node, settings)
+            if compacts and (child := compactor_child(settings, config)) is not None:
+                beside = Supervisor([child], runtime)
+                await _unless_stopped(beside.start(), signals)
+            await signals.wait()
+    except BaseException:
+        with suppress(Exception):  # it is logged; what went wrong first is what matters
+            if beside is not None:
+                await beside.stop()
+        with suppress(Exception):
+            await node.stop()
+        watch.stop()
+        raise
+    try:
+        if beside is not None:
+            await beside.stop()
+        await node.stop()
+    except Exception as error:
+        raise Failure(f"stopping went wrong: {error!r}; the log says more") from error
+    finally:
+        watch.stop()
+        runtime.close()
+
+
+async def _start_unless_stopped(node: Node, settings: Settings, signals: StopSignals) -> bool:
+    """True once the node serves, False when a signal came first."""
+    return await _unless_stopped(_start(node, settings), signals)
+
+
+async def _unless_stopped(work: Coroutine[Any, Any, object], signals: StopSignals) -> bool:
+    """True once the work is done, False when a signal came first: then it was cancelled."""
+    starting = asyncio.ensure_future(work)
+    stopping = asyncio.ensure_future(signals.wait())
+    await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if starting.done():
+        stopping.cancel()
+        await starting
+        return True
+    starting.cancel()
+    await asyncio.wait({starting})
+    return False
+
+
+async def _start(node: Node, settings: Settings) -> None:
+    try:
+        await node.start()
+    except AddressInUse as error:
+        taken = Address(error.host, error.port)
+        choices = {settings.broker.listen: "--listen"} | {
+            address: f"broker.listeners.{name}" for name, address in settings.broker.listeners.items()
+        }
+        choice = choices.get(taken, "--http")
+        raise Failure(f"{error}: stop what listens there, or choose another {choice}") from error
+    except CannotListen as error:
+        raise Failure(str(error)) from error
+    except (BrokerIdTaken, BucketRefused) as error:
+        raise Failure(str(error)) from error
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error
+    except ObjectError as error:
+        raise Failure(f"the object store: {error}") from error
+
+
+def log_format(settings: Settings) -> LogFormat:
+    wanted = settings.logging.format
+    console = sys.stderr.isatty() if wanted == "auto" else wanted == "console"
+    return "console" if console else "json"
+
+
+def _log_fields(settings: Settings) -> dict[str, int]:
+    """Brokers that share a terminal or a collector of logs are told apart by their ids."""
+    return {} if settings.broker.id is None else {"broker": settings.broker.id}
+
+
+def _tell_manager(node: Node, settings: Settings) -> None:
+    kafka = str(_kafka_address(node, settings))
+    fields = {"READY": "1", "STATUS": f"broker {node.broker_id} serves at {kafka}", "X_DRAY_KAFKA": kafka}
+    if node.http_address is not None:
+        fields["X_DRAY_HTTP"] = str(Address(*node.http_address))
+    tell_manager(**fields)
+
+
+def _kafka_address(node: Node, settings: Settings) -> Address:
+    return settings.broker.advertised or Address(*node.address)
+
+
+def _print_banner(node: Node, settings: Settings) -> None:
+    kafka = _kafka_address(node, settings)
+    console = Console(highlight=False)
+    console.print(f"\n[bold]Dray is up.[/]  Kafka clients connect to [bold cyan]{kafka}[/]")
+    if node.http_address is not None:
+        http = f"http://{Address(*node.http_address)}"
+        console.print(f"  health and metrics  {http}/healthz  {http}/metrics")
+    console.print(f"  data                {settings.data_dir}  (broker {node.broker_id})")
+    console.print(f"  try it              echo hello | kcat -b {kafka} -t greetings -P")
+    console.print(f"                      kcat -b {kafka} -t greetings -C -e")
+    console.print("  stop                Ctrl-C\n")

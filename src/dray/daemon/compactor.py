@@ -1,0 +1,183 @@
+"""A compactor, from its settings to a signal, or to the end of everything there is to compact."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TextIO, cast
+
+import structlog
+
+from dray.compaction.cycle import Compactor
+from dray.compaction.cycle import Stores as CompactedStores
+from dray.compaction.model import UnitWriter, WriterGone
+from dray.compaction.packages import missing_packages
+from dray.compaction.spark.java import SparkUnavailable
+from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
+from dray.compaction.spark.worker import StoreAddress
+from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
+from dray.compaction.summary import Observers
+from dray.config import Settings
+from dray.daemon.broker import log_format
+from dray.daemon.catalogs import make_tables
+from dray.daemon.compactor_http import CompactorHttp
+from dray.daemon.compactor_metrics import CompactorMetrics
+from dray.daemon.compactor_progress import Shown, StandardError, report
+from dray.daemon.failures import Failure
+from dray.daemon.node import clock_guard, log_settings
+from dray.daemon.notify import VARIABLE, tell_manager
+from dray.daemon.ownership import claimed_bucket
+from dray.daemon.pipeline import (
+    Pipeline,
+    compaction_settings,
+    open_pipeline,
+)
+from dray.daemon.process import StopSignals, local_machine
+from dray.daemon.stores import NoCluster, Stores, open_stores
+from dray.runtime import Runtime, SystemRuntime
+from dray.telemetry import ProcessMetrics, configure_logging
+
+_log = structlog.get_logger(__name__)
+
+_LOOK_FOR_A_CLUSTER_SECONDS = 2.0
+_STOP_SECONDS = 5.0
+
+
+def compact(settings: Settings, *, once: bool) -> None:
+    missing = missing_packages()
+    if missing is not None:
+        raise Failure(f"the compactor cannot run: {missing}")
+    with asyncio.Runner() as runner:
+        runner.run(_run(settings, once=once))
+
+
+async def _run(settings: Settings, *, once: bool) -> None:
+    runtime = SystemRuntime()
+    fields = {"process": "compactor"}
+    configure_logging(
+        log_format(settings), settings.logging.level, runtime, cast(TextIO, StandardError()), fields
+    )
+    for chatty in ("pyiceberg", "py4j"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    signals = StopSignals(asyncio.get_running_loop())
+    working = asyncio.ensure_future(_work(settings, runtime, once=once))
+    stopping = asyncio.ensure_future(signals.wait())
+    try:
+        await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            await _let_go(working)
+        else:
+            await working
+    finally:
+        stopping.cancel()
+        runtime.close()
+
+
+def _has_terminal() -> bool:
+    """To itself: the child of `drayd up` shares its terminal with brokers that write to it too."""
+    return sys.stderr.isatty() and VARIABLE not in os.environ
+
+
+async def _let_go(working: asyncio.Future[None]) -> None:
+    """Stop at any point: whoever comes next carries on where this one was. What takes long, a Spark that is
+    only just starting, is not waited for; its JVM ends with this process."""
+    working.cancel()
+    await asyncio.wait({working}, timeout=_STOP_SECONDS)
+    if not working.done():
+        _log.info("stopped in the middle of something; the next compactor carries on")
+        os._exit(0)
+
+
+async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> None:
+    metrics = ProcessMetrics()
+    opened = await open_stores(settings, runtime)
+    http = CompactorHttp(opened, runtime, metrics)
+    try:
+        if settings.iceberg.enabled:
+            make_tables(settings, "", runtime)  # settings that do not fit together are refused at once
+        if settings.compaction.http is not None:
+            await http.start(settings.compaction.http)
+        tell_manager(READY="1", STATUS="the compactor works")
+        pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
+        guard = await claimed_bucket(http.stores, pipeline.cluster, runtime)
+        with ExitStack() as stack:
+            shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
+            with shown.waiting("Spark is starting"):
+                writer = await _open_writer(settings, runtime, stack)
+            http.works = True
+            counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
+            clocks = http.clocks = clock_guard(
+                settings, http.stores.metadata, http.stores.objects, runtime, local_machine().name
+            )
+            clocks.start()
+            compactor = Compactor(
+                CompactedStores(pipeline.streams, http.stores.objects, guard),
+                runtime,
+                writer,
+                pipeline.tables,
+                pipeline.topics,
+                compaction_settings(settings),
+                Observers(shown, counted, http.heard),
+                log_settings(settings),
+                expiry=clocks,
+            )
+            try:
+                if once:
+                    await clocks.settle()  # or else nothing would expire in the one cycle there is
+                    report(await compactor.run_cycle(everything=True))
+                else:
+                    await compactor.run(asyncio.Event())
+            except (WriterGone, SparkJobFailed) as error:
+                raise Failure(f"{error}; what was under way is carried on by the next compactor") from error
+            finally:
+                await clocks.stop()
+    finally:
+        await http.stop()
+        await opened.close()
+
+
+async def _find_cluster(settings: Settings, runtime: Runtime, stores: Stores, *, wait: bool) -> Pipeline:
+    """A compactor may be started before the first broker was."""
+    said = False
+    while True:
+        try:
+            return await open_pipeline(settings, runtime, stores)
+        except NoCluster:
+            if not wait:
+                raise
+            if not said:
+                _log.info("waiting for the first broker of the cluster")
+                said = True
+        await runtime.sleep(_LOOK_FOR_A_CLUSTER_SECONDS)
+
+
+async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -> UnitWriter:
+    spark = settings.spark
+    log = Path(settings.data_dir) / "spark.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    wanted = SparkSettings(spark.master, spark.driver_memory, spark.conf, str(log))
+    try:
+        session = await runtime.in_thread(open_session, wanted)
+    except SparkUnavailable as error:
+        raise Failure(str(error)) from error
+    stack.callback(_stop, session)
+    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
+    address = StoreAddress(_absolute(settings.objects_url), settings.objects.options, secrets)
+    _log.info("Spark is warm", master=spark.master.partition(";")[0])  # behind it may be a token
+    return SparkUnitWriter(session, address, runtime)
+
+
+def _stop(session: Session) -> None:
+    with suppress(SparkDied):  # then there is nothing to stop
+        session.stop()
+
+
+def _absolute(url: str) -> str:
+    """Workers may run in another directory."""
+    if not url.startswith("file:"):
+        return url
+    return f"file:{Path(url.removeprefix('file:').removeprefix('//')).absolute()}"

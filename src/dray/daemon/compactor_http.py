@@ -1,0 +1,97 @@
+"""What a compactor tells its operators over HTTP: is it alive, does it work, and its numbers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.cluster import ClockGuard
+from dray.compaction.summary import CompactionObserver, CycleSummary
+from dray.config.kinds import Address
+from dray.daemon.failures import Failure
+from dray.daemon.stores import Stores
+from dray.metadata import keys
+from dray.objects.contract import ObjectMissing
+from dray.runtime import Runtime
+from dray.server import AddressInUse, Health, HttpServer, HttpSettings
+from dray.telemetry import InstrumentedMetadataStore, InstrumentedObjectStore, ProcessMetrics
+
+_PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
+
+
+class _Heard(CompactionObserver):
+    """Why the collectors of the last cycle did not delete all that they would have."""
+
+    held: str | None = None
+
+    def finished(self, summary: CycleSummary) -> None:
+        if summary.collected:
+            self.held = summary.held or summary.braked
+
+
+class CompactorHttp:
+    """Serves from the very start, so that a compactor whose Spark is still starting is seen to be alive."""
+
+    def __init__(self, stores: Stores, runtime: Runtime, metrics: ProcessMetrics) -> None:
+        self.stores = Stores(
+            InstrumentedMetadataStore(stores.metadata, metrics, runtime),
+            InstrumentedObjectStore(stores.objects, metrics, runtime),
+        )
+        """The stores, measured."""
+        metrics.follow(runtime.background)
+        self.works = False
+        """Spark is warm, and cycles run."""
+        self.heard = _Heard()
+        """To be told of cycles."""
+        self.clocks: ClockGuard | None = None
+        self._runtime = runtime
+        self._health = Health(
+            {
+                "working": self._check_working,
+                "metadata": self._check_metadata,
+                "objects": self._check_objects,
+            },
+            metrics,
+            runtime,
+            notes={"collection": lambda: self.heard.held, "clock": self._clock_doubt},
+        )
+        metrics.clock_doubted.follow(lambda: float(self._clock_doubt() is not None))
+        self._server: HttpServer | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        if self._server is None:
+            raise RuntimeError("it has not been started")
+        return self._server.address
+
+    async def start(self, address: Address) -> None:
+        server = HttpServer(self._health.routes(), self._runtime, HttpSettings(address.host, address.port))
+        try:
+            await server.start()
+        except AddressInUse as error:
+            raise Failure(f"{error}: stop what listens there, or choose another compaction.http") from error
+        except OSError as error:
+            raise Failure(
+                f"compaction.http: cannot listen on {address}: {error.strerror or error}"
+            ) from error
+        self._server = server
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop()
+
+    async def _check_working(self) -> None:
+        if not self.works:
+            raise RuntimeError("the compactor is still starting")
+
+    def _clock_doubt(self) -> str | None:
+        doubt = None if self.clocks is None else self.clocks.doubt()
+        return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
+
+    async def _check_metadata(self) -> None:
+        await self.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+
+    async def _check_objects(self) -> None:
+        try:
+            await self.stores.objects.head(_PROBE)
+        except ObjectMissing:
+            return

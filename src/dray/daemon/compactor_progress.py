@@ -1,0 +1,151 @@
+"""What a compactor shows: progress bars on a terminal, lines in a log, and a report at the end."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import structlog
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from dray.cli.output import about_size, counted
+from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
+from dray.daemon.failures import Failure
+
+_log = structlog.get_logger(__name__)
+
+_DOING = {
+    Phase.PLAN: "planning",
+    Phase.WRITE: "writing files",
+    Phase.COMMIT: "committing tables",
+    Phase.SWAP: "swapping the index",
+    Phase.RETAIN: "retention",
+    Phase.COLLECT: "collecting garbage",
+}
+
+
+class StandardError(io.TextIOBase):
+    """Standard error as it is at the moment of writing: while bars are shown, lines have to go above them."""
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+    def isatty(self) -> bool:
+        return sys.stderr.isatty()
+
+
+class Shown(CompactionObserver):
+    """A line in the log for every cycle that did something; and while one is at work, progress bars, where
+    they have a terminal of their own (`bars`). An idle cycle shows nothing, unless `eager`."""
+
+    def __init__(self, *, bars: bool, eager: bool = False) -> None:
+        self._has_bars = bars
+        self._eager = eager
+        self._progress: Progress | None = None
+        self._bars: dict[Phase, TaskID] = {}
+
+    def __enter__(self) -> Shown:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._clear()
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """For what takes long before there is anything to count."""
+        if not self._has_bars:
+            yield
+            return
+        with Console(stderr=True).status(what):
+            yield
+
+    def progress(self, phase: Phase, done: int, total: int) -> None:
+        if not self._has_bars or not total:
+            return
+        if self._progress is None:
+            if not self._eager and phase is not Phase.WRITE:
+                return
+            self._progress = _bars()
+            self._progress.start()
+        if phase not in self._bars:
+            self._bars[phase] = self._progress.add_task(_DOING[phase], total=total)
+        self._progress.update(self._bars[phase], completed=done, total=total)
+
+    def interrupted(self) -> None:
+        self._clear()
+
+    def finished(self, summary: CycleSummary) -> None:
+        self._clear()
+        if not self._eager and self._did_something(summary):
+            _log.info("compaction cycle", **_figures(summary))
+
+    def _clear(self) -> None:
+        """Take the bars away: what stays on the screen is the line about the cycle."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+            self._bars.clear()
+
+    @staticmethod
+    def _did_something(summary: CycleSummary) -> bool:
+        return bool(summary.finished or summary.raised or summary.files_deleted or summary.troubles)
+
+
+def _bars() -> Progress:
+    return Progress(
+        TextColumn("{task.description:<20}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _figures(summary: CycleSummary) -> dict[str, int | float]:
+    """What there is to tell; a line full of zeros would hide it."""
+    figures = {
+        "files": summary.files,
+        "records": summary.records,
+        "input_bytes": summary.input_bytes,
+        "output_bytes": summary.output_bytes,
+        "commits": summary.commits,
+        "jobs": summary.finished,
+        "starts_raised": summary.raised,
+        "files_deleted": summary.files_deleted,
+        "troubles": len(summary.troubles),
+    }
+    told: dict[str, int | float] = {name: figure for name, figure in figures.items() if figure}
+    return told | {"seconds": round(summary.seconds, 1)}
+
+
+def report(summary: CycleSummary) -> None:
+    """For people, at the end of `--once`; an exit code that cron understands."""
+    if summary.files:
+        rate = summary.input_bytes / 1e6 / summary.seconds if summary.seconds else 0.0
+        print(
+            f"compacted {summary.records:,} records into {counted(summary.files, 'file')}: "
+            f"{about_size(summary.input_bytes)} became {about_size(summary.output_bytes)} "
+            f"in {summary.seconds:.1f} s ({rate:,.1f} MB/s)"
+        )
+    else:
+        print(f"nothing to compact in {counted(summary.streams, 'partition')} ({summary.seconds:.1f} s)")
+    told = [
+        (summary.commits, counted(summary.commits, "table commit")),
+        (summary.raised, f"records of {counted(summary.raised, 'partition')} expired"),
+        (summary.files_deleted, f"{counted(summary.files_deleted, 'old file')} deleted"),
+        (summary.files_pending, f"{counted(summary.files_pending, 'old file')} kept a while for readers"),
+    ]
+    if any(number for number, _ in told):
+        print(", ".join(text for number, text in told if number))
+    if summary.troubles:
+        for trouble in summary.troubles:
+            where = trouble.topic if trouble.partition < 0 else f"{trouble.topic}-{trouble.partition}"
+            print(f"drayd: {where}: {' '.join(trouble.reason.split())}", file=sys.stderr)
+        raise Failure(f"{len(summary.troubles)} of it did not go well, see above; the rest is done")

@@ -1,0 +1,151 @@
+"""`drayd up --brokers N`: N brokers on this machine, one process each, on one pair of stores.
+
+A broker is one process on one core, so this is how a machine uses all of its cores. It is also the smallest
+real cluster: each broker has its own id and addresses, and any of them may be killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+from pathlib import Path
+
+from rich.console import Console
+
+from dray.config import Settings
+from dray.config.kinds import Address, size_text
+from dray.daemon.broker import check_settings, log_format
+from dray.daemon.compactor_child import compactor_child
+from dray.daemon.failures import USAGE, Failure
+from dray.daemon.node import LEAST_STOP_SECONDS
+from dray.daemon.process import FileLock, StopSignals
+from dray.daemon.supervisor import Child, Supervisor
+from dray.runtime import SystemRuntime
+from dray.telemetry import configure_logging
+
+LARGEST_PORT = 65535
+STEPS_OF_A_STOP = 3
+"""How often a broker that stops may need its grace: for answers, for aborts, for stores that hang."""
+
+
+def serve_fleet(settings: Settings, count: int, config: Path | None, lock: FileLock, *, banner: bool) -> None:
+    check_settings(settings)
+    children = broker_children(settings, count, config)
+    with lock, asyncio.Runner() as runner:
+        runner.run(_run(settings, children, config, banner=banner))
+
+
+def broker_children(settings: Settings, count: int, config: Path | None) -> list[Child]:
+    """The commands of the brokers. Ids and ports count upwards from those of the settings; where the system
+    chooses the ports (0), it does so for each."""
+    _check_shared(settings)
+    broker = settings.broker
+    first_id = broker.id or 0
+    listening = {"broker.listen": broker.listen}
+    listening |= {f"broker.listeners.{name}": address for name, address in broker.listeners.items()}
+    if broker.http is not None:
+        listening["broker.http"] = broker.http
+    told = {f"broker.advertised_listeners.{n}": address for n, address in broker.advertised_listeners.items()}
+    if broker.advertised is not None:
+        told["broker.advertised"] = broker.advertised
+    for key, address in (listening | told).items():
+        if address.port and address.port + count - 1 > LARGEST_PORT:
+            raise Failure(f"{key}: {count} ports from {address.port} on are beyond {LARGEST_PORT}", USAGE)
+    _check_apart(listening, count)
+    grace = STEPS_OF_A_STOP * (2 * broker.shutdown_grace + LEAST_STOP_SECONDS)
+    return [
+        Child(
+            f"broker {first_id + number}",
+            _arguments(settings, number, first_id + number, config),
+            _environment(settings, number, count),
+            stop_seconds=grace,
+        )
+        for number in range(count)
+    ]
+
+
+def _check_shared(settings: Settings) -> None:
+    """Memory is a process's own."""
+    for key, chosen in (("metadata.engine", settings.metadata.engine), ("objects.url", settings.objects_url)):
+        if chosen.startswith("memory"):
+            raise Failure(f"{key} = {chosen}: several brokers need a store that they can share", USAGE)
+
+
+def _check_apart(listening: Mapping[str, Address], count: int) -> None:
+    """One broker's ports may lie side by side; those of several must leave room for each other."""
+    for (one, first), (other, second) in combinations(listening.items(), 2):
+        if first.host == second.host and first.port and second.port and abs(first.port - second.port) < count:
+            raise Failure(
+                f"{one} = {first} and {other} = {second}: {count} brokers count upwards from there and would "
+                "share ports: choose addresses further apart",
+                USAGE,
+            )
+
+
+def _arguments(settings: Settings, number: int, broker_id: int, config: Path | None) -> Sequence[str]:
+    broker = settings.broker
+    arguments = ["broker", "--data-dir", settings.data_dir, "--broker-id", str(broker_id)]
+    arguments += ["--listen", str(_nth(broker.listen, number))]
+    arguments += ["--http", "off" if broker.http is None else str(_nth(broker.http, number))]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    return arguments
+
+
+def _environment(settings: Settings, number: int, count: int) -> Mapping[str, str]:
+    """What there are no flags for."""
+    broker = settings.broker
+    variables = {}
+    if settings.log.tail_cache_bytes is None:
+        variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.for_one_of(count).tail_cache_bytes)
+    if broker.advertised is not None:
+        variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
+    for name, address in broker.listeners.items():
+        variables[f"DRAY_BROKER__LISTENERS__{name}"] = str(_nth(address, number))
+    for name, address in broker.advertised_listeners.items():
+        variables[f"DRAY_BROKER__ADVERTISED_LISTENERS__{name}"] = str(_nth(address, number))
+    return variables
+
+
+def _nth(address: Address, number: int) -> Address:
+    return Address(address.host, address.port + number if address.port else 0)
+
+
+async def _run(settings: Settings, children: Sequence[Child], config: Path | None, *, banner: bool) -> None:
+    runtime = SystemRuntime()
+    configure_logging(log_format(settings), settings.logging.level, runtime)
+    signals = StopSignals(asyncio.get_running_loop())
+    compactor = compactor_child(settings, config)
+    supervisor = Supervisor([*children, *([] if compactor is None else [compactor])], runtime)
+    stopping = asyncio.ensure_future(signals.wait())
+    starting = asyncio.ensure_future(supervisor.start())
+    try:
+        await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not stopping.done():
+            told = await starting
+            if banner:
+                _print_banner(told[: len(children)], settings)
+        await signals.wait()
+    finally:
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})  # it stops the children by itself
+        elif not starting.cancelled() and starting.exception() is None:
+            await supervisor.stop()
+        stopping.cancel()
+        runtime.close()
+
+
+def _print_banner(told: Sequence[Mapping[str, str]], settings: Settings) -> None:
+    addresses = [fields["X_DRAY_KAFKA"] for fields in told]
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(f"\n[bold]Dray is up[/] with {len(told)} brokers.  Kafka clients connect to")
+    console.print(f"  [bold cyan]{','.join(addresses)}[/]")
+    for fields in told:
+        if http := fields.get("X_DRAY_HTTP"):
+            console.print(f"  health and metrics  http://{http}/healthz  http://{http}/metrics")
+    console.print(f"  data                {settings.data_dir}")
+    console.print(f"  try it              echo hello | kcat -b {addresses[0]} -t greetings -P")
+    console.print(f"                      kcat -b {addresses[-1]} -t greetings -C -e")
+    console.print("  stop                Ctrl-C\n")

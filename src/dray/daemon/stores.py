@@ -1,0 +1,153 @@
+"""The stores a config names, opened; whatever is wrong with them is one line."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dray.daemon.failures import USAGE, Failure
+
+if TYPE_CHECKING:
+    from dray.cluster.identity import ClusterInfo
+    from dray.config import Settings
+    from dray.config.metadata import EtcdSettings as EtcdSection
+    from dray.config.metadata import OxiaSettings as OxiaSection
+    from dray.metadata.contract import MetadataStore
+    from dray.metadata.etcd import EtcdSettings
+    from dray.metadata.oxia.settings import OxiaSettings
+    from dray.objects import ObjectStore
+    from dray.runtime import Runtime
+
+
+@dataclass(frozen=True)
+class Stores:
+    metadata: MetadataStore
+    objects: ObjectStore
+
+    async def close(self) -> None:
+        try:
+            await self.objects.close()
+        finally:
+            await self.metadata.close()
+
+
+class NoCluster(Failure):
+    """No broker was ever started on these stores."""
+
+
+async def read_cluster(stores: Stores) -> ClusterInfo:
+    from dray.cluster.identity import decode_cluster
+    from dray.metadata import keys
+    from dray.metadata.contract import MetadataError
+
+    try:
+        record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+    except MetadataError as error:
+        raise Failure(f"the metadata store: {error}") from error
+    if record is None:
+        raise NoCluster("there is no cluster on these stores yet: start one with drayd up")
+    return decode_cluster(record.value)
+
+
+async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
+    metadata = await _open_metadata(settings, runtime)
+    try:
+        return Stores(metadata, await _open_objects(settings, runtime))
+    except BaseException:
+        with suppress(OSError):
+            await metadata.close()
+        raise
+
+
+async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
+    from dray.metadata.contract import MetadataError
+    from dray.metadata.factory import InMemory, SqliteFile, open_store
+
+    engine = settings.metadata.engine
+    path = settings.metadata_path
+    try:
+        if engine == "memory":
+            return await open_store(InMemory(), runtime)
+        if engine == "oxia":
+            return await open_store(oxia_settings(settings.metadata.oxia), runtime)
+        if engine == "etcd":
+            return await open_store(etcd_settings(settings.metadata.etcd), runtime)
+    except (OSError, MetadataError) as error:
+        raise Failure(f"cannot open the metadata store: {error}") from error
+    try:
+        return await open_store(SqliteFile(path), runtime)
+    except OSError as error:
+        raise Failure(f"cannot open the metadata file {path}: {error.strerror}") from error
+    except MetadataError as error:
+        raise Failure(f"cannot open the metadata file {path}: {error}") from error
+
+
+def oxia_settings(section: OxiaSection) -> OxiaSettings:
+    from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+
+    def path(name: str | None) -> Path | None:
+        return None if name is None else Path(name)
+
+    tls = OxiaTls(
+        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
+    )
+    token = section.secrets.get("token")
+    return OxiaSettings(
+        addresses=section.addresses.split(","),
+        namespace=section.namespace,
+        tls=tls if section.tls else None,
+        token=None if token is None else token.get_secret_value(),
+        request_timeout=section.request_timeout,
+        patience=section.patience,
+    )
+
+
+def etcd_settings(section: EtcdSection) -> EtcdSettings:
+    from dray.metadata.etcd import EtcdSettings, EtcdTls
+
+    def path(name: str | None) -> Path | None:
+        return None if name is None else Path(name)
+
+    def secret(name: str) -> str | None:
+        found = section.secrets.get(name)
+        return None if found is None else found.get_secret_value()
+
+    tls = EtcdTls(
+        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
+    )
+    return EtcdSettings(
+        endpoints=section.endpoints.split(","),
+        prefix=section.prefix,
+        tls=tls if section.tls else None,
+        user=section.user,
+        password=secret("password"),
+        token=secret("token"),
+        request_timeout=section.request_timeout,
+        patience=section.patience,
+        serializable_reads=section.serializable_reads,
+        max_transaction_operations=section.max_txn_ops,
+        max_request_bytes=section.max_request_bytes,
+    )
+
+
+async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:
+    from dray.objects import ObjectError
+    from dray.objects.factory import open_store
+    from dray.records import uninitialised
+
+    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
+    try:
+        return await open_store(
+            settings.objects_url,
+            settings.objects.options,
+            runtime,
+            secrets,
+            allocate=uninitialised,
+            check=True,
+        )
+    except ValueError as error:
+        raise Failure(f"objects: {error}", USAGE) from error
+    except ObjectError as error:
+        raise Failure(f"cannot open the object store {settings.objects_url}: {error}") from error

@@ -1,9 +1,0 @@
-"""Tables for topics: every topic is an Iceberg table of the very files that consumers read.
-
-`IcebergTables` answers the port of `dray.compaction.tables`. `docs/design/0052-iceberg-commits.md` says why a
-commit is made the way it is, `docs/tables.md` what a reader of the tables needs to know.
-"""
-
-from dray.iceberg.settings import CatalogSettings
-
-__all__ = ["CatalogSettings"]

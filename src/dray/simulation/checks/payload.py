@@ -1,0 +1,45 @@
+"""What simulated producers write: records that say who they are, down to key, headers and timestamp.
+
+Everything about a record follows from its identity, so whoever reads one can tell whether a single byte of it
+has changed since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from dray.records import Record, twin
+from dray.simulation.checks.log_truth import Identity, identity_of, time_of
+
+
+def value_of(producer: str, number: int, place: int) -> bytes:
+    return b"%s:%d:%d" % (producer.encode(), number, place)
+
+
+def values_of(producer: str, number: int, count: int) -> list[bytes]:
+    return [value_of(producer, number, place) for place in range(count)]
+
+
+def record_of(identity: Identity, offset: int) -> Record:
+    """The record as it was sent, at the offset that it was given."""
+    producer, number, place = identity
+    key = None if number % 3 == 0 else b"key %d" % (number % 7)
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    if place % 2:
+        headers = (("sender", producer.encode()), ("nothing", None))
+    return Record(offset, time_of(identity), key, value_of(producer, number, place), headers)
+
+
+def batch_of(
+    producer: str, number: int, count: int, producer_id: int = -1, epoch: int = -1, sequence: int = -1
+) -> bytearray:
+    records = [record_of((producer, number, place), place) for place in range(count)]
+    return twin.encode(records, producer_id=producer_id, producer_epoch=epoch, base_sequence=sequence)
+
+
+def is_as_sent(record: Record) -> bool:
+    return same(record, record_of(identity_of(record.value or b""), record.offset))
+
+
+def same(one: Record, other: Record) -> bool:
+    return one[:4] == other[:4] and list(one.headers) == list(other.headers)

@@ -1,0 +1,259 @@
+"""What one run of a cluster is like: everything that a seed decides before it starts.
+
+Kept apart from the run, so that a failing run can be tried again with less of everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from random import Random
+
+from dray.compaction.settings import CompactionSettings
+from dray.config import Settings
+from dray.config.kinds import Address
+from dray.metadata.contract import Limits
+from dray.simulation.kernel.clocks import ProcessClock
+from dray.simulation.kernel.network import NetworkWeather
+from dray.simulation.kernel.weather import Weather
+
+
+class Role(Enum):
+    IDEMPOTENT_PRODUCER = "idempotent producer"
+    PLAIN_PRODUCER = "plain producer"
+    READER = "reader"
+    ADMINISTRATOR = "administrator"
+    CLASSIC_MEMBER = "classic member"
+    CONSUMER_MEMBER = "consumer member"
+    RETURNING_READER = "returning reader"
+
+
+class Disaster(Enum):
+    CRASH = "broker crashed"
+    STOP = "broker stopped"
+    PAUSE = "broker stood still"
+    SILENCE = "session silenced"
+    CUT = "connection cut"
+    COMPACTOR_CRASH = "compactor crashed"
+    COMPACTOR_PAUSE = "compactor stood still"
+    CLOCK_JUMP = "clock jumped"
+    HOST_PAUSE = "host paused a broker"  # whose clocks stood still with it; then its wall clock is set right
+
+
+_USUAL = (
+    Disaster.CRASH,
+    Disaster.STOP,
+    Disaster.PAUSE,
+    Disaster.SILENCE,
+    Disaster.CUT,
+    Disaster.COMPACTOR_CRASH,
+    Disaster.COMPACTOR_PAUSE,
+)
+DAY = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A disaster, and when it comes."""
+
+    at: float
+    what: Disaster
+    place: int  # of a broker
+    seconds: float = 0.0
+
+
+_EVERYBODY = (
+    Role.IDEMPOTENT_PRODUCER,
+    Role.PLAIN_PRODUCER,
+    Role.READER,
+    Role.ADMINISTRATOR,
+    Role.CLASSIC_MEMBER,
+    Role.CLASSIC_MEMBER,
+    Role.CONSUMER_MEMBER,
+    Role.CONSUMER_MEMBER,
+    Role.RETURNING_READER,
+)
+
+
+@dataclass(slots=True)
+class ClusterConditions:
+    seed: int
+    brokers: int = 3
+    compactors: int = 1
+    roles: tuple[Role, ...] = _EVERYBODY
+    absent: frozenset[int] = frozenset()  # clients, by their number, that do not play after all
+    domains: int = 2
+    partitions: int = 3
+    seconds: float = 8.0
+    weather: Weather = field(default_factory=lambda: Weather(Random(0)))
+    network: NetworkWeather = field(default_factory=lambda: NetworkWeather(Random(0)))
+    disasters: tuple[Planned, ...] = ()
+    pace: float = 0.1  # what a client thinks at most, between one request and the next
+    window: int = 3  # batches that an idempotent producer has in flight, at most
+    patience: float = 1.5  # what a client waits for an answer
+    restless: float = 0.05  # chance that a member leaves or dies, at each of its turns
+    session_timeout: float = 2.5  # of members of groups
+    known_machine: bool = False  # whether brokers can see that another process has died
+    orphan_seconds: float = 1.0
+    snapshot_every: int = 256
+    deleted_within: float = 0.4  # what was deleted is served for no longer
+    clocks: tuple[tuple[float, float], ...] = ()  # by place: how far ahead, and how fast that grows
+    clock_tolerance: float = 8.0  # eight beats: processes that are paused are not taken for gone
+    deletes_topics: bool = True
+    breadth: int = 2  # partitions that a plain producer writes to at once
+    limits: Limits | None = None  # of the metadata store, where they are not those of the engine in memory
+    silent_producers: int = 0  # in the snapshot of every stream when the clients come
+    astonishing: float = 0.0  # chance that a call in the background raises what no code foresees
+    retention_interval: float = 1.0
+    poisons_a_stream: bool = False  # whether one stream does so all the time
+    fills_up: bool = True  # whether the run goes on until it holds what every run should
+    automatic_ids: bool = False  # whether brokers take the lowest id that is free
+    # Two builds: see `builds`.
+    older_brokers: frozenset[int] = frozenset()  # places
+    older_compactors: frozenset[int] = frozenset()
+    newer_formats: tuple[str, ...] = ()  # prefixes of keys whose values older processes cannot read
+    rewritten_at: float = 0.0  # when a newer process stores all topics anew
+
+    def clients(self) -> list[tuple[int, Role]]:
+        """Who plays, each with the number that its chance comes from."""
+        return [(number, role) for number, role in enumerate(self.roles) if number not in self.absent]
+
+    @classmethod
+    def choose(cls, seed: int) -> ClusterConditions:
+        random = Random(seed)
+        seconds = random.choice((3.0, 4.0, 6.0))
+        conditions = cls(
+            seed=seed,
+            compactors=random.choice((1, 1, 2)),
+            domains=random.choice((1, 2, 3)),
+            partitions=random.choice((2, 3, 4)),
+            seconds=seconds,
+            weather=Weather(
+                Random(random.getrandbits(64)),
+                refused=random.choice((0.0, 0.02)),
+                lost=random.choice((0.0, 0.02)),
+                unanswered=random.choice((0.01, 0.05)),
+                late=random.choice((0.01, 0.05)),
+                twice=random.choice((0.01, 0.05, 0.2)),
+                stale=random.choice((0.0, 0.02)),
+                stalled=random.choice((0.0, 0.003)),
+                unheard=random.choice((0.02, 0.3)),
+                slowest=random.choice((0.01, 0.02)),
+                slowest_upload=random.choice((0.02, 0.02, 0.2)),
+                latest=random.choice((0.5, 3.0)),
+                stalest=random.choice((0.2, 1.5)),
+                reads_travel_both_ways=False,
+            ),
+            network=NetworkWeather(
+                Random(random.getrandbits(64)),
+                broken=random.choice((0.0, 0.002, 0.01)),
+                silent=random.choice((0.0, 0.002)),
+            ),
+            disasters=_plan(random, seconds, brokers=3),
+            pace=random.choice((0.02, 0.04, 0.08)),
+            window=random.choice((1, 3, 5)),
+            patience=random.choice((0.7, 1.5)),
+            restless=random.choice((0.1, 0.4)),
+            session_timeout=random.choice((1.5, 2.5)),
+            known_machine=random.random() < 0.5,
+            orphan_seconds=random.choice((0.2, 0.5, 1.5)),
+            snapshot_every=random.choice((3, 20, 256)),
+            deletes_topics=random.random() < 0.7,
+            deleted_within=random.choice((0.2, 0.4, 0.8)),
+        )
+        return conditions.with_clocks() if random.random() < 0.5 else conditions
+
+    def with_clocks(self) -> ClusterConditions:
+        """The same with one machine whose clock is wrong, or gets so: the others are more."""
+        random = Random(self.seed ^ 0xC10C)
+        bad = random.randrange(self.brokers)
+        wrong = (random.choice((0.0, 8 * DAY, 40 * DAY)), random.choice((0.0, 0.05)))
+        clocks = tuple(wrong if place == bad else (0.0, 0.0) for place in range(self.brokers))
+        plan = [
+            Planned(
+                random.uniform(0.5, self.seconds), Disaster.CLOCK_JUMP, bad, random.choice((8, 40)) * DAY
+            ),
+            Planned(
+                random.uniform(0.5, self.seconds),
+                Disaster.HOST_PAUSE,
+                random.randrange(self.brokers),
+                random.choice((0.5, 2.5, 4.0)),
+            ),
+        ]
+        disasters = tuple(sorted((*self.disasters, *plan), key=lambda planned: planned.at))
+        return replace(self, clocks=clocks, disasters=disasters, known_machine=False)
+
+    def clock(self, place: int) -> ProcessClock:
+        return ProcessClock(*self.clocks[place]) if place < len(self.clocks) else ProcessClock()
+
+    def compaction(self) -> CompactionSettings:
+        """Early and often: of what clients write in a few seconds."""
+        return CompactionSettings(
+            interval_seconds=0.8,
+            wal_max_age_ms=400,
+            wal_max_entries=4,
+            parquet_max_files=2,
+            takeover_seconds=1.0,
+            failed_pause_seconds=0.5,
+            collect_seconds=1.0,
+            grace_seconds=0.3,
+            snapshot_keep_ms=500,
+        )
+
+    def settings(self, place: int, host: str, port: int) -> Settings:
+        """Of the broker at a place. Times are shorter than any configuration may ask for."""
+        given = Settings()
+        return given.model_copy(
+            update={
+                "cluster": given.cluster.model_copy(
+                    update={"domains": self.domains, "clock_tolerance": self.clock_tolerance}
+                ),
+                "broker": given.broker.model_copy(
+                    update={
+                        "id": None if self.automatic_ids else place,
+                        "listen": Address(host, port),
+                        "http": None,
+                        "session_ttl": 2.0,
+                        "shutdown_grace": 0.5,
+                    }
+                ),
+                "objects": given.objects.model_copy(update={"url": "memory:"}),
+                "log": given.log.model_copy(
+                    update={
+                        "tail_cache_bytes": 64 << 20,  # the same on every machine
+                        "orphan_ttl": self.orphan_seconds,
+                        "collect_interval": 1.0,
+                        "collect_grace": 0.3,
+                        "audit_interval": 2.0,
+                        "deleted_within": self.deleted_within,
+                        "retention_interval": self.retention_interval,
+                    }
+                ),
+                "topics": given.topics.model_copy(update={"auto_create": False}),
+                "groups": given.groups.model_copy(
+                    update={
+                        "initial_rebalance_delay": 0.1,
+                        "min_session_timeout": 0.1,
+                        "consumer_session_timeout": self.session_timeout,
+                        "consumer_heartbeat_interval": self.session_timeout / 5,
+                        "offset_check_interval": 2.0,
+                    }
+                ),
+            }
+        )
+
+
+def _plan(random: Random, seconds: float, brokers: int) -> tuple[Planned, ...]:
+    """At least one of each that matters, at any time."""
+    kinds = [Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT]
+    kinds += random.choices(_USUAL, weights=(2, 1, 3, 1, 3, 2, 2), k=random.randint(1, 6))
+    plan = [
+        Planned(
+            at=random.uniform(0.5, seconds - 0.5),
+            what=kind,
+            place=random.randrange(brokers),
+            seconds=random.choice((0.1, 0.5, 1.0, 2.5, 4.0)),
+        )
+        for kind in kinds
+    ]
+    return tuple(sorted(plan, key=lambda planned: planned.at))

@@ -1,0 +1,143 @@
+"""The tables port: what the saga asks of Iceberg. `tables.iceberg` answers it, and the simulation in memory.
+
+Paths are those of the object store, relative to its root; the implementation makes locations of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+from uuid import UUID
+
+from dray.compaction.model import ColumnSizes, WrittenFile
+
+
+class TablesError(Exception):
+    """The tables did not do what was asked; the message is one line that says what to do."""
+
+
+class TablesUnavailable(TablesError):
+    """The catalog does not answer, or an outcome could not be looked up: the jobs wait."""
+
+
+class TableMissing(TablesError):
+    """There is no table of this topic (id): never made, or dropped."""
+
+
+class TableRefused(TablesError):
+    """There is something under the table's name that is not ours to write into."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicTable:
+    """Which table. `topic_id` counts: a table of another topic of the same name is not it."""
+
+    topic: str
+    topic_id: UUID
+    day_partitioned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    table_uuid: UUID
+    location: str
+    created: bool = False  # just now: files that the log has already are not in it
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """One data file, described by its writer's own statistics: nobody reads the file again."""
+
+    partition: int
+    path: str
+    file_size: int
+    record_count: int
+    first_offset: int
+    last_offset: int
+    min_timestamp: int  # milliseconds
+    max_timestamp: int
+    columns: tuple[ColumnSizes, ...]
+    split_offsets: tuple[int, ...]
+
+    @classmethod
+    def of(cls, partition: int, written: WrittenFile) -> TableFile:
+        return cls(
+            partition=partition,
+            path=written.path,
+            file_size=written.file_size,
+            record_count=written.record_count,
+            first_offset=written.start,
+            last_offset=written.end - 1,
+            min_timestamp=written.min_timestamp,
+            max_timestamp=written.max_timestamp,
+            columns=written.columns,
+            split_offsets=written.split_offsets,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """What one job does to its table. `removed` are paths; one that the table does not hold is no error."""
+
+    job: str  # "<stream>-<number>", or with a suffix where a job changes the table again
+    added: tuple[TableFile, ...] = ()
+    removed: tuple[str, ...] = ()
+
+
+class CommitOutcome(Enum):
+    COMMITTED = "it is in the table, by this commit or an earlier one"
+    NOT_OURS = "the job has moved on without us"
+    LOST_RACE = "another commit came first: try in the next cycle"
+
+
+StillOurs = Callable[[TableChange], Awaitable[bool]]
+
+
+@dataclass(frozen=True, slots=True)
+class Maintained:
+    snapshots_expired: int = 0
+    metadata_deleted: int = 0
+
+
+class Tables(Protocol):
+    async def ensure(self, topic: TopicTable) -> TableState:
+        """The topic's table, created if there is none. Raises `TableRefused` for one that is not the
+        topic's, or that somebody changed so that it can no longer hold its records."""
+
+    async def commit(
+        self, topic: TopicTable, changes: Sequence[TableChange], still_ours: StillOurs
+    ) -> dict[str, CommitOutcome]:
+        """Load the table, *then* ask `still_ours` for each change, look for the job ids in the snapshots,
+        and commit what is left in one commit that asserts that very snapshot, the table's UUID and its
+        topic id. An outcome per job id; one that is unclear is looked up, never guessed.
+
+        A change with nothing (more) to do is committed all the same: the snapshot it makes is what stops a
+        slower commit that asked before it. The table is never created here: `TableMissing`.
+        """
+
+    async def committed(self, topic: TopicTable, jobs: Sequence[str]) -> set[str]:
+        """Those of the jobs that a live snapshot of the table names; none if there is no table."""
+
+    async def live_files(self, topic: TopicTable) -> set[str] | None:
+        """The paths in *any* live snapshot; None if there is no table of this topic (id)."""
+
+    async def current_files(self, topic: TopicTable) -> set[str] | None:
+        """The paths in the newest snapshot only: what a query reads now. None as above."""
+
+    async def live_metadata(self, topic: TopicTable) -> set[str] | None:
+        """The paths of the metadata files that the table needs. None as above."""
+
+    async def maintain(
+        self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
+    ) -> Maintained:
+        """Expire snapshots made before that time (never the newest, never one that names an unfinished job)
+        and delete metadata files that no snapshot left needs."""
+
+    async def topics(self) -> list[TopicTable]:
+        """Every table of this cluster, whether or not its topic still exists."""
+
+    async def drop(self, topic: TopicTable) -> bool:
+        """Take the table of a deleted topic out of the catalog; its data files are the collector's. False
+        if there was none of this topic id."""

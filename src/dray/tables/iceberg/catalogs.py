@@ -1,0 +1,140 @@
+"""Catalogs of pyiceberg, made from our settings, with their own retries off.
+
+A retry inside of the library would ask twice and hand back the second answer: "somebody was faster" about
+our own commit. Who commits here looks the outcome up instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog.rest.auth import AuthManager
+from pyiceberg.exceptions import OAuthError, RESTError
+from requests import Session
+
+from dray.tables.contract import TablesUnavailable
+from dray.tables.iceberg import aws, cloud_files, local_files
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings, SettingsRefused
+
+_SQLITE_FILE: Final = "sqlite:///"
+_TRIES_TO_CREATE: Final = 3
+# What `requests` and file systems raise is an OSError; an answer that is none is a ValidationError.
+_FAILURES: Final[tuple[type[Exception], ...]] = (
+    OSError,
+    RESTError,
+    OAuthError,
+    ValidationError,
+)
+
+
+def open_catalog(settings: CatalogSettings, locations: Locations) -> Catalog:
+    """Raises `SettingsRefused` where a library is missing or an option makes no sense, and
+    `TablesUnavailable` where the catalog does not answer."""
+    properties = catalog_properties(settings, locations)
+    with answering("the catalog cannot be opened"):
+        try:
+            if settings.kind == "sql":
+                return _open_sql(properties)
+            if settings.kind == "glue":
+                return aws.open_glue(properties, settings.timeout_seconds)
+            if settings.sigv4_region is not None:
+                aws.require_credentials(properties)
+            return _PromptRestCatalog(settings.timeout_seconds, properties)
+        except ImportError as error:
+            raise SettingsRefused(
+                f"iceberg.catalog = {settings.kind}: it needs the Python package {error.name}; "
+                f"install it with: {_package(settings)}"
+            ) from error
+
+
+def catalog_properties(settings: CatalogSettings, locations: Locations) -> dict[str, str]:
+    properties = {**locations.properties, "warehouse": settings.warehouse or locations.root.rstrip("/")}
+    properties["py-io-impl"] = (
+        local_files.IMPLEMENTATION if locations.is_local else cloud_files.IMPLEMENTATION
+    )
+    if settings.kind == "rest" and settings.warehouse is None:
+        # There it is the name of one of the server's warehouses, and not a location.
+        del properties["warehouse"]
+    if settings.uri is not None:
+        properties["uri"] = _with_timeout(settings.uri, settings.timeout_seconds)
+    return {**properties, **aws.aws_properties(settings), **settings.options, **settings.secrets}
+
+
+@contextmanager
+def answering(what: str) -> Iterator[None]:
+    """Whatever the catalog or the store under the tables raises when it does not do its work becomes one
+    line. The outcome of what was asked is then unclear."""
+    try:
+        yield
+    except (*_FAILURES, *_driver_errors()) as error:
+        raise TablesUnavailable(f"{what}: {_first_line(error)}") from error
+
+
+def _open_sql(properties: dict[str, str]) -> Catalog:
+    from pyiceberg.catalog.sql import SqlCatalog
+    from sqlalchemy.exc import OperationalError
+
+    uri = properties["uri"]
+    if uri.startswith(_SQLITE_FILE):
+        Path(uri.removeprefix(_SQLITE_FILE).partition("?")[0]).parent.mkdir(parents=True, exist_ok=True)
+    for _ in range(_TRIES_TO_CREATE - 1):
+        try:
+            return SqlCatalog(CATALOG_NAME, **properties)
+        except OperationalError as error:
+            # Two processes that start at once both find no tables, and one of them makes them first.
+            if "already exists" not in str(error):
+                raise
+    return SqlCatalog(CATALOG_NAME, **properties)
+
+
+class _PromptRestCatalog(RestCatalog):
+    """The library sets no timeout: one lost packet, and a thread would wait for ever. It asks for a token
+    while it still makes the session, so that is where the session learns to hurry."""
+
+    def __init__(self, timeout_seconds: float, properties: dict[str, str]) -> None:
+        self._timeout_seconds = timeout_seconds
+        super().__init__(CATALOG_NAME, **properties)
+
+    def _create_legacy_oauth2_auth_manager(self, session: Session) -> AuthManager:
+        session.request = partial(session.request, timeout=self._timeout_seconds)  # type: ignore[method-assign]
+        return super()._create_legacy_oauth2_auth_manager(session)
+
+
+def _with_timeout(uri: str, seconds: float) -> str:
+    """SQLite waits for other processes' locks, for as long as it is told to."""
+    return f"{uri}?timeout={seconds:g}" if uri.startswith(_SQLITE_FILE) and "?" not in uri else uri
+
+
+def _driver_errors() -> tuple[type[Exception], ...]:
+    """Of the drivers that are installed: which ones are, depends on the catalog that is used."""
+    found: list[type[Exception]] = []
+    try:
+        from sqlalchemy.exc import SQLAlchemyError
+
+        found.append(SQLAlchemyError)
+    except ImportError:
+        pass
+    try:
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        found += [BotoCoreError, ClientError]
+    except ImportError:
+        pass
+    return tuple(found)
+
+
+def _package(settings: CatalogSettings) -> str:
+    return "pip install 'pyiceberg[sql-sqlite]'" if settings.kind == "sql" else aws.INSTALL
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return lines[0][:500] if lines else type(error).__name__

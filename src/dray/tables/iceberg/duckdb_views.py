@@ -1,0 +1,96 @@
+"""A table as a view of DuckDB: the table's columns over the Parquet files of its current snapshot.
+
+DuckDB's own Iceberg extension is not used: it has to be downloaded, and knows fewer catalogs. The files hold
+the log's columns under fixed names, so the view gives each the name that the table has for it by now, and
+columns that the table's owner added are null.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from dray.tables.iceberg.locations import Locations
+from dray.tables.iceberg.reading import Column, TableView
+
+_KINDS: Final = {
+    "boolean": "BOOLEAN",
+    "int": "INTEGER",
+    "long": "BIGINT",
+    "float": "FLOAT",
+    "double": "DOUBLE",
+    "date": "DATE",
+    "time": "TIME",
+    "timestamp": "TIMESTAMP",
+    "timestamptz": "TIMESTAMP WITH TIME ZONE",
+    "string": "VARCHAR",
+    "uuid": "UUID",
+    "binary": "BLOB",
+}
+_HEADERS: Final = 'STRUCT("key" VARCHAR, "value" BLOB)[]'
+
+
+class QueryRefused(Exception):
+    """The query cannot be answered. The message is one line."""
+
+
+def tables_in(statement: str, connection: Any) -> set[str] | None:
+    """The names that a query reads from; None where they cannot be told (it is no `select`). Raises
+    `QueryRefused` for what is no SQL."""
+    # All of the result, though it is one row: a connection with rows left does nothing else.
+    [(text,)] = connection.execute("select json_serialize_sql($1)", [statement]).fetchall()
+    tree = json.loads(text)
+    if tree.get("error"):
+        if tree.get("error_type") == "parser":
+            raise QueryRefused(f"not SQL: {tree['error_message']}")
+        return None
+    return set(_base_tables(tree)) or None
+
+
+def view_statement(view: TableView, locations: Locations, source: str | None = None) -> str:
+    """`source` is a relation that DuckDB has already, in place of local files."""
+    if view.has_delete_files:
+        raise QueryRefused(f"table {view.name}: {view.trouble or 'another writer deleted rows in it'}")
+    columns = ", ".join(_selected(column, view) for column in view.columns)
+    head = f"create view {quoted(view.topic)} as select {columns}"
+    if not view.files:
+        return f"{head} where false"
+    return f"{head} from {source or _parquet(_local_paths(view, locations))}"
+
+
+def quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _selected(column: Column, view: TableView) -> str:
+    kind = _HEADERS if column.source == "headers" else _kind(column.kind)
+    value = "null" if column.source is None or not view.files else quoted(column.source)
+    return f"cast({value} as {kind}) as {quoted(column.name)}"
+
+
+def _kind(iceberg: str) -> str:
+    if iceberg.startswith("decimal("):
+        return iceberg.upper()
+    return _KINDS.get(iceberg, "BLOB" if iceberg.startswith("fixed") else "VARCHAR")
+
+
+def _local_paths(view: TableView, locations: Locations) -> list[str]:
+    prefix = "file://"
+    return [location.removeprefix(prefix) for location in view.files if locations.is_local]
+
+
+def _parquet(paths: Sequence[str]) -> str:
+    listed = ", ".join("'" + path.replace("'", "''") + "'" for path in paths)
+    return f"read_parquet([{listed}], hive_partitioning = false)"
+
+
+def _base_tables(node: Any) -> list[str]:
+    if isinstance(node, dict):
+        found = [name for value in node.values() for name in _base_tables(value)]
+        if node.get("type") == "BASE_TABLE" and isinstance(node.get("table_name"), str):
+            found.append(node["table_name"])
+        return found
+    if isinstance(node, list):
+        return [name for value in node for name in _base_tables(value)]
+    return []
