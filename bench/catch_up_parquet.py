@@ -25,12 +25,13 @@ import uvloop
 
 from bench.payloads import text_batches
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit, WrittenFile
+from dray.compaction.model import Unit
 from dray.compaction.paths import unit_prefix
 from dray.log import Log, LogSettings
 from dray.log.entries import IndexEntry
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.metadata.sqlite import SqliteStore

@@ -12,13 +12,14 @@ from pyarrow import parquet
 
 from dray.compaction.cycle import Compactor, Stores
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.log import Collector, Log, LogSettings
 from dray.log.deletions import MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import Appended, ReadRequest
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState

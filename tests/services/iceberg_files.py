@@ -11,8 +11,8 @@ from uuid import UUID, uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dray.compaction.model import ColumnSizes
 from dray.compaction.paths import file_path, unit_prefix
+from dray.log.written_file import ColumnSizes
 from dray.parquet.schema import LEAF_IDS, file_schema
 from dray.tables.contract import TableChange, TableFile, TopicTable
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Any
 
+from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from dray.client import KafkaConnection
@@ -269,8 +270,6 @@ async def _keep_busy(
 
 @contextmanager
 def _progress(name: str, total: int) -> Iterator[Callable[[int], None]]:
-    from rich.console import Console
-
     columns = (TextColumn("{task.description:>8}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:

@@ -19,7 +19,7 @@ from dray.cli.bench_run import count_records
 from dray.cli.chart import chart
 from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
 from dray.cli.output import about_size
-from dray.client import KafkaConnection
+from dray.client import KafkaConnection, RequestFailed
 from dray.client.admin import check, create_topic, list_topics
 from dray.compaction.packages import missing_packages
 from dray.daemon.failures import USAGE, Failure
@@ -74,7 +74,10 @@ def run(*, seconds: int, rate: int, keep: Path | None) -> None:
         raise Failure(f"the demo cannot run: {missing}")
     directory = _directory(keep)
     try:
-        asyncio.run(_run(directory, seconds, rate))
+        try:
+            asyncio.run(_run(directory, seconds, rate))
+        except RequestFailed as error:
+            raise Failure(str(error)) from error
     finally:
         if keep is None:
             shutil.rmtree(directory, ignore_errors=True)

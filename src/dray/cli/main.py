@@ -1,21 +1,134 @@
-"""The entry point: the tree of commands, and the one place where a failure becomes a line and a code."""
+"""The entry point: the tree of commands, and the one place where a failure becomes a line and a code.
+
+A command's module is imported when the command is run, so that `drayd --help` is instant.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
-from dray.cli.commands import admin, bench, compactor, demo, query, simulate
-from dray.cli.commands import config as configuration
-from dray.cli.commands import up as serve
 from dray.daemon.failures import Failure
+
+RUN: Final = "Run"
+MANAGE: Final = "Manage"
+
+
+class CommandEntry(NamedTuple):
+    """A command before it is imported: its panel and its line in the list."""
+
+    module: str
+    attribute: str  # the function of a command, or the Typer app of a group
+    panel: str
+    line: str
+
+
+COMMANDS: Final = {
+    "up": CommandEntry(
+        "up",
+        "up",
+        RUN,
+        "Start everything on this machine: brokers, embedded metadata, objects in local files.",
+    ),
+    "broker": CommandEntry(
+        "up",
+        "broker",
+        RUN,
+        "Start one broker, for service managers: it only logs, and stops gracefully on SIGTERM.",
+    ),
+    "compactor": CommandEntry(
+        "compactor",
+        "compactor",
+        RUN,
+        "Compact the log into Parquet files, and commit those to the topics' Iceberg tables, on Spark.",
+    ),
+    "demo": CommandEntry(
+        "demo",
+        "demo",
+        RUN,
+        "All of Dray in a minute or two: a broker, a stream of orders, a consumer, a table.",
+    ),
+    "admin": CommandEntry(
+        "admin",
+        "app",
+        MANAGE,
+        "Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on Apache "
+        "Kafka too.",
+    ),
+    "config": CommandEntry(
+        "config",
+        "app",
+        MANAGE,
+        "Look at the configuration: defaults, then a YAML file, then DRAY_... variables, then flags.",
+    ),
+    "query": CommandEntry(
+        "query", "query", MANAGE, "Ask the topics' tables with SQL: a topic's name is a table's name."
+    ),
+    "bench": CommandEntry(
+        "bench",
+        "bench",
+        MANAGE,
+        "Produce records to a new topic, fetch them all, and say how fast that was.",
+    ),
+    "simulate": CommandEntry(
+        "simulate",
+        "simulate",
+        MANAGE,
+        "Run simulated clusters, each from one seed, until they are done, time is up, or a promise is "
+        "broken.",
+    ),
+    "version": CommandEntry(
+        "version", "version", MANAGE, "Print the version of Dray, and of the Python under it."
+    ),
+}
+
+
+class LazyGroup(TyperGroup):
+    """Knows its commands by name, and imports only the one that is run."""
+
+    _listing = False
+
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - Typer's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - Typer's signature
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        if self._listing:
+            return TyperCommand(cmd_name, help=entry.line, rich_help_panel=entry.panel)
+        return _load(cmd_name, entry)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._listing = False
+
+
+def _load(name: str, entry: CommandEntry) -> Any:
+    found = getattr(import_module(f"dray.cli.commands.{entry.module}"), entry.attribute)
+    if not isinstance(found, typer.Typer):
+        lone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)
+        lone.command(name)(found)
+        found = lone
+    found._add_completion = False  # the root has it
+    command = get_command(found)
+    command.name = name
+    return command
+
 
 app = typer.Typer(
     name="drayd",
+    cls=LazyGroup,
     help="Dray: a Kafka-compatible streaming system whose brokers keep nothing.\n\n"
     "Start with [bold]drayd up[/]: a broker on 127.0.0.1:9092 with its data in ./dray-data. "
     "Then any Kafka client works.",
@@ -25,29 +138,11 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("up", rich_help_panel="Run")(serve.up)
-app.command("broker", rich_help_panel="Run")(serve.broker)
-app.command("compactor", rich_help_panel="Run")(compactor.compactor)
-app.command("demo", rich_help_panel="Run")(demo.demo)
-app.add_typer(admin.app, name="admin", rich_help_panel="Manage")
-app.add_typer(configuration.app, name="config", rich_help_panel="Manage")
-app.command("query", rich_help_panel="Manage")(query.query)
-app.command("bench", rich_help_panel="Manage")(bench.bench)
-app.command("simulate", rich_help_panel="Manage")(simulate.simulate)
 
 
-@app.command("version", rich_help_panel="Manage")
-def version(json: Annotated[bool, typer.Option("--json", help="As a JSON object.")] = False) -> None:
-    """Print the version of Dray, and of the Python under it."""
-    import platform
-    from importlib.metadata import version as installed
-
-    if json:
-        from dray.cli.output import print_json
-
-        print_json({"dray": installed("dray"), "python": platform.python_version()})
-    else:
-        print(f"drayd {installed('dray')} (Python {platform.python_version()})")
+@app.callback()
+def _root() -> None:
+    """Makes a group of the app though it registers no command itself."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -12,6 +12,11 @@ from decimal import Decimal
 from typing import Any, Final
 from uuid import UUID
 
+from rich.cells import cell_len
+from rich.console import Console
+
+from dray.cli.output import print_json, print_table
+
 Rows = Iterable[Sequence[Any]]
 
 NULL: Final = "null"
@@ -29,11 +34,6 @@ def print_rows(format: str, columns: Sequence[str], rows: Rows) -> None:
 def _print_table(columns: Sequence[str], rows: Rows) -> None:
     """On a terminal that is too narrow for the rows, one value per line, record by record: a column of two
     letters is of no use to anybody."""
-    from rich.cells import cell_len
-    from rich.console import Console
-
-    from dray.cli.output import print_table
-
     rows = list(rows)
     numbers = [
         column
@@ -63,8 +63,6 @@ def _print_csv(columns: Sequence[str], rows: Rows) -> None:
 
 
 def _print_json(columns: Sequence[str], rows: Rows) -> None:
-    from dray.cli.output import print_json
-
     print_json([dict(zip(columns, map(plain, row), strict=True)) for row in rows])
 
 

@@ -1,7 +1,6 @@
-"""What `drayd admin` asks a broker: Kafka requests out, plain values back. Works on Apache Kafka too.
+"""Topics and the cluster: Kafka requests out, plain values back. Works on Apache Kafka too.
 
-A Kafka error becomes a `Failure` whose line starts with what was attempted and ends with the error's
-name and the broker's own words.
+A Kafka error becomes a `RequestFailed`.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeVar
 
-from dray.daemon.failures import Failure
+from dray.client.errors import RequestFailed
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
@@ -87,7 +86,7 @@ def check(attempt: str, code: int, message: str | None = None) -> None:
         name = ErrorCode(code).name
     except ValueError:
         name = f"ERROR_{code}"
-    raise Failure(f"{attempt}: {name}{f': {message}' if message else ''}")
+    raise RequestFailed(f"{attempt}: {name}{f': {message}' if message else ''}")
 
 
 async def create_topic(

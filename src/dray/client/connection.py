@@ -12,6 +12,7 @@ import ssl as tls
 from typing import Any, Self, TypeVar, cast
 
 from dray import __version__
+from dray.client.errors import ClientError
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -31,10 +32,6 @@ ResponseType = TypeVar("ResponseType", bound=Response)
 
 DEFAULT_LARGEST_FRAME = 256 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
-
-
-class ClientError(Exception):
-    """The broker cannot be reached, broke off, or said something that is not Kafka's protocol."""
 
 
 class _Waiting:

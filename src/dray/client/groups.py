@@ -1,4 +1,4 @@
-"""What `drayd admin groups` asks brokers: Kafka requests out, plain values back. Works on Apache Kafka too.
+"""Consumer groups: Kafka requests out, plain values back. Works on Apache Kafka too.
 
 A group is asked of its coordinator, and looked for again when that has moved. Which protocol a group speaks
 nobody says beforehand: it is described as a KIP-848 group first, and as a classic one if it is none.
@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Final, NoReturn, Protocol, TypeAlias, TypeVar
 
-from dray.client import ClientError
 from dray.client.admin import check
-from dray.daemon.failures import Failure
+from dray.client.errors import ClientError, RequestFailed
 from dray.protocol import DecodeError, ErrorCode, Request, Response
 from dray.protocol.messages import consumer_group_describe, describe_groups
 from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -140,10 +139,12 @@ class GroupCalls:
         return [group for _, group in sorted(found.items())]
 
     async def describe(self, group_id: str) -> GroupDescription:
-        """A `Failure` with GROUP_ID_NOT_FOUND where there is none."""
+        """`RequestFailed` with GROUP_ID_NOT_FOUND where there is none."""
         found = await self.describe_if_any(group_id)
         if found is None:
-            raise Failure(f"cannot describe group {group_id}: GROUP_ID_NOT_FOUND: there is no such group")
+            raise RequestFailed(
+                f"cannot describe group {group_id}: GROUP_ID_NOT_FOUND: there is no such group"
+            )
         return found
 
     async def describe_if_any(self, group_id: str) -> GroupDescription | None:
@@ -279,7 +280,7 @@ class GroupCalls:
 def refuse_live(group_id: str, state: str = "", members: int = 0) -> NoReturn:
     """Kafka refuses it too: the members would go on where they are, and commit over what was reset."""
     about = f" ({state}, {members} member{'' if members == 1 else 's'})" if state else ""
-    raise Failure(
+    raise RequestFailed(
         f"cannot reset the offsets of group {group_id}: it has live members{about}; stop its consumers first"
     )
 

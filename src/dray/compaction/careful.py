@@ -16,7 +16,8 @@ from typing import Final
 
 import structlog
 
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
+from dray.log.written_file import WrittenFile
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)

@@ -19,7 +19,7 @@ from dray.compaction.careful import CarefulWriter
 from dray.compaction.hints import Hints
 from dray.compaction.job_board import JobBoard
 from dray.compaction.known import KnownStreams
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
 from dray.compaction.planning import Planning
 from dray.compaction.round import FORESEEN, Round, interrupted
 from dray.compaction.saga import Saga, Underway, mismatch
@@ -32,6 +32,7 @@ from dray.log.retention import Retention
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.log.swap import SwapImpossible
+from dray.log.written_file import WrittenFile
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore
 from dray.runtime import ExpiryClock, Runtime

@@ -11,11 +11,12 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from dray.compaction.model import ColumnSizes, Progress, Unit, UnitFailed, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed
 from dray.compaction.paths import file_path
 from dray.compaction.sources import rows_of
 from dray.log.entries import RowGroup
 from dray.log.types import ObjectCorrupt
+from dray.log.written_file import ColumnSizes, WrittenFile
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.writer import FileStatistics, FileWriter
 from dray.runtime import Runtime

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dray.compaction.model import Unit, WrittenFile
+from dray.compaction.model import Unit
 from dray.compaction.paths import file_path, unit_prefix
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Compaction, Input, Job, JobState, move_job, read_job
 from dray.log.lifecycle import note_closed
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.swap import Swap, SwapImpossible, replaced
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete
 from dray.metadata.values import ValueCorrupt

@@ -7,14 +7,17 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dray.cluster.identity import ClusterInfo
 from dray.compaction.packages import needs
+from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.stores import Stores, open_stores, read_cluster
+from dray.metadata.contract import MetadataError
+from dray.runtime import Runtime, SystemRuntime
+from dray.tables.contract import TablesError
+from dray.telemetry import quiet_logs
 
 if TYPE_CHECKING:
-    from dray.cluster.identity import ClusterInfo
-    from dray.config import Settings
-    from dray.daemon.stores import Stores
-    from dray.runtime import Runtime
     from dray.tables.iceberg.locations import Locations
     from dray.tables.iceberg.tables import IcebergTables
 
@@ -65,8 +68,6 @@ def locations_of(settings: Settings) -> Locations:
 async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     """For a command that reads: the stores, the cluster on them, and its tables. Whatever is wrong is one
     line, and nothing but the command's answer is on standard output."""
-    from dray.telemetry import quiet_logs
-
     with quiet_logs():
         async with _open_tables(settings) as opened:
             yield opened
@@ -74,11 +75,6 @@ async def open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
 
 @asynccontextmanager
 async def _open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
-    from dray.daemon.stores import open_stores, read_cluster
-    from dray.metadata.contract import MetadataError
-    from dray.runtime import SystemRuntime
-    from dray.tables.contract import TablesError
-
     if settings.metadata.engine == "sqlite" and not settings.metadata_path.exists():
         # A command that only reads makes nothing.
         raise Failure(f"there is no cluster here yet: {settings.metadata_path} does not exist (drayd up)")

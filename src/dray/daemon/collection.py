@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 from dataclasses import asdict, dataclass, replace
 from importlib.util import find_spec
-from typing import TYPE_CHECKING
 
+from dray.cluster import ClockGuard
+from dray.compaction.summary import CycleSummary
+from dray.compaction.upkeep import Upkeep
+from dray.config import Settings
 from dray.daemon.failures import Failure
-
-if TYPE_CHECKING:
-    from dray.cluster import ClockGuard
-    from dray.config import Settings
-    from dray.daemon.pipeline import Pipeline
-    from dray.log.deletions import MayDelete
-    from dray.runtime import ExpiryClock, Runtime
+from dray.daemon.node import clock_guard, log_settings
+from dray.daemon.ownership import owned_bucket
+from dray.daemon.pipeline import Pipeline, compaction_settings, open_pipeline
+from dray.daemon.process import local_machine
+from dray.daemon.stores import NoCluster, open_stores
+from dray.log.collector import Collector
+from dray.log.deletions import RELEASED, MayDelete
+from dray.metadata.contract import MetadataError
+from dray.objects import ObjectError
+from dray.runtime import ExpiryClock, Runtime, SystemRuntime
+from dray.telemetry import quiet_logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,24 +40,11 @@ class Collected:
 
 
 def collect(settings: Settings, wanted: Wanted) -> Collected:
-    from dray.telemetry import quiet_logs
-
     with quiet_logs():
         return asyncio.run(_collect(settings, wanted))
 
 
 async def _collect(settings: Settings, wanted: Wanted) -> Collected:
-    from dray.daemon.node import clock_guard, log_settings
-    from dray.daemon.ownership import owned_bucket
-    from dray.daemon.pipeline import open_pipeline
-    from dray.daemon.process import local_machine
-    from dray.daemon.stores import NoCluster, open_stores
-    from dray.log.collector import Collector
-    from dray.log.deletions import RELEASED
-    from dray.metadata.contract import MetadataError
-    from dray.objects import ObjectError
-    from dray.runtime import SystemRuntime
-
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     clocks: ClockGuard | None = None
@@ -104,11 +98,6 @@ async def _collect_files(
     expiry: ExpiryClock,
     wanted: Wanted,
 ) -> Collected:
-    from dray.compaction.summary import CycleSummary
-    from dray.compaction.upkeep import Upkeep
-    from dray.daemon.pipeline import compaction_settings
-    from dray.log.deletions import RELEASED
-
     knobs = compaction_settings(settings)
     if wanted.now:
         knobs = replace(knobs, grace_seconds=0.0, metadata_orphan_seconds=0.0)

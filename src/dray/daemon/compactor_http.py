@@ -8,12 +8,13 @@ from dray.cluster import ClockGuard
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.daemon.failures import Failure
+from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.stores import Stores
 from dray.metadata import keys
 from dray.objects.contract import ObjectMissing
 from dray.runtime import Runtime
 from dray.server import AddressInUse, Health, HttpServer, HttpSettings
-from dray.telemetry import InstrumentedMetadataStore, InstrumentedObjectStore, ProcessMetrics
+from dray.telemetry import ProcessMetrics
 
 _PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-if TYPE_CHECKING:
-    from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
-    from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
-    from dray.runtime import Runtime
-    from dray.telemetry.instruments import Counter, Family, Histogram
-    from dray.telemetry.metrics import ProcessMetrics
+from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
+from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
+from dray.runtime import Runtime
+from dray.telemetry.instruments import Counter, Family, Histogram
+from dray.telemetry.metrics import ProcessMetrics
 
 T = TypeVar("T")
 

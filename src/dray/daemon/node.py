@@ -30,6 +30,7 @@ from dray.cluster import Listener as AdvertisedListener
 from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, Holder
@@ -55,7 +56,7 @@ from dray.server import (
     Server,
     ServerSettings,
 )
-from dray.telemetry import ApiMetrics, InstrumentedMetadataStore, InstrumentedObjectStore, Metrics
+from dray.telemetry import ApiMetrics, Metrics
 from dray.topics import Topics, TopicsOptions
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop

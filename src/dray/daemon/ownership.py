@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from dray.cluster.identity import ClusterInfo
 from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
+from dray.compaction.bucket_survey import Survey, survey_bucket
+from dray.config import Settings
 from dray.daemon.failures import Failure
+from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.metadata.contract import MetadataError
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectError
-
-if TYPE_CHECKING:
-    from dray.cluster.identity import ClusterInfo
-    from dray.compaction.bucket_survey import Survey
-    from dray.config import Settings
-    from dray.daemon.stores import Stores
-    from dray.runtime import Runtime
+from dray.runtime import Runtime, SystemRuntime
+from dray.telemetry import quiet_logs
 
 
 async def claimed_bucket(stores: Stores, cluster: ClusterInfo, runtime: Runtime) -> BucketGuard:
@@ -47,8 +45,6 @@ async def owned_bucket(stores: Stores, cluster: ClusterInfo) -> BucketGuard:
 
 
 async def _survey(stores: Stores, cluster: ClusterInfo, runtime: Runtime) -> Survey:
-    from dray.compaction.bucket_survey import survey_bucket
-
     return await survey_bucket(stores.metadata, cluster.domains, stores.objects, runtime.random)
 
 
@@ -61,16 +57,11 @@ class Adoption:
 
 def adopt(settings: Settings, *, confirmed: bool) -> Adoption:
     """Without `confirmed`, only look."""
-    from dray.telemetry import quiet_logs
-
     with quiet_logs():
         return asyncio.run(_adopt(settings, confirmed=confirmed))
 
 
 async def _adopt(settings: Settings, *, confirmed: bool) -> Adoption:
-    from dray.daemon.stores import open_stores, read_cluster
-    from dray.runtime import SystemRuntime
-
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     try:

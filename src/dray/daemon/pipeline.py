@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from dray.cluster.identity import ClusterInfo
-    from dray.compaction.settings import CompactionSettings
-    from dray.config import Settings
-    from dray.daemon.stores import Stores
-    from dray.log.stream_store import StreamStore
-    from dray.runtime import Runtime
-    from dray.tables.contract import Tables
-    from dray.topics.live import StoredTopics
+from dray.cluster.identity import ClusterInfo
+from dray.compaction.settings import CompactionSettings
+from dray.config import Settings
+from dray.daemon.catalogs import make_tables
+from dray.daemon.stores import Stores, read_cluster
+from dray.log.deletions import Brake
+from dray.log.stream_store import StreamStore
+from dray.runtime import Runtime
+from dray.tables.contract import Tables
+from dray.topics.live import StoredTopics
 
 
 @dataclass(frozen=True)
@@ -29,11 +29,6 @@ class Pipeline:
 
 
 async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) -> Pipeline:
-    from dray.daemon.catalogs import make_tables
-    from dray.daemon.stores import read_cluster
-    from dray.log.stream_store import StreamStore
-    from dray.topics.live import StoredTopics
-
     cluster = await read_cluster(stores)
     expiry_ms = round(settings.log.producer_expiry * 1000)
     return Pipeline(
@@ -46,9 +41,6 @@ async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) ->
 
 
 def compaction_settings(settings: Settings) -> CompactionSettings:
-    from dray.compaction.settings import CompactionSettings
-    from dray.log.deletions import Brake
-
     compaction, iceberg = settings.compaction, settings.iceberg
     return CompactionSettings(
         interval_seconds=compaction.interval,

@@ -13,12 +13,10 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from dray.daemon.failures import Failure
-
-if TYPE_CHECKING:
-    from dray.daemon.node import Machine
+from dray.daemon.node import Machine
 
 M_TRIM_THRESHOLD: Final = -1
 M_TOP_PAD: Final = -2
@@ -134,8 +132,6 @@ class StopSignals:
 def local_machine() -> Machine:
     """This boot of this machine, and this namespace of process ids: two containers have the same kernel
     and different processes. Without /proc the name stays empty, and nobody is taken for dead."""
-    from dray.daemon.node import Machine
-
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")

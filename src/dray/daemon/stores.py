@@ -5,20 +5,22 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from dray.cluster.identity import ClusterInfo, decode_cluster
+from dray.config import Settings
+from dray.config.metadata import EtcdSettings as EtcdSection
+from dray.config.metadata import OxiaSettings as OxiaSection
 from dray.daemon.failures import USAGE, Failure
-
-if TYPE_CHECKING:
-    from dray.cluster.identity import ClusterInfo
-    from dray.config import Settings
-    from dray.config.metadata import EtcdSettings as EtcdSection
-    from dray.config.metadata import OxiaSettings as OxiaSection
-    from dray.metadata.contract import MetadataStore
-    from dray.metadata.etcd import EtcdSettings
-    from dray.metadata.oxia.settings import OxiaSettings
-    from dray.objects import ObjectStore
-    from dray.runtime import Runtime
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, MetadataStore
+from dray.metadata.etcd import EtcdSettings, EtcdTls
+from dray.metadata.factory import InMemory, SqliteFile
+from dray.metadata.factory import open_store as open_metadata_store
+from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+from dray.objects import ObjectError, ObjectStore
+from dray.objects.factory import open_store as open_object_store
+from dray.records import uninitialised
+from dray.runtime import Runtime
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,6 @@ class NoCluster(Failure):
 
 
 async def read_cluster(stores: Stores) -> ClusterInfo:
-    from dray.cluster.identity import decode_cluster
-    from dray.metadata import keys
-    from dray.metadata.contract import MetadataError
-
     try:
         record = await stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
     except MetadataError as error:
@@ -62,22 +60,19 @@ async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
 
 
 async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
-    from dray.metadata.contract import MetadataError
-    from dray.metadata.factory import InMemory, SqliteFile, open_store
-
     engine = settings.metadata.engine
     path = settings.metadata_path
     try:
         if engine == "memory":
-            return await open_store(InMemory(), runtime)
+            return await open_metadata_store(InMemory(), runtime)
         if engine == "oxia":
-            return await open_store(oxia_settings(settings.metadata.oxia), runtime)
+            return await open_metadata_store(oxia_settings(settings.metadata.oxia), runtime)
         if engine == "etcd":
-            return await open_store(etcd_settings(settings.metadata.etcd), runtime)
+            return await open_metadata_store(etcd_settings(settings.metadata.etcd), runtime)
     except (OSError, MetadataError) as error:
         raise Failure(f"cannot open the metadata store: {error}") from error
     try:
-        return await open_store(SqliteFile(path), runtime)
+        return await open_metadata_store(SqliteFile(path), runtime)
     except OSError as error:
         raise Failure(f"cannot open the metadata file {path}: {error.strerror}") from error
     except MetadataError as error:
@@ -85,8 +80,6 @@ async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
 
 
 def oxia_settings(section: OxiaSection) -> OxiaSettings:
-    from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
-
     def path(name: str | None) -> Path | None:
         return None if name is None else Path(name)
 
@@ -105,8 +98,6 @@ def oxia_settings(section: OxiaSection) -> OxiaSettings:
 
 
 def etcd_settings(section: EtcdSection) -> EtcdSettings:
-    from dray.metadata.etcd import EtcdSettings, EtcdTls
-
     def path(name: str | None) -> Path | None:
         return None if name is None else Path(name)
 
@@ -133,13 +124,9 @@ def etcd_settings(section: EtcdSection) -> EtcdSettings:
 
 
 async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:
-    from dray.objects import ObjectError
-    from dray.objects.factory import open_store
-    from dray.records import uninitialised
-
     secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     try:
-        return await open_store(
+        return await open_object_store(
             settings.objects_url,
             settings.objects.options,
             runtime,

@@ -6,7 +6,7 @@ again, at once the first time and then with growing pauses, so that one that can
 
 Children are in process groups of their own: a Ctrl-C reaches the supervisor alone, which passes on one
 SIGTERM. (A second signal makes a broker end at once, so nobody may get two by accident.) If the supervisor
-is killed, the kernel tells the children (`dray.daemon.child`).
+is killed, the kernel tells the children (`dray.cli.child`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from dray.runtime import Runtime
 _log = structlog.get_logger(__name__)
 
 LARGEST_MESSAGE: Final = 4096
-DRAYD: Final = (sys.executable, "-m", "dray.daemon.child", str(os.getpid()))
+DRAYD: Final = (sys.executable, "-m", "dray.cli.child", str(os.getpid()))
 """What stands before a child's arguments."""
 
 

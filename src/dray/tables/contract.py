@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
-from dray.compaction.model import ColumnSizes, WrittenFile
+from dray.log.written_file import ColumnSizes, WrittenFile
 
 
 class TablesError(Exception):

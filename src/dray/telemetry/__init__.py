@@ -3,7 +3,6 @@
 At the bottom of the house: every room may use it, and it knows none of them.
 """
 
-from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
 from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request, quiet_logs
 from dray.telemetry.metrics import ApiMetrics, Metrics, ProcessMetrics
@@ -14,8 +13,6 @@ __all__ = [
     "Family",
     "Gauge",
     "Histogram",
-    "InstrumentedMetadataStore",
-    "InstrumentedObjectStore",
     "Metrics",
     "ProcessMetrics",
     "RequestContext",

@@ -9,8 +9,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+import typer
 
-from dray.cli.main import main
+from dray.cli.main import COMMANDS, app, main
 
 
 class Ran:
@@ -199,3 +200,11 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert ran.stderr == "[]\n"
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
+    """The list is written down so that no command is imported for it."""
+    command = typer.main.get_command(app).get_command(None, name)
+    first = command.help.split("\n\n")[0]
+    assert " ".join(first.split()) == COMMANDS[name].line

@@ -8,7 +8,7 @@ import pytest
 import structlog
 
 from dray.config import load
-from dray.daemon import stores
+from dray.daemon import catalogs, collection, stores
 from dray.daemon.catalogs import open_tables
 from dray.daemon.collection import Wanted, collect
 from dray.daemon.failures import Failure
@@ -31,7 +31,7 @@ def check(capsys: pytest.CaptureFixture[str]) -> None:
 async def test_whoever_reads_tables(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stores, "open_stores", chatty)
+    monkeypatch.setattr(catalogs, "open_stores", chatty)
     (tmp_path / "metadata.sqlite").touch()
     settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
     before = structlog.get_config()
@@ -45,7 +45,7 @@ async def test_whoever_reads_tables(
 def test_whoever_collects(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(stores, "open_stores", chatty)
+    monkeypatch.setattr(collection, "open_stores", chatty)
     settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
     with pytest.raises(Failure, match="as far as this test goes"):
         collect(settings, Wanted(now=False))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
-from dray.compaction.model import Unit, WrittenFile
+from dray.compaction.model import Unit
 from dray.compaction.paths import unit_prefix
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
+from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectStore
 from dray.records import Codec, stamp_append_time, twin, validate
 from dray.records.columns import Record

@@ -12,9 +12,10 @@ from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 
 from dray.compaction.careful import CarefulWriter
-from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
 from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
 from dray.log.retention import Retention
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.topics.retention import RetentionLoop

@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 
 from dray.compaction import sources
 from dray.compaction.executor import LocalUnitWriter, write_unit
-from dray.compaction.model import UnitFailed, WrittenFile
+from dray.compaction.model import UnitFailed
 from dray.compaction.paths import parse_file_path
+from dray.log.written_file import WrittenFile
 from dray.objects.memory import MemoryObjects
 from dray.parquet import writer
 from dray.parquet.schema import FIELD_IDS

@@ -14,7 +14,7 @@ from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
 from tests.services.tools import missing
 
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit, UnitFailed, WrittenFile
+from dray.compaction.model import Unit, UnitFailed
 from dray.compaction.spark import packing
 from dray.compaction.spark.java import SparkUnavailable, find_java
 from dray.compaction.spark.packing import pack, weight_of
@@ -28,6 +28,7 @@ from dray.compaction.spark.session import (
 )
 from dray.compaction.spark.worker import StoreAddress, from_row, to_row
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
+from dray.log.written_file import WrittenFile
 from dray.objects import LocalStore, open_store
 from dray.runtime import SystemRuntime
 

@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.compaction.model import ColumnSizes, Unit, WrittenFile
+from dray.compaction.model import Unit
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.saga import mismatch
 from dray.log.entries import RowGroup
+from dray.log.written_file import ColumnSizes, WrittenFile
 from dray.tables.contract import TableFile
 
 numbers = st.integers(0, 2**62)

@@ -8,10 +8,11 @@ from uuid import UUID
 from log_harness import DOMAINS, World
 
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit, WrittenFile
+from dray.compaction.model import Unit
 from dray.compaction.paths import unit_prefix
 from dray.log.entries import IndexEntry
 from dray.log.stream_store import StreamStore
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 

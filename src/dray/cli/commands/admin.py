@@ -3,19 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dray.cli.broker_options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
 from dray.cli.commands import finish_compactions as release
 from dray.cli.commands import groups as admin_groups
 from dray.cli.commands import table
-from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    ConfigOption,
+    DataDirOption,
+    JsonOption,
+    ask,
+    connect,
+    load_config,
+)
+from dray.cli.output import print_json, print_table
+from dray.client.admin import (
+    Caller,
+    TopicDescription,
+    add_partitions,
+    alter_configs,
+    as_plain,
+    create_topic,
+    delete_topic,
+    describe_cluster,
+    describe_topics,
+    list_topics,
+)
+from dray.daemon.collection import Wanted, collect
 from dray.daemon.failures import USAGE, Failure
-
-if TYPE_CHECKING:
-    from dray.client.admin import Caller, TopicDescription
+from dray.daemon.ownership import adopt
 
 app = typer.Typer(
     help="Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on "
@@ -57,8 +77,6 @@ def create(
 
     [dim]Example:[/] drayd admin topics create orders --partitions 16 --config retention.ms=86400000
     """
-    from dray.client.admin import create_topic
-
     configs = _pairs("--config", config)
     created = ask(
         bootstrap,
@@ -83,9 +101,6 @@ def create(
 @topics_app.command("list")
 def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
     """List the topics."""
-    from dray.cli.output import print_json, print_table
-    from dray.client.admin import list_topics
-
     found = ask(bootstrap, list_topics)
     if json:
         print_json(
@@ -108,9 +123,6 @@ def describe(
     topics: NamesArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False
 ) -> None:
     """Show a topic's partitions with their offsets, and the configs it sets itself."""
-    from dray.cli.output import print_json
-    from dray.client.admin import as_plain, describe_topics
-
     found = ask(bootstrap, lambda caller: describe_topics(caller, topics, connect))
     if json:
         print_json([as_plain(description) for description in found])
@@ -128,7 +140,6 @@ def delete(
     if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
 ) -> None:
     """Delete topics and their records, for good."""
-    from dray.client.admin import delete_topic
 
     async def delete_each(caller: Caller) -> None:
         for name in topics:
@@ -157,8 +168,6 @@ def alter(
 
     [dim]Example:[/] drayd admin topics alter orders --partitions 32 --set retention.ms=3600000
     """
-    from dray.client.admin import add_partitions, alter_configs
-
     values = _pairs("--set", set_)
     if partitions is None and not values and not unset:
         raise Failure("nothing to alter: give --partitions, --set or --unset", USAGE)
@@ -176,9 +185,6 @@ def alter(
 @app.command("cluster")
 def cluster(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
     """Show the cluster's id and its brokers."""
-    from dray.cli.output import print_json, print_table
-    from dray.client.admin import describe_cluster
-
     found = ask(bootstrap, describe_cluster)
     brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
     if json:
@@ -238,9 +244,6 @@ def gc(
 
     [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
     """
-    from dray.cli.output import print_json, print_table
-    from dray.daemon.collection import Wanted, collect
-
     done = collect(load_config(config, data_dir).settings, Wanted(now, dry_run, release_brake))
     if json:
         print_json(done.counts)
@@ -265,8 +268,6 @@ def adopt_bucket(
 
     [dim]Example:[/] drayd admin adopt-bucket --config /etc/dray.yaml
     """
-    from dray.daemon.ownership import adopt
-
     done = adopt(load_config(config, data_dir).settings, confirmed=yes)
     if done.survey is None:
         print(f"the object store belongs to cluster {done.cluster_id} already")
@@ -293,8 +294,6 @@ def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
 
 
 def _print_topic(description: TopicDescription) -> None:
-    from dray.cli.output import print_table
-
     print(f"topic {description.name}, id {description.topic_id}")
     for name, value in sorted(description.configs.items()):
         print(f"  {name} = {value}")

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+from typing import Annotated
 
 import typer
+import uvloop
 
-from dray.cli.broker_options import (
+from dray.cli.bench_run import Outcome, Plan, run
+from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
     JsonOption,
     parse_bootstrap,
     unreachable,
 )
+from dray.cli.output import print_json, print_table
+from dray.client import ClientError, RequestFailed
+from dray.config.kinds import GIB, Size
 from dray.daemon.failures import USAGE, Failure
-
-if TYPE_CHECKING:
-    from dray.cli.bench_run import Outcome
 
 
 def bench(
@@ -46,15 +49,6 @@ def bench(
 
     [dim]Example:[/] drayd bench --records 1000000 --size 1024 --partitions 16
     """
-    import asyncio
-
-    import uvloop
-
-    from dray.cli.bench_run import Plan, run
-    from dray.cli.output import print_json
-    from dray.client import ClientError
-    from dray.config.kinds import GIB, Size
-
     kind = Size(1024, GIB)
     try:
         wanted_bytes = kind.parse(batch_bytes)
@@ -75,6 +69,8 @@ def bench(
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             outcomes = runner.run(run(plan))
+    except RequestFailed as error:
+        raise Failure(str(error)) from error
     except ClientError as error:
         raise unreachable(error) from error
     if json:
@@ -84,8 +80,6 @@ def bench(
 
 
 def _print_outcomes(outcomes: list[Outcome]) -> None:
-    from dray.cli.output import print_table
-
     measured = ["MB/s", "records/s", "request p50", "request p99"]
     print_table(
         ["", "records", *measured],

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.cli.options import ConfigOption, DataDirOption, load_config
+from dray.daemon.compactor import compact
 
 
 def compactor(
@@ -54,6 +55,5 @@ def compactor(
     drayd compactor --once --data-dir ./dray-data
     """
     settings = load_config(config, data_dir, spark_master=spark_master, compactor_http=http).settings
-    from dray.daemon.compactor import compact
 
     compact(settings, once=once)

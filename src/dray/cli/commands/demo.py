@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from dray.cli.demo_run import run
+
 
 def demo(
     *,
@@ -35,6 +37,4 @@ def demo(
 
     [dim]Example:[/] drayd demo --seconds 20 --keep ./demo
     """
-    from dray.cli.demo_run import run
-
     run(seconds=seconds, rate=rate, keep=keep)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import asyncio
+from typing import Annotated
 
 import typer
 
-from dray.cli.broker_options import JsonOption
-from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
+from dray.cli.output import print_json, print_table
+from dray.compaction.release import Release
+from dray.config import Settings
 from dray.daemon.failures import Failure
-
-if TYPE_CHECKING:
-    from dray.config import Settings
+from dray.daemon.stores import open_stores, read_cluster
+from dray.log.stream_store import StreamStore
+from dray.log.types import LogError
+from dray.metadata.contract import MetadataError
+from dray.runtime import SystemRuntime
+from dray.telemetry import quiet_logs
 
 
 def finish_compactions(
@@ -33,11 +39,6 @@ def finish_compactions(
 
     [dim]Example:[/] drayd admin finish-compactions --data-dir ./dray-data --yes
     """
-    import asyncio
-
-    from dray.cli.output import print_json, print_table
-    from dray.telemetry import quiet_logs
-
     with quiet_logs():
         found = asyncio.run(_finish(load_config(config, data_dir).settings, yes=yes))
     if json:
@@ -51,13 +52,6 @@ def finish_compactions(
 
 
 async def _finish(settings: Settings, *, yes: bool) -> list[dict[str, object]]:
-    from dray.compaction.release import Release
-    from dray.daemon.stores import open_stores, read_cluster
-    from dray.log.stream_store import StreamStore
-    from dray.log.types import LogError
-    from dray.metadata.contract import MetadataError
-    from dray.runtime import SystemRuntime
-
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     try:

@@ -6,18 +6,19 @@ What `kafka-consumer-groups` users expect, with the same words: a reset is a dry
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dray.cli.broker_options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
+from dray.cli import group_resets, group_views
+from dray.cli.group_resets import Move
+from dray.cli.group_views import GroupView
+from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
+from dray.cli.output import print_json, print_table
+from dray.client.groups import Broker, GroupCalls, refuse_live
 from dray.daemon.failures import USAGE, Failure
-
-if TYPE_CHECKING:
-    from dray.cli.group_resets import Move
-    from dray.cli.group_views import GroupView
-    from dray.client.groups import Broker, GroupCalls
-    from dray.protocol.messages.list_groups import ListedGroup
+from dray.protocol.messages.list_groups import ListedGroup
+from dray.runtime import SystemRuntime
 
 app = typer.Typer(
     help="List, describe and delete consumer groups, and reset their offsets.", no_args_is_help=True
@@ -49,8 +50,6 @@ def list_(
 
     [dim]Example:[/] drayd admin groups list --state Stable --type consumer
     """
-    from dray.cli.output import print_json, print_table
-
     states, types = _known("--state", state, STATES), _known("--type", type_, TYPES)
 
     async def list_groups(first: Broker) -> list[ListedGroup]:
@@ -100,9 +99,6 @@ def describe(
 
     [dim]Example:[/] drayd admin groups describe billing --members --offsets
     """
-    from dray.cli import group_views
-    from dray.cli.output import print_json
-
     if bool(groups) == all_groups:
         raise Failure("give the ids of groups, or --all-groups", USAGE)
 
@@ -192,11 +188,6 @@ def reset_offsets(
 
     [dim]Example:[/] drayd admin groups reset-offsets billing --topic orders --to-earliest --execute
     """
-    from dray.cli import group_resets, group_views
-    from dray.cli.output import print_json
-    from dray.client.groups import refuse_live
-    from dray.runtime import SystemRuntime
-
     if execute and dry_run:
         raise Failure("give --execute or --dry-run, not both", USAGE)
     if bool(topic) == all_topics:
@@ -237,9 +228,6 @@ def reset_offsets(
 
 
 def _calls(first: Broker) -> GroupCalls:
-    from dray.client.groups import GroupCalls
-    from dray.runtime import SystemRuntime
-
     return GroupCalls(first, connect, SystemRuntime())
 
 

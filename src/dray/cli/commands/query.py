@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
+import pyarrow.dataset as ds
 import typer
 
-from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.cli.options import ConfigOption, DataDirOption, load_config
 from dray.cli.query_rows import FORMATS, print_rows
+from dray.compaction.packages import needs
+from dray.config import Settings
+from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import USAGE, Failure
 
 if TYPE_CHECKING:
-    from dray.config import Settings
-    from dray.daemon.catalogs import OpenTables
     from dray.tables.iceberg.reading import TableView
+
 
 _LISTED_TOPICS: Final = 20
 
@@ -41,7 +45,6 @@ def query(
     """
     if format not in FORMATS:
         raise Failure(f"--format = {format!r}: must be one of {', '.join(FORMATS)}", USAGE)
-    import asyncio
 
     columns, rows, more = asyncio.run(_ask(load_config(config, data_dir).settings, statement, limit))
     print_rows(format, columns, rows)
@@ -53,9 +56,6 @@ async def _ask(
     settings: Settings, statement: str, limit: int
 ) -> tuple[list[str], list[tuple[Any, ...]], bool]:
     """Columns, rows, and whether there are more."""
-    from dray.compaction.packages import needs
-    from dray.daemon.catalogs import open_tables
-
     try:
         import duckdb
     except ImportError as error:
@@ -100,8 +100,6 @@ async def _make_views(connection: Any, opened: OpenTables, statement: str) -> No
 
 def _dataset(view: TableView, opened: OpenTables) -> Any:
     """Files in a cloud, read by Arrow with the object store's credentials; DuckDB hands its filters down."""
-    import pyarrow.dataset as ds
-
     from dray.tables.iceberg.cloud_files import CloudFiles
 
     access = CloudFiles(dict(opened.locations.properties))

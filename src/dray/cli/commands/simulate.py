@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+import traceback
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dray.daemon.failures import Failure
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from rich.console import Console
-
-    from dray.simulation.campaign import Coverage
+from dray.simulation.campaign import Coverage, be_quiet, campaign, fresh_seed
+from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.shrink import fails, shrink
 
 
 def simulate(
@@ -34,8 +34,6 @@ def simulate(
 
     [dim]Example:[/] drayd simulate --seeds 1000 --minutes 5
     """
-    from dray.simulation.campaign import campaign, fresh_seed
-
     if seed is not None:
         wanted: Sequence[int] = [seed]
     else:
@@ -53,8 +51,6 @@ def simulate(
 
 
 def _console() -> Console:
-    from rich.console import Console
-
     return Console(highlight=False)
 
 
@@ -62,8 +58,6 @@ class _Bar:
     """How far the runs have come."""
 
     def __init__(self, console: Console, total: int) -> None:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
         columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._progress = Progress(
             *columns, TextColumn("{task.fields[speed]}"), console=console, disable=not console.is_terminal
@@ -102,12 +96,6 @@ def _listed(counts: dict[str, int]) -> str:
 
 def _explain(console: Console, seed: int, trace: int) -> None:
     """Run it again, find out how little it takes, and tell."""
-    import traceback
-
-    from dray.simulation.campaign import be_quiet
-    from dray.simulation.cluster.conditions import ClusterConditions
-    from dray.simulation.shrink import fails, shrink
-
     be_quiet()
     failure = fails(ClusterConditions.choose(seed))
     if failure is None:

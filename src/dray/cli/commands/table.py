@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from dray.cli.broker_options import JsonOption
-from dray.cli.commands.config import ConfigOption, DataDirOption, load_config
+from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
+from dray.cli.output import about_size, counted, print_json, print_table
+from dray.config import Settings
+from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import Failure
+from dray.daemon.node import log_settings
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.topics.model import decode_topic
 
 if TYPE_CHECKING:
-    from dray.config import Settings
-    from dray.daemon.catalogs import OpenTables
     from dray.tables.iceberg.reading import TableView
 
 
@@ -42,22 +47,14 @@ def table(
 
     [dim]Example:[/] drayd admin table orders --data-dir ./dray-data
     """
-    import asyncio
-
     view, lags = asyncio.run(_describe(load_config(config, data_dir).settings, topic))
     if json:
-        from dray.cli.output import print_json
-
         print_json(as_plain(view, lags))
     else:
         _print(view, lags)
 
 
 async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag]]:
-    from dray.daemon.catalogs import open_tables
-    from dray.metadata import keys
-    from dray.topics.model import decode_topic
-
     async with open_tables(settings) as opened:
         record = await opened.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.topic(topic))
         if record is None:
@@ -72,9 +69,6 @@ async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[Par
 async def _lags(
     opened: OpenTables, settings: Settings, streams: tuple[int, ...], view: TableView
 ) -> list[PartitionLag]:
-    from dray.daemon.node import log_settings
-    from dray.log.stream_store import StreamStore
-
     expiry = log_settings(settings).producer_expiry_ms
     store = StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
     lags = []
@@ -116,8 +110,6 @@ def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
 
 
 def _print(view: TableView, lags: list[PartitionLag]) -> None:
-    from dray.cli.output import about_size, counted, print_table
-
     print(f"table {view.name}")
     print(f"  uuid      {view.table_uuid}")
     print(f"  location  {view.location}")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from dray.cli.commands.config import (
+from dray.cli.options import (
     BrokerIdOption,
     ConfigOption,
     DataDirOption,
@@ -16,11 +16,10 @@ from dray.cli.commands.config import (
     ListenOption,
     load_config,
 )
-
-if TYPE_CHECKING:
-    from dray.config import Settings
-    from dray.daemon.process import FileLock
-
+from dray.config import Settings
+from dray.daemon.broker import serve
+from dray.daemon.fleet import serve_fleet
+from dray.daemon.process import FileLock
 
 BrokersOption = Annotated[
     int,
@@ -79,12 +78,8 @@ def up(
     settings = loaded.settings
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
     if brokers > 1:
-        from dray.daemon.fleet import serve_fleet
-
         serve_fleet(settings, brokers, config, lock, banner=banner)
     else:
-        from dray.daemon.broker import serve
-
         serve(settings.for_one_of(1), lock, banner=banner, compacts=True, config=config)
 
 
@@ -103,14 +98,11 @@ def broker(
     [dim]Example:[/] drayd broker --config /etc/dray.yaml --broker-id 3
     """
     settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
-    from dray.daemon.broker import serve
 
     serve(settings, _broker_lock(settings), banner=False)
 
 
 def _directory_lock(settings: Settings) -> FileLock:
-    from dray.daemon.process import FileLock
-
     directory = settings.data_dir
     return FileLock(
         Path(directory) / "lock",
@@ -122,8 +114,6 @@ def _directory_lock(settings: Settings) -> FileLock:
 
 def _broker_lock(settings: Settings) -> FileLock | None:
     """Brokers share a directory, but not an id. With `auto`, the metadata store gives out the ids."""
-    from dray.daemon.process import FileLock
-
     number = settings.broker.id
     if number is None:
         return None

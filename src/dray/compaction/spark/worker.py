@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from dray.compaction.executor import write_unit
-from dray.compaction.model import Unit, UnitFailed, WrittenFile
+from dray.compaction.model import Unit, UnitFailed
 from dray.compaction.spark.packing import weight_of
+from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError
 from dray.objects.factory import open_store
 from dray.records import uninitialised

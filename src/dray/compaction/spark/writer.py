@@ -12,10 +12,11 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone, WrittenFile
+from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
 from dray.compaction.spark.packing import pack
 from dray.compaction.spark.session import Session, SparkDied, reason_of
 from dray.compaction.spark.worker import StoreAddress, from_row
+from dray.log.written_file import WrittenFile
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:

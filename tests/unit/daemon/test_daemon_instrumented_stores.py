@@ -4,10 +4,11 @@ import inspect
 
 import pytest
 
+from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.metadata.contract import MetadataStore, Unavailable
 from dray.objects.contract import ObjectInfo, ObjectMissing, ObjectStore
 from dray.runtime import SystemRuntime
-from dray.telemetry import InstrumentedMetadataStore, InstrumentedObjectStore, Metrics
+from dray.telemetry import Metrics
 
 
 class ScriptedClock(SystemRuntime):

@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from dray.cli.commands.config import load_config
+from dray.cli.options import load_config
 from dray.compaction.backlog import Backlog
 from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
 from dray.config.kinds import Address

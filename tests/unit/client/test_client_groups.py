@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from dray.client import ClientError
+from dray.client import ClientError, RequestFailed
 from dray.client.groups import GroupCalls, assigned_in
-from dray.daemon.failures import Failure
 from dray.protocol import ErrorCode
 from dray.protocol.messages import consumer_group_describe as consumer_messages
 from dray.protocol.messages import describe_groups as classic_messages
@@ -113,13 +112,13 @@ async def test_a_coordinator_that_moved_is_looked_for_again() -> None:
 
 async def test_a_coordinator_that_never_comes_is_not_waited_for_forever() -> None:
     first = Broker(FindCoordinatorRequest=coordinator("gone"))
-    with pytest.raises(Failure, match="cannot delete group g: COORDINATOR_NOT_AVAILABLE: cannot reach gone"):
+    with pytest.raises(RequestFailed, match="cannot delete group g: COORDINATOR_NOT_AVAILABLE: cannot reach"):
         await calls_to(first).delete("g")
 
 
 async def test_a_refusal_to_name_the_coordinator_ends_it_at_once() -> None:
     first = Broker(FindCoordinatorRequest=coordinator("", ErrorCode.GROUP_AUTHORIZATION_FAILED, "no"))
-    with pytest.raises(Failure, match="cannot delete group g: GROUP_AUTHORIZATION_FAILED: no"):
+    with pytest.raises(RequestFailed, match="cannot delete group g: GROUP_AUTHORIZATION_FAILED: no"):
         await calls_to(first).delete("g")
     assert len(first.seen) == 1
 
@@ -135,9 +134,9 @@ async def test_deleting() -> None:
         return await calls_to(first, it=Broker(DeleteGroupsRequest=deleted(code))).delete("g", **allowed)
 
     assert not await delete(ErrorCode.GROUP_ID_NOT_FOUND, may_be_absent=True)
-    with pytest.raises(Failure, match="cannot delete group g: GROUP_ID_NOT_FOUND"):
+    with pytest.raises(RequestFailed, match="cannot delete group g: GROUP_ID_NOT_FOUND"):
         await delete(ErrorCode.GROUP_ID_NOT_FOUND)
-    with pytest.raises(Failure, match="NON_EMPTY_GROUP: stop its consumers first"):
+    with pytest.raises(RequestFailed, match="NON_EMPTY_GROUP: stop its consumers first"):
         await delete(ErrorCode.NON_EMPTY_GROUP, may_be_absent=True)
 
 
@@ -175,7 +174,7 @@ async def test_a_broker_that_died_is_waited_for_until_it_is_no_longer_listed() -
 async def test_a_broker_that_cannot_tell_ends_the_listing(code: int, name: str) -> None:
     first = Broker(MetadataRequest=MetadataResponse(brokers=[MetadataResponseBroker(1, "one", 9)]))
     one = Broker(ListGroupsRequest=ListGroupsResponse(error_code=code))
-    with pytest.raises(Failure, match=f"cannot list the groups of one:9: {name}"):
+    with pytest.raises(RequestFailed, match=f"cannot list the groups of one:9: {name}"):
         await calls_to(first, one=one).list_groups()
 
 
@@ -270,16 +269,16 @@ async def test_a_group_that_does_not_exist(answer: Any) -> None:
     """Below version 6 of DescribeGroups such a group is dead, not absent."""
     calls = describing(ConsumerGroupDescribeRequest=NO_CONSUMER_GROUP, DescribeGroupsRequest=answer)
     assert await calls.describe_if_any("g") is None
-    with pytest.raises(Failure, match="cannot describe group g: GROUP_ID_NOT_FOUND: there is no such group"):
+    with pytest.raises(RequestFailed, match="cannot describe group g: GROUP_ID_NOT_FOUND: there is no such"):
         await calls.describe("g")
 
 
 async def test_groups_that_may_not_be_described() -> None:
     refused = as_consumer(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED, error_message="no")
-    with pytest.raises(Failure, match="cannot describe group g: GROUP_AUTHORIZATION_FAILED: no"):
+    with pytest.raises(RequestFailed, match="cannot describe group g: GROUP_AUTHORIZATION_FAILED: no"):
         await describing(ConsumerGroupDescribeRequest=refused).describe("g")
     classic = as_classic(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
-    with pytest.raises(Failure, match="cannot describe group g: GROUP_AUTHORIZATION_FAILED"):
+    with pytest.raises(RequestFailed, match="cannot describe group g: GROUP_AUTHORIZATION_FAILED"):
         await describing(
             ConsumerGroupDescribeRequest=NO_CONSUMER_GROUP, DescribeGroupsRequest=classic
         ).describe("g")
@@ -333,10 +332,10 @@ async def test_committed_offsets_of_old_brokers() -> None:
 
 
 async def test_offsets_that_cannot_be_read() -> None:
-    with pytest.raises(Failure, match="cannot read the offsets of group g: GROUP_AUTHORIZATION_FAILED"):
+    with pytest.raises(RequestFailed, match="cannot read the offsets of group g: GROUP_AUTHORIZATION_FAILED"):
         await describing(OffsetFetchRequest=committed(ErrorCode.GROUP_AUTHORIZATION_FAILED)).committed("g")
     unstable = committed(of_partition=ErrorCode.UNSTABLE_OFFSET_COMMIT)
-    with pytest.raises(Failure, match="cannot read the offsets of group g in t-0: UNSTABLE_OFFSET_COMMIT"):
+    with pytest.raises(RequestFailed, match="the offsets of group g in t-0: UNSTABLE_OFFSET_COMMIT"):
         await describing(OffsetFetchRequest=unstable).committed("g")
 
 
@@ -364,5 +363,5 @@ async def test_committing() -> None:
     ],
 )
 async def test_commits_that_are_refused(code: int, line: str) -> None:
-    with pytest.raises(Failure, match=f"cannot reset the offsets of {line}"):
+    with pytest.raises(RequestFailed, match=f"cannot reset the offsets of {line}"):
         await describing(OffsetCommitRequest=commit_answer(0, code)).commit("g", {("t", 0): 4, ("t", 1): 5})

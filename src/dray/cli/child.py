@@ -1,6 +1,6 @@
 """A `drayd` command as the child of a supervisor: it is asked to stop when its parent dies, however it dies.
 
-    python -m dray.daemon.child PARENT-PID COMMAND [ARGUMENT...]
+    python -m dray.cli.child PARENT-PID COMMAND [ARGUMENT...]
 
 The kernel sends the signal, so a parent that was killed cannot leave a broker behind that nobody watches. It
 sends one for each thread of the parent, so it must be one that may come twice: SIGHUP, as when a terminal

@@ -183,7 +183,7 @@ def test_a_child_does_not_outlive_a_killed_parent(hanging_up: str) -> None:
         "import signal, sys\nsys.modules['dray.cli.main'] = type(sys)('main')\n"
         "sys.modules['dray.cli.main'].main = lambda arguments: (print('up', flush=True), signal.pause())\n"
         "import runpy, os\nsys.argv = ['supervised', str(os.getppid()), 'broker']\n"
-        "runpy.run_module('dray.daemon.child', run_name='__main__')\n"
+        "runpy.run_module('dray.cli.child', run_name='__main__')\n"
     )
     parent = subprocess.Popen(
         [
@@ -205,7 +205,7 @@ def test_a_child_does_not_outlive_a_killed_parent(hanging_up: str) -> None:
 
 def test_one_whose_parent_is_gone_already_does_not_begin() -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "dray.daemon.child", "1", "version"], capture_output=True, check=False
+        [sys.executable, "-m", "dray.cli.child", "1", "version"], capture_output=True, check=False
     )
     assert (ran.returncode, ran.stdout) == (128 + signal.SIGHUP, b"")
 

@@ -1,17 +1,20 @@
-"""How a command asks a broker: the options that all such commands have, and a connection for its work."""
+"""The options that commands share, and what they lead to: a config, or a connection to a broker."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+import asyncio
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, TypeVar
+from pathlib import Path
+from typing import Annotated, TypeVar
 
 import typer
 
+from dray.client import ClientError, KafkaConnection, RequestFailed
+from dray.config import ConfigError, FlagValue, Loaded, load
+from dray.config.kinds import HostPort
 from dray.daemon.failures import USAGE, Failure
-
-if TYPE_CHECKING:
-    from dray.client import KafkaConnection
 
 T = TypeVar("T")
 
@@ -33,10 +36,6 @@ TIMEOUT_SECONDS = 60
 
 def ask(bootstrap: str, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
     """Connect, do it, disconnect; whatever goes wrong on the way is one line."""
-    import asyncio
-
-    from dray.client import ClientError
-
     addresses = parse_bootstrap(bootstrap)
 
     async def run() -> T:
@@ -50,6 +49,8 @@ def ask(bootstrap: str, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(asyncio.wait_for(run(), TIMEOUT_SECONDS))
+    except RequestFailed as error:
+        raise Failure(str(error)) from error
     except ClientError as error:
         raise unreachable(error) from error
     except TimeoutError as error:
@@ -64,8 +65,6 @@ async def connect(host: str, port: int) -> AsyncIterator[KafkaConnection]:
 
 
 async def _open(host: str, port: int) -> KafkaConnection:
-    from dray.client import KafkaConnection
-
     return await KafkaConnection.connect(host, port, client_id="drayd-admin")
 
 
@@ -77,8 +76,6 @@ async def _with(opened: KafkaConnection, work: Callable[[KafkaConnection], Await
 
 def unreachable(error: Exception) -> Failure:
     """A client's failure, in the words of the system instead of its numbers, and with what to try."""
-    import os
-
     cause = error.__cause__
     if isinstance(cause, ConnectionRefusedError) and cause.errno is not None:
         where = str(error).partition(": ")[0]
@@ -88,8 +85,6 @@ def unreachable(error: Exception) -> Failure:
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
     """Kafka's comma-separated list, which may be of one."""
-    from dray.config.kinds import HostPort
-
     found = []
     for each in map(str.strip, bootstrap.split(",")):
         try:
@@ -98,3 +93,72 @@ def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:
             raise Failure(f"--bootstrap = {each!r}: must be {HostPort().allowed()}", USAGE) from error
         found.append((address.host, address.port))
     return found
+
+
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", envvar="DRAY_CONFIG", metavar="FILE", help="YAML config file.", show_default=False
+    ),
+]
+DataDirOption = Annotated[
+    str | None,
+    typer.Option(
+        "--data-dir",
+        metavar="DIR",
+        help="Where this process keeps its files. \\[./dray-data]",
+        show_default=False,
+    ),
+]
+ListenOption = Annotated[
+    str | None,
+    typer.Option(
+        "--listen",
+        metavar="HOST:PORT",
+        help="Where Kafka clients connect. \\[127.0.0.1:9092]",
+        show_default=False,
+    ),
+]
+HttpOption = Annotated[
+    str | None,
+    typer.Option(
+        "--http",
+        metavar="HOST:PORT",
+        help="Where /healthz, /readyz and /metrics are served, or 'off'. \\[127.0.0.1:9644]",
+        show_default=False,
+    ),
+]
+BrokerIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--broker-id", metavar="ID", help="The broker's id, or 'auto'. \\[auto]", show_default=False
+    ),
+]
+
+
+def load_config(
+    file: Path | None,
+    data_dir: str | None = None,
+    *,
+    listen: str | None = None,
+    http: str | None = None,
+    broker_id: str | None = None,
+    spark_master: str | None = None,
+    compactor: bool | None = None,
+    compactor_http: str | None = None,
+) -> Loaded:
+    """The effective config of a command, or its one-line failure."""
+    given: Iterable[tuple[str, str, str | None]] = (
+        ("--data-dir", "data_dir", data_dir),
+        ("--listen", "broker.listen", listen),
+        ("--http", "broker.http", http),
+        ("--http", "compaction.http", compactor_http),
+        ("--broker-id", "broker.id", broker_id),
+        ("--spark-master", "spark.master", spark_master),
+        ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),
+    )
+    flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
+    try:
+        return load(file, os.environ, flags)
+    except ConfigError as error:
+        raise Failure(str(error), USAGE) from error
