@@ -1,6 +1,6 @@
 """Keeps the house: a room uses the rooms below it, and time, chance and threads come from the runtime.
 
-A new edge between rooms is a decision: it is made here, in the open, or not at all.
+What a room may use is said in `tools/rooms.py`.
 """
 
 from __future__ import annotations
@@ -11,42 +11,12 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tools.rooms import ROOMS, depth, in_order, with_table
 
-SOURCE = Path(__file__).parents[2] / "src" / "dray"
-
-# Below what a room may use. `everything` is for those that put the others together.
-EVERYTHING = frozenset({"*"})
-ROOMS: dict[str, frozenset[str]] = {
-    # --- at the top: they put the rooms together
-    "cli": EVERYTHING,
-    "node": EVERYTHING,
-    "simulation": EVERYTHING,
-    # --- the Kafka side
-    "server": frozenset({"records", "runtime", "telemetry"}),  # of records, only its buffers
-    "client": frozenset({"protocol"}),
-    "spark_source": frozenset({"client", "protocol", "records", "runtime"}),  # a client like any other
-    "api": frozenset(
-        {"cluster", "groups", "log", "metadata", "protocol", "records", "runtime", "telemetry", "topics"}
-    ),
-    "groups": frozenset({"cluster", "metadata", "protocol", "runtime", "topics"}),  # of protocol, its codes
-    "topics": frozenset({"cluster", "log", "metadata", "runtime"}),
-    "cluster": frozenset({"metadata", "objects", "runtime"}),  # of objects, the one that names the owner
-    # --- the data pipeline
-    "iceberg": frozenset({"compaction", "runtime"}),  # of compaction, the port that it answers
-    "compaction": frozenset({"log", "metadata", "objects", "parquet", "records", "runtime", "topics", "wal"}),
-    # --- the log
-    "log": frozenset({"metadata", "objects", "parquet", "records", "runtime", "wal"}),
-    "parquet": frozenset({"records"}),
-    "wal": frozenset({"records"}),
-    # --- at the bottom: each knows only what it is about
-    "telemetry": frozenset({"metadata", "objects", "runtime"}),  # it measures the stores from outside
-    "metadata": frozenset({"runtime"}),
-    "objects": frozenset({"runtime"}),
-    "records": frozenset(),
-    "protocol": frozenset(),
-    "config": frozenset(),
-    "runtime": frozenset(),
-}
+ROOT = Path(__file__).parents[2]
+SOURCE = ROOT / "src" / "dray"
+TOP = {"cli", "daemon", "simulation"}
+"""They put the others together, and may use any room below them."""
 
 # Where time, chance and threads are made: the real ones, and the simulated ones.
 MAKERS = {"runtime", "simulation"}
@@ -105,16 +75,26 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
-    room = room_of(path)
-    assert room in ROOMS, f"{room} is a new room: say in ROOMS what it may use"
+def rooms_used(path: Path) -> set[str]:
+    used = set()
     for name in imported(parse(path), path):
         parts = name.split(".")
         if parts[0] == "dray" and len(parts) > 1 and parts[1] in ROOMS:
-            used = parts[1]
-            allowed = ROOMS[room] | {room}
-            assert allowed & {used, "*"}, f"{room} may not use {used} ({name})"
+            used.add(parts[1])
+    return used - {room_of(path)}
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
+    room = room_of(path)
+    assert room in ROOMS, f"{room} is a new room: say in tools/rooms.py what it holds and may use"
+    assert rooms_used(path) <= ROOMS[room].uses
+
+
+@pytest.mark.parametrize("room", sorted(set(ROOMS) - TOP))
+def test_what_a_room_may_use_it_does_use(room: str) -> None:
+    used = {name for path in modules() if room_of(path) == room for name in rooms_used(path)}
+    assert used == ROOMS[room].uses
 
 
 @pytest.mark.parametrize("path", modules(), ids=name_of)
@@ -137,16 +117,17 @@ def test_time_chance_and_threads_come_from_the_runtime(path: Path) -> None:
             raise AssertionError(f"line {node.lineno} makes chance of its own")
 
 
-def test_the_rooms_are_in_order() -> None:
-    """No two rooms use each other, not even by way of others."""
-
-    def below(room: str, seen: tuple[str, ...] = ()) -> None:
-        assert room not in seen, " -> ".join((*seen, room))
-        for used in ROOMS[room] - EVERYTHING:
-            below(used, (*seen, room))
-
+def test_no_arrow_points_up() -> None:
+    order = in_order()
     for room in ROOMS:
-        below(room)
+        assert all(order.index(used) > order.index(room) for used in ROOMS[room].uses)
+        assert all(depth(used) < depth(room) for used in ROOMS[room].uses)
+
+
+def test_the_map_is_the_house() -> None:
+    """`python -m tools.rooms` writes it anew."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    assert with_table(page) == page
 
 
 @pytest.mark.parametrize(

@@ -18,12 +18,12 @@ from rich.text import Text
 from dray.cli.bench_run import count_records
 from dray.cli.chart import chart
 from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
-from dray.cli.output import about_size
 from dray.client import KafkaConnection, RequestFailed
 from dray.client.admin import check, create_topic, list_topics
 from dray.compaction.packages import missing_packages
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.supervisor import Child, Supervisor
+from dray.daemon.words import about_size
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.metadata import MetadataResponseTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -11,9 +11,9 @@ import structlog
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from dray.cli.output import about_size, counted
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.daemon.failures import Failure
+from dray.daemon.words import about_size, counted
 
 _log = structlog.get_logger(__name__)
 

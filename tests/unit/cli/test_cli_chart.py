@@ -9,7 +9,7 @@ import pytest
 
 from dray.cli.chart import chart
 from dray.cli.demo_orders import make_orders, rate_at
-from dray.cli.output import about_size
+from dray.daemon.words import about_size
 from dray.records import decode
 
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
-from dray.cli.output import about_size, counted, print_json, print_table
+from dray.cli.output import print_json, print_table
 from dray.config import Settings
 from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import Failure
 from dray.daemon.node import log_settings
+from dray.daemon.words import about_size, counted
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.topics.model import decode_topic
