@@ -57,7 +57,7 @@ def test_one_alone_takes_no_more_than_that_with_up(
 ) -> None:
     served: list[Settings] = []
     monkeypatch.setattr("dray.config.model.usable_memory", lambda: 1 << 36)
-    monkeypatch.setattr("dray.daemon.broker.serve", lambda settings, *_, **__: served.append(settings))
+    monkeypatch.setattr("dray.cli.commands.up.serve", lambda settings, *_, **__: served.append(settings))
     assert CliRunner().invoke(app, [command, "--data-dir", str(tmp_path)]).exit_code == 0
     assert [settings.tail_cache_bytes for settings in served] == [wanted]
 
