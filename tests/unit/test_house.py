@@ -206,3 +206,10 @@ def test_tasks_in_the_background_are_kept(path: Path) -> None:
 
 def test_the_rule_notices_a_task_that_is_not_kept() -> None:
     assert starts(ast.parse("self._runtime.spawn(self._run(), 'loop')\nloop.create_task(work())")) == 2
+
+
+def test_every_design_note_is_in_the_index() -> None:
+    notes = ROOT / "docs" / "design"
+    index = (notes / "README.md").read_text(encoding="utf-8")
+    missing = [path.name for path in notes.glob("0*.md") if f"]({path.name})" not in index]
+    assert not missing
