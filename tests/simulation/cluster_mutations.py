@@ -251,19 +251,19 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 201),
-    "groups are written without a version": (groups_are_written_without_a_version, 1012),
-    "offsets are written without a version": (offsets_are_written_without_a_version, 324),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 202),
+    "groups are written without a version": (groups_are_written_without_a_version, 24),
+    "offsets are written without a version": (offsets_are_written_without_a_version, 331),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 0),
     "offsets are not loaded": (offsets_are_not_loaded, 0),
     "groups are not stored": (groups_are_not_stored, 0),
     "silent members stay": (silent_members_stay, 0),
     "partitions are given before they are given up": (partitions_are_given_before_they_are_given_up, 0),
-    "outdated generations commit": (outdated_generations_commit, 6),
+    "outdated generations commit": (outdated_generations_commit, 8),
     "a block of ids is used though its reply was lost": (
         a_block_of_ids_is_used_though_its_reply_was_lost,
-        25,
+        40,
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
@@ -275,7 +275,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "lost hints are not made up for": (lost_hints_are_not_made_up_for, 0),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 28),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 37),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }

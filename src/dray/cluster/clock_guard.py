@@ -27,6 +27,8 @@ from dray.runtime import KeptTask, Runtime, keep_running
 _log = structlog.get_logger(__name__)
 
 BEAT_FORMAT: Final = 1
+
+_TASK: Final = "compare clocks"
 DEFAULT_TOLERANCE: Final = 300.0
 
 _LONGEST_BEAT: Final = 30.0
@@ -132,7 +134,7 @@ class ClockGuard:
     # --- comparing
 
     def start(self) -> None:
-        self._task = keep_running(self._runtime, "compare clocks", self._run)
+        self._task = keep_running(self._runtime, _TASK, self._run)
 
     async def stop(self) -> None:
         if self._task is not None:
@@ -159,8 +161,8 @@ class ClockGuard:
                 await self._look()
             except MetadataError as error:
                 _log.warning("clocks are compared later", error=str(error))
-            except Exception:  # whatever it was: without evidence nothing expires, and that is told
-                _log.exception("clocks are compared later")
+            except Exception as error:  # whatever it was: without evidence nothing expires, and that is told
+                self._runtime.background.report(_TASK, error)
             self.now_ms()
             soon = min(1.0, self.beat_seconds)
             await self._runtime.sleep(self.beat_seconds if self._judge.settled else soon)

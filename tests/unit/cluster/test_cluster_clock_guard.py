@@ -163,7 +163,7 @@ def test_nothing_ends_the_comparing_and_without_it_nothing_expires(error: Except
         process.store.error = None
         await passing(100)
         assert process.guard.now_ms() is not None
-        assert process.runtime.failures == []
+        assert process.runtime.background.ended() == {}
 
     scenario()
 

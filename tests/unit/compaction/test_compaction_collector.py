@@ -232,7 +232,15 @@ async def test_no_metadata_looks_old_while_the_clock_is_doubted(cluster: Cluster
     cluster.bucket.put(path, b"", cluster.runtime.wall_ms())
     tables = KnownMetadata(cluster.catalog, cluster.runtime)
     await asyncio.sleep(7200)
-    collector = MetadataCollector(cluster.objects, cluster.runtime, tables, 3600.0, Doubted())
+    collector = MetadataCollector(
+        cluster.objects,
+        cluster.runtime,
+        tables,
+        cluster.topics,
+        3600.0,
+        may_delete=cluster.may_delete,
+        expiry=Doubted(),
+    )
     assert (await collector.run()).deleted == 0
     assert set(cluster.bucket.objects) == {path}
 
@@ -257,7 +265,7 @@ async def test_no_snapshot_of_a_table_expires_while_the_clock_is_doubted(cluster
 async def test_the_parts_of_a_compactor_ask_its_clock(cluster: Cluster) -> None:
     clock = Doubted()
     tables = KnownMetadata(cluster.catalog, cluster.runtime)
-    stores = Stores(cluster.streams, cluster.objects)
+    stores = Stores(cluster.streams, cluster.objects, cluster.may_delete)
     compactor = Compactor(
         stores, cluster.runtime, cluster.worker().compactor._writer, tables, cluster.topics, expiry=clock
     )

@@ -14,6 +14,7 @@ from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds
 from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
+from dray.metadata import keys
 from dray.wal import object_path
 
 HOUR = 3600.0
@@ -57,7 +58,7 @@ async def filled(world: World, log: Log, count: int) -> int:
 async def test_records_do_not_expire_by_age_and_still_do_by_size(world: World, clock: Doubtful) -> None:
     log = doubtful_log(world, clock)
     stream = await filled(world, log, 4)
-    retention = Retention(streams_of(world), world.runtime, QUICK, clock)
+    retention = Retention(streams_of(world), world.runtime, QUICK, expiry=clock)
     assert not await retention.keep(stream, 3_600_000, -1)
     assert await log.bounds(stream) == Bounds(0, 4)
     assert await retention.keep(stream, 3_600_000, 1)
@@ -87,7 +88,9 @@ async def test_objects_do_not_look_old(world: World, clock: Doubtful) -> None:
     lost = object_path("local", 0, world.runtime.wall_ms(), world.runtime.uuid())
     world.bucket.put(lost, b"an upload that may just be under way", world.runtime.wall_ms())
     objects = ScriptedObjects(world.runtime, world.bucket)
-    collector = Collector(streams_of(world), objects, world.runtime, QUICK, expiry=clock)
+    collector = Collector(
+        streams_of(world), objects, world.runtime, QUICK, may_delete=world.may_delete, expiry=clock
+    )
     assert (await collector.run()).deleted == 0
     assert lost in world.bucket.objects
     clock.doubted = False
@@ -103,3 +106,15 @@ async def test_the_parts_of_a_log_ask_its_clock(world: World, clock: Doubtful) -
     assert log.collector._expiry is clock
     assert log._retention._expiry is clock
     assert log._retention._swap._expiry is clock
+    assert log._lifecycle._expiry is clock
+
+
+async def test_the_marks_of_closed_streams_stay(world: World, clock: Doubtful) -> None:
+    log = doubtful_log(world, clock)
+    [stream] = await log.create_streams(1)
+    await log.close_streams([stream])
+    await log.sweep_streams([stream])
+    assert await log._lifecycle.forget_closed() == 0
+    assert world.keys(keys.high_watermark(stream))
+    clock.doubted = False
+    assert await log._lifecycle.forget_closed() == 1

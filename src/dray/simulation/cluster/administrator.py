@@ -97,7 +97,7 @@ class Administrator(SimulatedClient):
             )
             self.world.expect(self.name, "DeleteRecords", result.error_code, allowed)
             return
-        gone_from = self.world.now() + self.world.conditions.deleted_within
+        gone_from = self.world.now() + self.world.conditions.gone_within
         self.world.history.deleted.append(Deleted(stream, before, gone_from))
         self.world.counts["records deleted"] += 1
         self.world.trace(self.name, "deleted records of", f"{name}-{partition} below", before)

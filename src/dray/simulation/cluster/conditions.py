@@ -104,7 +104,7 @@ class ClusterConditions:
     limits: Limits | None = None  # of the metadata store, where they are not those of the engine in memory
     silent_producers: int = 0  # in the snapshot of every stream when the clients come
     astonishing: float = 0.0  # chance that a call in the background raises what no code foresees
-    retention_interval: float = 1.0
+    retention_interval: float = 300.0
     poisons_a_stream: bool = False  # whether one stream does so all the time
     fills_up: bool = True  # whether the run goes on until it holds what every run should
     automatic_ids: bool = False  # whether brokers take the lowest id that is free
@@ -181,7 +181,13 @@ class ClusterConditions:
             ),
         ]
         disasters = tuple(sorted((*self.disasters, *plan), key=lambda planned: planned.at))
-        return replace(self, clocks=clocks, disasters=disasters, known_machine=False)
+        return replace(self, clocks=clocks, disasters=disasters, known_machine=False, retention_interval=1.0)
+
+    @property
+    def gone_within(self) -> float:
+        """After which nothing deleted is served, by the true time: a broker counts by its own clock."""
+        stood = [each.seconds for each in self.disasters if each.what is Disaster.HOST_PAUSE]
+        return self.deleted_within + sum(stood)
 
     def clock(self, place: int) -> ProcessClock:
         return ProcessClock(*self.clocks[place]) if place < len(self.clocks) else ProcessClock()
