@@ -64,7 +64,7 @@ def on_heartbeats(
             group = arrival.group
             effects += arrival.effects
             if group.patterns and (resolution := due_resolution(group, now_ms, view, settings)) is not None:
-                group = replace(group, notes=group.notes._replace(resolving=True))
+                group = replace(group, notes=group.notes._replace(resolving=True, asked_ms=now_ms))
                 effects.append(resolution)
         arrivals.append(arrival)
     if group is None:

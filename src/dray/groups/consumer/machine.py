@@ -54,7 +54,7 @@ def handle(
         return _on_timer(group, event, view)
     if isinstance(event, RemoveMembers):
         return _on_removal(group, event, view)
-    return _on_patterns(group, event, now_ms, view)
+    return _on_patterns(group, event, view)
 
 
 def timers_after_load(
@@ -111,12 +111,10 @@ def _on_removal(group: ConsumerGroup | None, event: RemoveMembers, view: TopicsV
     return _without(group, list(gone.values()), view, answer) if gone else Result(group, answer)
 
 
-def _on_patterns(
-    group: ConsumerGroup | None, event: PatternsResolved, now_ms: int, view: TopicsView
-) -> Result:
+def _on_patterns(group: ConsumerGroup | None, event: PatternsResolved, view: TopicsView) -> Result:
     if group is None:
         return Result(None, None)
-    notes = group.notes._replace(resolved_version=event.topics_version, resolved_ms=now_ms, resolving=False)
+    notes = group.notes._replace(resolved_version=event.topics_version, resolving=False)
     resolved = replace(group, notes=notes)
     news = {
         pattern: names

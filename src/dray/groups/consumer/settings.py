@@ -20,8 +20,13 @@ class ConsumerGroupSettings:
     """The first is taken where no member names one."""
 
     regex_refresh_interval_ms: int = 600_000
-    regex_refresh_pause_ms: int = 10_000
-    """The least time between two resolutions of a group's patterns, however often topics come and go."""
+    regex_refresh_pause_ms: int = 9_500
+    """The least time between two resolutions of a group's patterns, however often topics come and go.
+
+    Kafka's 10 s, less what the second heartbeat after a resolution may be early: a member counts from when
+    it sent its first, which waited here until the group's lease was taken and its state was read. With 10 s
+    it is left to milliseconds whether that heartbeat or the one after it finds a new topic.
+    """
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.assignors if name not in ASSIGNORS]

@@ -82,7 +82,9 @@ class Notes(NamedTuple):
     resolved_version: int | None = None
     """The view of the topics that the patterns were last resolved on."""
 
-    resolved_ms: int | None = None
+    asked_ms: int | None = None
+    """When the patterns were last asked after: at a heartbeat, whole intervals before the next ones."""
+
     resolving: bool = False
 
 

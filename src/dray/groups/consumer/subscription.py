@@ -98,12 +98,12 @@ def due_resolution(
     notes = group.notes
     if notes.resolving:
         return None
-    if notes.resolved_ms is not None:
-        if now_ms <= notes.resolved_ms + settings.regex_refresh_pause_ms:
+    if notes.asked_ms is not None:
+        if now_ms <= notes.asked_ms + settings.regex_refresh_pause_ms:
             return None
         if (
             notes.resolved_version == view.version
-            and now_ms <= notes.resolved_ms + settings.regex_refresh_interval_ms
+            and now_ms <= notes.asked_ms + settings.regex_refresh_interval_ms
             and None not in group.patterns.values()
         ):
             return None

@@ -171,10 +171,37 @@ class TestWhenPatternsAreResolvedAgain:
     def test_not_within_the_pause(self, coordinator: Coordinator) -> None:
         coordinator.join("m1", topic_regex="[ab]")
         coordinator.resolve(ab="ab")
-        coordinator.now_ms += 10_000
+        coordinator.now_ms += 9_500
         coordinator.join("m2", topic_regex="[bc]")
         assert coordinator.asked is None
         coordinator.now_ms += 1
+        coordinator.beat("m1", 1)
+        assert coordinator.asked is not None
+
+    def test_at_the_second_heartbeat_after_it_though_the_first_one_was_served_late(
+        self, coordinator: Coordinator
+    ) -> None:
+        """A member counts from when it sent; the lease of its group had to be taken, and its state read."""
+        sent_ms = coordinator.now_ms
+        coordinator.now_ms += 250
+        coordinator.join("m1", topic_regex="[abc]")
+        coordinator.now_ms += 5
+        coordinator.resolve(abc="ab")
+        coordinator.now_ms = sent_ms + 5_000
+        coordinator.beat("m1", 1)
+        coordinator.set_topics(a=2, b=2, c=1)
+        coordinator.now_ms = sent_ms + 10_000
+        coordinator.beat("m1", 2)
+        assert coordinator.asked is not None
+
+    def test_the_pause_begins_with_the_question_however_long_the_answer_takes(
+        self, coordinator: Coordinator
+    ) -> None:
+        coordinator.join("m1", topic_regex="[abc]")
+        coordinator.now_ms += 4_000
+        coordinator.resolve(abc="ab")
+        coordinator.set_topics(a=2, b=2, c=1)
+        coordinator.now_ms += 5_501
         coordinator.beat("m1", 1)
         assert coordinator.asked is not None
 
