@@ -52,8 +52,9 @@ def settings_in(pod: str, objects: list[dict[str, Any]], workload: dict[str, Any
     return load(file, variables).settings
 
 
-def test_helm_finds_nothing_wrong(tmp_path: Path) -> None:
-    assert "0 chart(s) failed" in run_helm(tmp_path, "lint", "--strict", str(CHART))
+@pytest.mark.parametrize("values", [(), ("--set", "broker.autoscaling.enabled=true")])
+def test_helm_finds_nothing_wrong(tmp_path: Path, values: tuple[str, ...]) -> None:
+    assert "0 chart(s) failed" in run_helm(tmp_path, "lint", "--strict", str(CHART), *values)
 
 
 def test_a_zone_has_brokers_of_its_own(objects: list[dict[str, Any]], tmp_path: Path) -> None:
@@ -133,6 +134,58 @@ def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[s
         grace = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         assert grace >= 2 * Settings().broker.shutdown_grace + 5
     assert of_kind(objects, "Secret") == []
+
+
+def autoscaled(**zone: Any) -> dict[str, Any]:
+    zones = [{"name": "eu.a", "brokers": 2, **zone}, {"name": "eu.b", "brokers": 3}]
+    return {"zones": zones, "broker": {"autoscaling": {"enabled": True, "maxBrokers": 8}}}
+
+
+def test_an_autoscaler_has_the_brokers_of_its_zone_and_nothing_else_sets_their_number(tmp_path: Path) -> None:
+    objects = render(tmp_path, CHART, autoscaled(maxBrokers=4))
+    sets = {found["metadata"]["name"]: found for found in of_kind(objects, "StatefulSet")}
+    scalers = of_kind(objects, "HorizontalPodAutoscaler")
+    assert [scaler["spec"]["scaleTargetRef"] for scaler in scalers] == [
+        {"apiVersion": found["apiVersion"], "kind": found["kind"], "name": name}
+        for name, found in sets.items()
+    ]
+    bounds = [(scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) for scaler in scalers]
+    assert bounds == [(2, 4), (3, 8)]
+    for scaler in scalers:
+        [metric] = scaler["spec"]["metrics"]
+        assert metric["resource"]["name"] == "cpu"
+        assert metric["resource"]["target"] == {"type": "Utilization", "averageUtilization": 70}
+        down = scaler["spec"]["behavior"]["scaleDown"]
+        assert [(policy["type"], policy["value"]) for policy in down["policies"]] == [("Pods", 1)]
+        assert down["stabilizationWindowSeconds"] == 600
+    for found in sets.values():
+        assert "replicas" not in found["spec"], "an upgrade would undo what the autoscaler did"
+        assert container(found)["resources"]["requests"]["cpu"] == "1", "that is what 70 % are of"
+    [compactor] = of_kind(objects, "Deployment")
+    assert compactor["spec"]["replicas"] == 1
+
+
+def test_an_autoscaler_is_off_unless_it_is_asked_for(objects: list[dict[str, Any]]) -> None:
+    assert of_kind(objects, "HorizontalPodAutoscaler") == []
+    assert [found["spec"]["replicas"] for found in of_kind(objects, "StatefulSet")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (autoscaled(maxBrokers=1), "zone eu.a: maxBrokers 1 is not between its 2 brokers and 1000"),
+        (autoscaled(maxBrokers=1001), "zone eu.a: maxBrokers 1001 is not between"),
+        (
+            {"broker": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+            "needs broker.resources.requests.cpu",
+        ),
+    ],
+)
+def test_an_autoscaler_that_could_not_work_is_refused(
+    tmp_path: Path, values: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(says)):
+        render(tmp_path, CHART, values)
 
 
 def test_the_defaults_render_and_a_compactor_can_be_left_out(tmp_path: Path) -> None:

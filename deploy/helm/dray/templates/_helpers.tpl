@@ -2,6 +2,12 @@
 {{- .Release.Name | trunc 40 | trimSuffix "-" -}}
 {{- end -}}
 
+{{/* Of a zone's brokers; it takes the root and the zone. */}}
+{{- define "dray.zoneName" -}}
+{{- $zone := index . 1 -}}
+{{ include "dray.name" (index . 0) }}-{{ $zone.name | replace "." "-" | replace "_" "-" | lower }}
+{{- end -}}
+
 {{- define "dray.labels" -}}
 app.kubernetes.io/name: dray
 app.kubernetes.io/instance: {{ .Release.Name }}
