@@ -130,6 +130,10 @@ def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[s
         assert only["envFrom"] == [{"secretRef": {"name": "dray-credentials"}}]
         assert pod["securityContext"]["runAsNonRoot"] is True
         assert only["securityContext"]["allowPrivilegeEscalation"] is False
+        assert only["securityContext"]["readOnlyRootFilesystem"] is True
+        mounted = {mount["mountPath"]: mount["name"] for mount in only["volumeMounts"]}
+        assert mounted.keys() == {"/etc/dray", "/var/lib/dray", "/tmp"}, "all that can be written to"
+        assert set(mounted.values()) == {volume["name"] for volume in pod["volumes"]}
         assert pod["enableServiceLinks"] is False
         grace = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
         assert grace >= 2 * Settings().broker.shutdown_grace + 5

@@ -44,6 +44,7 @@ seccompProfile: {type: RuntimeDefault}
 
 {{- define "dray.containerSecurity" -}}
 allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
