@@ -41,6 +41,11 @@ _DEPENDENCIES = (
     ("org.xerial", "sqlite-jdbc", SQLITE_JDBC_VERSION, ""),
     ("org.slf4j", "slf4j-simple", "2.0.17", ""),
 )
+_S3_DEPENDENCIES = (
+    *_DEPENDENCIES,
+    ("org.apache.iceberg", "iceberg-aws", ICEBERG_VERSION, ""),
+    ("org.apache.iceberg", "iceberg-aws-bundle", ICEBERG_VERSION, ""),
+)
 _SPARK_DEPENDENCIES = (
     ("org.apache.iceberg", "iceberg-spark-runtime-4.1_2.13", ICEBERG_VERSION, ""),
     ("org.xerial", "sqlite-jdbc", SQLITE_JDBC_VERSION, ""),
@@ -61,6 +66,10 @@ _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 
 def require_rest_jars() -> Path:
     return _require(f"iceberg-rest-{ICEBERG_VERSION}", _DEPENDENCIES)
+
+
+def require_rest_jars_for_s3() -> Path:
+    return _require(f"iceberg-rest-s3-{ICEBERG_VERSION}", _S3_DEPENDENCIES)
 
 
 def require_spark_jars() -> list[Path]:
