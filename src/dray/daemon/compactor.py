@@ -12,6 +12,7 @@ from typing import TextIO, cast
 
 import structlog
 
+from dray.daemon.compactor_cycles import CycleHealth
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter, WriterGone
@@ -108,7 +109,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
             shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
             with shown.waiting("Spark is starting"):
                 writer = await _open_writer(settings, runtime, stack)
-            http.works = True
+            http.cycles = CycleHealth(runtime.monotonic, settings.compaction.interval)
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
             clocks = http.clocks = clock_guard(
                 settings, http.stores.metadata, http.stores.objects, runtime, local_machine().name
@@ -121,7 +122,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 pipeline.tables,
                 pipeline.topics,
                 compaction_settings(settings),
-                Observers(shown, counted, http.heard),
+                Observers(shown, counted, http.heard, http.cycles),
                 log_settings(settings),
                 expiry=clocks,
             )

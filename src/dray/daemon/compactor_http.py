@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dray.daemon.compactor_cycles import CycleHealth
 from dray.cluster import ClockGuard
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
@@ -39,8 +40,8 @@ class CompactorHttp:
         )
         """The stores, measured."""
         metrics.follow(runtime.background)
-        self.works = False
-        """Spark is warm, and cycles run."""
+        self.cycles: CycleHealth | None = None
+        """How its cycles go; None until Spark is warm."""
         self.heard = _Heard()
         """To be told of cycles."""
         self.clocks: ClockGuard | None = None
@@ -81,8 +82,11 @@ class CompactorHttp:
             await self._server.stop()
 
     async def _check_working(self) -> None:
-        if not self.works:
+        if self.cycles is None:
             raise RuntimeError("the compactor is still starting")
+        fault = self.cycles.fault()
+        if fault is not None:
+            raise RuntimeError(fault)
 
     def _clock_doubt(self) -> str | None:
         doubt = None if self.clocks is None else self.clocks.doubt()

@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dray.cli.options import load_config
+from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.compaction.backlog import Backlog
 from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
 from dray.config.kinds import Address
@@ -157,7 +158,14 @@ async def test_health_ready_and_metrics_over_http() -> None:
         assert status == 503
         assert json.loads(body)["checks"]["working"]["error"].endswith("the compactor is still starting")
         assert (await _get(runtime, http, "/healthz"))[0] == 200
-        http.works = True
+        http.cycles = CycleHealth(runtime.monotonic, 60.0)
+        assert (await _get(runtime, http, "/readyz"))[0] == 200
+        for _ in range(FAILED_CYCLES):
+            http.cycles.interrupted()
+        status, body = await _get(runtime, http, "/readyz")
+        assert status == 503
+        assert "cycles failed" in json.loads(body)["checks"]["working"]["error"]
+        http.cycles.finished(CycleSummary())
         assert (await _get(runtime, http, "/readyz"))[0] == 200
         body = (await _get(runtime, http, "/metrics"))[1]
         assert b'dray_metadata_seconds_count{operation="get"}' in body, "the stores are measured"
