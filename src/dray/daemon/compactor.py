@@ -12,7 +12,6 @@ from typing import TextIO, cast
 
 import structlog
 
-from dray.daemon.compactor_cycles import CycleHealth
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import Stores as CompactedStores
 from dray.compaction.model import UnitWriter, WriterGone
@@ -25,6 +24,7 @@ from dray.compaction.summary import Observers
 from dray.config import Settings
 from dray.daemon.broker import log_format
 from dray.daemon.catalogs import make_tables
+from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.compactor_progress import Shown, StandardError, report

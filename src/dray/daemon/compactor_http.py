@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.daemon.compactor_cycles import CycleHealth
 from dray.cluster import ClockGuard
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
+from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.failures import Failure
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.stores import Stores

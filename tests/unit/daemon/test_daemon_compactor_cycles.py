@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from dray.cli import compacting
-from dray.cli.compactor_cycles import FAILED_CYCLES, STILL_SECONDS, CycleHealth
-from dray.cli.compactor_http import CompactorHttp
 from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Phase, Trouble
 from dray.config import load
+from dray.daemon import compactor as compacting
+from dray.daemon.compactor_cycles import FAILED_CYCLES, STILL_SECONDS, CycleHealth
+from dray.daemon.compactor_http import CompactorHttp
 from dray.runtime import SystemRuntime
 
 INTERVAL = 60.0

@@ -11,10 +11,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dray.cli.options import load_config
-from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.compaction.backlog import Backlog
 from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
 from dray.config.kinds import Address
+from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.failures import Failure

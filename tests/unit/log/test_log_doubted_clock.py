@@ -13,8 +13,8 @@ from dray.log.retention import Retention
 from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.metadata import keys
+from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.wal import object_path
 
 HOUR = 3600.0
