@@ -251,8 +251,8 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 202),
-    "groups are written without a version": (groups_are_written_without_a_version, 24),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 11),
+    "groups are written without a version": (groups_are_written_without_a_version, 37),
     "offsets are written without a version": (offsets_are_written_without_a_version, 331),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 0),
@@ -263,7 +263,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "outdated generations commit": (outdated_generations_commit, 8),
     "a block of ids is used though its reply was lost": (
         a_block_of_ids_is_used_though_its_reply_was_lost,
-        40,
+        54,
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
@@ -275,7 +275,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "lost hints are not made up for": (lost_hints_are_not_made_up_for, 0),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 37),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 111),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }
