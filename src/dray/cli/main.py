@@ -104,7 +104,7 @@ class LazyGroup(TyperGroup):
             return None
         if self._listing:
             return TyperCommand(cmd_name, help=entry.line, rich_help_panel=entry.panel)
-        return _load(cmd_name, entry)
+        return load_command(cmd_name)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         self._listing = True
@@ -114,7 +114,9 @@ class LazyGroup(TyperGroup):
             self._listing = False
 
 
-def _load(name: str, entry: CommandEntry) -> Any:
+def load_command(name: str) -> Any:
+    """The command itself, its module imported."""
+    entry = COMMANDS[name]
     found = getattr(import_module(f"dray.cli.commands.{entry.module}"), entry.attribute)
     if not isinstance(found, typer.Typer):
         lone = typer.Typer(rich_markup_mode="rich", pretty_exceptions_enable=False)

@@ -30,6 +30,7 @@ from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 _log = structlog.get_logger(__name__)
 
 _ROUNDS = 32
+_STREAMS_PER_TURN: Final = 512
 
 # Beside the outcomes that a store gives: what became of one stream's part of a commit.
 NOTHING: Final = Outcome(False, -1)  # it was not done, and the same may be sent again
@@ -184,7 +185,8 @@ class Committer:
             outcomes = await self._write(staged, aims)
             if None in outcomes.values():
                 self._on_retry()
-            for stream, aim in aims.items():
+            for count, (stream, aim) in enumerate(aims.items(), 1):
+                await self._breathe(count)
                 outcome = outcomes[stream]
                 if outcome is NOTHING:
                     continue  # the same write is sent again
@@ -211,13 +213,19 @@ class Committer:
             failed.append(stream)
         return Settlement(undecided, failed)
 
+    async def _breathe(self, streams: int) -> None:
+        """An object may hold thousands of streams: others get their turn of the event loop in between."""
+        if streams % _STREAMS_PER_TURN == 0:
+            await self._runtime.sleep(0)
+
     # --- aiming
 
     async def _aim_all(
         self, staged: StagedObject, waiting: dict[int, Aim | None], failed: list[int]
     ) -> dict[int, Aim]:
         aims: dict[int, Aim] = {}
-        for stream in list(waiting):
+        for count, stream in enumerate(list(waiting), 1):
+            await self._breathe(count)
             aim = waiting[stream]
             if aim is None:
                 try:
@@ -348,7 +356,8 @@ class Committer:
         part: list[Operation] = []
         places: dict[int, int] = {}
         size = 0
-        for stream, aim in aims.items():
+        for count, (stream, aim) in enumerate(aims.items(), 1):
+            await self._breathe(count)
             pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
             more = sum([len(put.value) for put in pair])
             if more > limits.value_bytes:

@@ -19,6 +19,7 @@ from dray.compaction.summary import CycleSummary
 from dray.config import Settings, load
 from dray.daemon import compactor as compacting
 from dray.daemon.collection import Collected, Wanted, collect
+from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.failures import Failure
@@ -214,7 +215,7 @@ async def test_a_compactor_tells_on_readyz_why_it_does_not_delete() -> None:
     http = CompactorHttp(
         Stores(MemoryStore(runtime), MemoryObjects(runtime)), runtime, ProcessMetrics(process=False)
     )
-    http.works = True
+    http.cycles = CycleHealth(runtime.monotonic, 60.0)
     http.heard.finished(CycleSummary(collected=True, braked="too much is unknown"))
     http.heard.finished(CycleSummary())  # its collectors had no turn: nothing new is known
     assert await notes(http._health) == {"collection": "too much is unknown"}

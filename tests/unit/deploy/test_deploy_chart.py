@@ -9,9 +9,8 @@ from typing import Any
 
 import pytest
 from tests.services.helm import render, run_helm
-from typer.main import get_command
 
-from dray.cli.main import app
+from dray.cli.main import load_command
 from dray.config import Settings, load
 
 pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
@@ -85,8 +84,7 @@ def broker_id(workload: dict[str, Any], pod: str) -> int:
         check=True,
     ).stdout.split()
     name, *arguments = spoken
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    with commands[name].make_context(name, arguments) as context:
+    with load_command(name).make_context(name, arguments) as context:
         assert str(context.params["config"]) == "/etc/dray/dray.yaml"
         return int(context.params["broker_id"])
 
@@ -109,8 +107,7 @@ def test_services_find_the_brokers(objects: list[dict[str, Any]]) -> None:
 def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tmp_path: Path) -> None:
     [deployment] = of_kind(objects, "Deployment")
     name, *arguments = container(deployment)["args"]
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    with commands[name].make_context(name, list(arguments)) as context:
+    with load_command(name).make_context(name, list(arguments)) as context:
         assert context.params["spark_master"] == "local[*,3]"
     settings = settings_in("x", objects, deployment, tmp_path)
     assert settings.iceberg.catalog == "rest"

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.main import get_command
 
-from dray.cli.main import app
+from dray.cli.main import load_command
 from dray.config import Settings, load
 
 COMPOSE = Path(__file__).parents[3] / "deploy" / "compose"
@@ -43,10 +42,9 @@ def test_every_setting_is_one_that_dray_knows(compose: Any) -> None:
 
 
 def test_every_command_is_one_that_drayd_has(compose: Any) -> None:
-    commands = get_command(app).commands  # type: ignore[attr-defined]
     for service in dray_services(compose).values():
         name, *arguments = service["command"]
-        with commands[name].make_context(name, list(arguments)) as context:
+        with load_command(name).make_context(name, list(arguments)) as context:
             assert context.params
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 from tests.services.dray import drayd_path
 from tests.services.systemd import complaints
-from typer.main import get_command
 
-from dray.cli.main import app
+from dray.cli.main import load_command
 
 UNITS = sorted((Path(__file__).parents[3] / "deploy" / "systemd").glob("*.service"))
 
@@ -38,8 +37,7 @@ def test_it_starts_a_command_of_drayd(unit: Path) -> None:
     service = parser["Service"]
     program, name, *arguments = shlex.split(service["ExecStart"].replace("%i", "0"))
     assert program == "/opt/dray/bin/drayd"
-    commands = get_command(app).commands  # type: ignore[attr-defined]
-    with commands[name].make_context(name, arguments) as context:
+    with load_command(name).make_context(name, arguments) as context:
         assert str(context.params["config"]) == "/etc/dray/dray.yaml"
     # drayd tells when it serves, a wrong config is not tried again, and stopping takes its time
     assert service["Type"] == "notify"
