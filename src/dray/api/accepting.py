@@ -73,7 +73,7 @@ def accept_at_once(
     except TakesLong:
         return None
     finally:
-        turns.left -= cost
+        turns.pay(cost)
     if said:
         request.left -= accepted.batch.unfolded
         turns.left += said - accepted.batch.unfolded
