@@ -13,10 +13,9 @@ class Turns:
     turn. Without it, a steady load of small work would have to wait now and then; and behind one request that
     waits, all that follow it on its connection do."""
 
-    __slots__ = ("_number", "_renewal_due", "left", "limit")
+    __slots__ = ("_renewal_due", "left", "limit")
 
     def __init__(self, limit: int) -> None:
-        self._number = 0
         self._renewal_due = False
         self.limit = self.left = limit
 
@@ -28,14 +27,10 @@ class Turns:
 
     def _renew(self) -> None:
         self._renewal_due = False
-        self._number += 1
         self.left = self.limit
 
     async def wait(self, runtime: Runtime) -> None:
         """Until something may be done. Those that wait go on in the order they came."""
         while self.left <= 0:
-            number = self._number
+            self.pay(0)
             await runtime.sleep(0)
-            if number == self._number:  # the first of those that waited through this turn
-                self._number += 1
-                self.left = self.limit
