@@ -32,8 +32,8 @@ from tests.services.topics import create_topic
 
 from bench.payloads import text_columns
 from dray.cluster import BucketGuard
-from dray.compaction.cycle import Compactor, Stores
-from dray.compaction.spark.session import Session, SparkSettings, open_session
+from dray.compaction.cycle import Compactor, CompactorStores
+from dray.compaction.spark.session import SparkProcess, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkUnitWriter
 from dray.config import Settings
@@ -151,13 +151,15 @@ def watched_workers() -> Iterator[list[int]]:
         thread.join()
 
 
-async def cycle(settings: Settings, session: Session, broker: int) -> Run:
+async def cycle(settings: Settings, session: SparkProcess, broker: int) -> Run:
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     pipeline = await open_pipeline(settings, runtime, stores)
     writer = SparkUnitWriter(session, StoreAddress(settings.objects_url), runtime)
     compactor = Compactor(
-        Stores(pipeline.streams, stores.objects, BucketGuard(stores.objects, pipeline.cluster.cluster_id)),
+        CompactorStores(
+            pipeline.streams, stores.objects, BucketGuard(stores.objects, pipeline.cluster.cluster_id)
+        ),
         runtime,
         writer,
         pipeline.tables,
@@ -175,7 +177,7 @@ async def cycle(settings: Settings, session: Session, broker: int) -> Run:
     return Run(summary.input_bytes / 1e6, summary.seconds, used, peak[0] / 1e6)
 
 
-def bench(size: int, megabytes: int, partitions: int, cores: int, alone: bool, session: Session) -> None:
+def bench(size: int, megabytes: int, partitions: int, cores: int, alone: bool, session: SparkProcess) -> None:
     root = Path(tempfile.mkdtemp(prefix="dray-bench-", dir=".")).absolute()
     try:
         with DrayProcess(root) as broker:

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dray.api import Dispatcher, Services
-from dray.cluster import Broker, Listener, Membership, open_cluster
+from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log import Log, LogSettings
@@ -112,7 +112,7 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
     await topics.start()
     if await topics.get(TOPIC) is None:
         await topics.create(NewTopic(TOPIC, partitions))
-    membership = Membership(store, runtime, Broker(0, (Listener("PLAINTEXT", "127.0.0.1", 9092),)))
+    membership = Membership(store, runtime, Broker(0, (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092),)))
     await membership.start()
     groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC)
     await groups.start()

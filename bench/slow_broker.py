@@ -17,7 +17,7 @@ from tests.services.process import ServerProcess, answers_api_versions, free_por
 
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.config.model import BrokerSettings, LimitSettings, LogSettings
+from dray.config.model import BrokerSection, LimitSection, LogSection
 from dray.daemon.node import Node
 from dray.daemon.process import tune_memory
 from dray.daemon.stores import open_stores
@@ -105,9 +105,9 @@ async def serve(
 ) -> None:
     settings = Settings(
         data_dir=directory,
-        broker=BrokerSettings(listen=address(listen), http=address(http)),
-        limits=LimitSettings(buffer_bytes=int(buffer_bytes)),
-        log=LogSettings(tail_cache_bytes=int(tail_cache_bytes)),
+        broker=BrokerSection(listen=address(listen), http=address(http)),
+        limits=LimitSection(buffer_bytes=int(buffer_bytes)),
+        log=LogSection(tail_cache_bytes=int(tail_cache_bytes)),
     )
     runtime = SystemRuntime()
     configure_logging("json", "info", runtime)

@@ -19,7 +19,7 @@ from dray.server import CloseConnection, Listener, MemoryBudget, ServerSettings
 from dray.server.frames import BadFrame, FrameReader
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, RequestReader
 from dray.server.protocol import FrameProtocol
-from dray.server.shared import Shared
+from dray.server.shared import ServerResources
 from dray.telemetry import Metrics
 
 LARGEST = 5_000
@@ -144,7 +144,7 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
             small_frame_bytes=data.draw(st.sampled_from([50, 200, 10_000])),
         )
         budget = MemoryBudget(bounds.memory_budget_bytes, bounds.small_budget_bytes)
-        shared = Shared(
+        shared = ServerResources(
             dispatch,
             SystemRuntime(),
             settings=bounds,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.services.oxia import OxiaCluster, OxiaNode, OxiaStandalone
 
-from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Record, Session, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Session, StoredValue, Unavailable
 from dray.metadata.oxia import OxiaSettings, OxiaStore
 from dray.runtime import SystemRuntime
 
@@ -137,7 +137,7 @@ class Bookkeeper:
             if outcome.applied:
                 self.acknowledged.append(entry)
                 self._moved.set()
-                self._seen(Record(LEDGER, value, outcome.version))
+                self._seen(StoredValue(LEDGER, value, outcome.version))
 
     async def reached(self, entries: int) -> None:
         while len(self.acknowledged) < entries:
@@ -147,7 +147,7 @@ class Bookkeeper:
     def stop(self) -> None:
         self._stopping = True
 
-    def _seen(self, record: Record | None) -> Record | None:
+    def _seen(self, record: StoredValue | None) -> StoredValue | None:
         version = 0 if record is None else record.version
         assert version >= self._newest, "a read went back"
         self._newest = version

@@ -14,7 +14,7 @@ from tests.integration.conftest import TopicMaker
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.services.topics import create_topic
 
-from dray.spark_source.log import Log, RecordsGone, SourceError
+from dray.spark_source.log import RecordsGone, SourceError, TopicLog
 from dray.spark_source.options import SourceOptions
 from dray.spark_source.ranges import Range
 from dray.spark_source.source import RangePartition, StreamReader, asked, rows
@@ -133,7 +133,7 @@ def test_records_that_are_gone(bootstrap: str, make_topic: TopicMaker, admin: Ad
     topic = make_topic(1)
     produce(bootstrap, topic, 0, 0, 30)
     chosen = parsed(bootstrap, topic)
-    state = asked(chosen, Log.state)
+    state = asked(chosen, TopicLog.state)
     assert (dict(state.starts), dict(state.ends)) == ({0: 0}, {0: 30})
     [deleted] = admin.delete_records([TopicPartition(topic, 0, 12)]).values()
     deleted.result(30)
@@ -150,7 +150,7 @@ def test_another_topic_of_the_same_name_is_not_read(
     produce(bootstrap, topic, 0, 0, 10)
     stream = StreamReader(SourceOptions.parse(options(bootstrap, topic), streaming=True))
     start = stream.initialOffset()
-    old = asked(stream.options, Log.state).topic_id
+    old = asked(stream.options, TopicLog.state).topic_id
     [gone] = admin.delete_topics([topic]).values()
     gone.result(30)
     create_topic(bootstrap, topic, 1, {})
@@ -185,4 +185,4 @@ def test_a_broker_that_is_not_there() -> None:
         {"bootstrap.servers": "127.0.0.1:9", "topic": "t", "timeout": "1"}, streaming=False
     )
     with pytest.raises(SourceError, match="topic t was not readable for 1 s: cannot reach"):
-        asked(chosen, Log.state)
+        asked(chosen, TopicLog.state)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from pyarrow import parquet
 
-from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter
 from dray.compaction.settings import CompactionSettings
@@ -18,7 +18,7 @@ from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.log import Collector, Log, LogSettings
 from dray.log.deletions import MayDelete
 from dray.log.stream_store import StreamStore
-from dray.log.types import Appended, ReadRequest
+from dray.log.types import AppendResult, ReadRequest
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Limits
@@ -109,7 +109,7 @@ class Worker:
         self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime))
         self.streams = StreamStore(self.store, DOMAINS, cluster.settings.producer_expiry_ms)
         self.compactor = Compactor(
-            Stores(self.streams, self.objects, cluster.may_delete),
+            CompactorStores(self.streams, self.objects, cluster.may_delete),
             self.runtime,
             self.writer,
             real_tables(self.runtime) if real_tables is not None else self.tables if tables else None,
@@ -195,7 +195,7 @@ class Cluster:
         *values: bytes,
         producer: tuple[int, int, int] = (-1, -1, -1),
         at: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """One batch, one object, one entry."""
         time = self.runtime.wall_ms() if at is None else at
         records = [

@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from uuid import UUID
 
-from dray.cluster import AUTOMATIC, Broker, ClockGuard, Listener, Membership, open_cluster
-from dray.compaction.cycle import Compactor, Stores
+from dray.cluster import AUTOMATIC, AdvertisedListener, Broker, ClockGuard, Membership, open_cluster
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.groups import classic
@@ -26,7 +26,7 @@ from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import Record
+from dray.metadata.contract import StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
@@ -77,7 +77,7 @@ class Process:
         self.retention = RetentionLoop(
             Retention(self.streams, self.runtime, LOG), self.stored_topics, self.runtime, 1e9
         )
-        listeners = (Listener("PLAINTEXT", "127.0.0.1", 9000 + number),)
+        listeners = (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9000 + number),)
         self.membership = Membership(self.store, self.runtime, Broker(AUTOMATIC, listeners))
         self.groups: Groups | None = None
         self.clocks = ClockGuard(self.store, self.runtime, machine=f"machine {number}")
@@ -99,7 +99,7 @@ class Process:
 
     def compactor(self, settings: CompactionSettings) -> Compactor:
         return Compactor(
-            Stores(self.streams, self.objects, bucket_is_ours),
+            CompactorStores(self.streams, self.objects, bucket_is_ours),
             self.runtime,
             LocalUnitWriter(self.objects, self.runtime),
             MemoryTables(self.world.catalog, self.runtime),
@@ -125,8 +125,8 @@ class Process:
         now = self.runtime.wall_ms()
         offsets = {(topic.name, 0): CommittedOffset.at(offset, 0, "", now, topic_id=topic.topic_id)}
 
-        def commit_with(token: object) -> classic.Commit:
-            return classic.Commit(token, group_id, "", -1, 9, None)
+        def commit_with(token: object) -> classic.CommitCheck:
+            return classic.CommitCheck(token, group_id, "", -1, 9, None)
 
         return await self.groups.commit(group_id, commit_with, offsets)
 
@@ -234,9 +234,9 @@ class World:
 
     # --- what is there
 
-    def records(self) -> dict[str, Record]:
+    def records(self) -> dict[str, StoredValue]:
         now = asyncio.get_running_loop().time()
-        found: dict[str, Record] = {}
+        found: dict[str, StoredValue] = {}
         for number in range(DOMAINS):
             entries = self.state.domain(number, now).entries
             found |= {key: entry.record for key, entry in entries.items()}

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dray.cluster import owner
-from dray.compaction.bucket_survey import Survey
+from dray.compaction.bucket_survey import BucketSurvey
 from dray.log import collector
 from dray.log.deletions import Brake
 
@@ -30,7 +30,7 @@ def collectors_do_not_ask_whose_bucket_it_is(patch: pytest.MonkeyPatch) -> None:
 
 
 def any_bucket_without_an_owner_is_taken(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Survey, "doubt", lambda _: None)
+    patch.setattr(BucketSurvey, "doubt", lambda _: None)
 
 
 def no_brake(patch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from tests.unit.groups.coordinator.coordinator_harness import GROUP, BrokerUnderTest, World, passing
 
-from dray.groups.coordinator.faults import Refused
+from dray.groups.coordinator.faults import GroupUnavailable
 from dray.metadata import keys
 from dray.protocol import ErrorCode
 from dray.simulation.checks.log_truth import Violation
@@ -66,7 +66,7 @@ async def _commit(broker: BrokerUnderTest, offset: int, partition: int) -> None:
 async def _check_fetch(broker: BrokerUnderTest, partition: int, newest: int) -> None:
     try:
         found = await broker.committed(partition=partition)
-    except Refused:
+    except GroupUnavailable:
         return
     if found != newest:
         raise Violation(f"{GROUP}: {found} is fetched, though {newest} was acknowledged before")
@@ -75,7 +75,7 @@ async def _check_fetch(broker: BrokerUnderTest, partition: int, newest: int) -> 
 async def _check_commit(broker: BrokerUnderTest, heir: BrokerUnderTest, partition: int) -> None:
     try:
         answer = await broker.commit(20, partition=partition)
-    except Refused:
+    except GroupUnavailable:
         return
     if answer is ErrorCode.NONE and await heir.committed(partition=partition) != 20:
         raise Violation("a commit was acknowledged, and the coordinator in charge does not know it")
@@ -90,7 +90,7 @@ async def _late_commit() -> None:
     first.store.plan = [(keys.group_offsets(GROUP), "late")]
     try:
         await first.commit(11)
-    except Refused:
+    except GroupUnavailable:
         await _commit(first, 12, 0)
     first.store.arrive()
     await first.stop()

@@ -24,9 +24,9 @@ from dray.groups.coordinator.lease import Lease
 from dray.groups.coordinator.ledger import Ledger
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.coordinator.timers import GroupTimers
-from dray.log.counters import Counter
+from dray.log.counters import IdCounter
 from dray.log.poll import Poller
-from dray.log.reader import Reader
+from dray.log.reader import StreamReader
 from dray.log.wakeups import Wakeups
 from dray.metadata.contract import ANY, Ambiguous, Operation, Outcome
 from dray.metadata.follow import Follower
@@ -133,9 +133,9 @@ def outdated_generations_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_block_of_ids_is_used_though_its_reply_was_lost(patch: pytest.MonkeyPatch) -> None:
-    kept = Counter._reserve
+    kept = IdCounter._reserve
 
-    async def reserve(self: Counter, block: int) -> tuple[int, int]:
+    async def reserve(self: IdCounter, block: int) -> tuple[int, int]:
         store, last = self._store, [0]
 
         class Believing:
@@ -156,7 +156,7 @@ def a_block_of_ids_is_used_though_its_reply_was_lost(patch: pytest.MonkeyPatch) 
         finally:
             self._store = store
 
-    patch.setattr(Counter, "_reserve", reserve)
+    patch.setattr(IdCounter, "_reserve", reserve)
 
 
 def silence_is_taken_for_proof(patch: pytest.MonkeyPatch) -> None:
@@ -170,14 +170,14 @@ def silence_is_taken_for_proof(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_are_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
-    kept = Reader.refresh
+    kept = StreamReader.refresh
 
-    async def refresh(self: Reader, stream: int, *, barrier: bool = False) -> Any:
+    async def refresh(self: StreamReader, stream: int, *, barrier: bool = False) -> Any:
         del barrier
         known = self.known_bounds(stream)
         return await kept(self, stream) if known is None else known
 
-    patch.setattr(Reader, "refresh", refresh)
+    patch.setattr(StreamReader, "refresh", refresh)
 
 
 def what_others_deleted_is_served_from_memory(patch: pytest.MonkeyPatch) -> None:
@@ -188,7 +188,7 @@ def what_others_deleted_is_served_from_memory(patch: pytest.MonkeyPatch) -> None
         kept(self, *given[:-1], bounds_seconds=1e9)
 
     patch.setattr(Poller, "__init__", init)
-    patch.setattr(Reader, "doubt_start", lambda *_: None)
+    patch.setattr(StreamReader, "doubt_start", lambda *_: None)
 
 
 def produce_requests_overtake(patch: pytest.MonkeyPatch) -> None:

@@ -11,12 +11,12 @@ from uuid import UUID
 import pytest
 
 from dray.log import pipeline, stream_state, wal_keys
-from dray.log.append import Chunk, OpenObject, StagedObject
-from dray.log.commit import Aim, Committer, Judgement, Settlement, Verdict
+from dray.log.append import OpenObject, PendingChunk, StagedObject
+from dray.log.commit import AdmissionResult, CommitAttempt, CommitResult, Committer, CommitVerdict
 from dray.log.failed_sequences import FailedSequences
 from dray.log.stream_state import FoldGap, StreamState
 from dray.log.stream_store import StreamStore
-from dray.log.types import Appended, StreamClosed
+from dray.log.types import AppendResult, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, Operation, Put
 from dray.objects.contract import ObjectError
@@ -48,10 +48,10 @@ def previous_head_not_filed(patch: pytest.MonkeyPatch) -> None:
 def acknowledge_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     kept = Committer._aim
 
-    async def aim(self: Committer, staged: StagedObject, chunk: Chunk) -> Aim | None:
+    async def aim(self: Committer, staged: StagedObject, chunk: PendingChunk) -> CommitAttempt | None:
         aimed = await kept(self, staged, chunk)
         for offset, pending in aimed.judgement.selected if aimed is not None else ():
-            pending.acknowledge(Appended(offset, -1, 0))
+            pending.acknowledge(AppendResult(offset, -1, 0))
         return aimed
 
     patch.setattr(Committer, "_aim", aim)
@@ -61,7 +61,9 @@ def answer_duplicates_before_the_commit(patch: pytest.MonkeyPatch) -> None:
     """What the simulation found: a batch and its copy in one chunk, and the copy answered first."""
     kept = Committer._judge
 
-    def judge(self: Committer, state: Any, producers: Any, chunk: Chunk, now_ms: int) -> Judgement:
+    def judge(
+        self: Committer, state: Any, producers: Any, chunk: PendingChunk, now_ms: int
+    ) -> AdmissionResult:
         judgement = kept(self, state, producers, chunk, now_ms)
         if self._certain(judgement):
             self._answer(chunk.stream, judgement)
@@ -101,10 +103,14 @@ def aim_again_after_an_unclear_reply(patch: pytest.MonkeyPatch) -> None:
     kept = Committer._find
 
     async def resolve(
-        self: Committer, staged: StagedObject, aim: Aim, waiting: dict[int, Aim | None], failed: list[int]
-    ) -> Verdict:
+        self: Committer,
+        staged: StagedObject,
+        aim: CommitAttempt,
+        waiting: dict[int, CommitAttempt | None],
+        failed: list[int],
+    ) -> CommitVerdict:
         verdict = await kept(self, staged, aim)
-        if verdict is Verdict.COMMITTED:
+        if verdict is CommitVerdict.COMMITTED:
             del waiting[aim.chunk.stream]
         else:
             self.forget(aim.chunk.stream)
@@ -115,7 +121,7 @@ def aim_again_after_an_unclear_reply(patch: pytest.MonkeyPatch) -> None:
 
 
 def look_at_the_index_before_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    async def look(self: Committer, staged: StagedObject, aim: Aim) -> Verdict:
+    async def look(self: Committer, staged: StagedObject, aim: CommitAttempt) -> CommitVerdict:
         stream = aim.chunk.stream
         await self._store.barrier(stream)
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
@@ -125,11 +131,11 @@ def look_at_the_index_before_the_high_watermark(patch: pytest.MonkeyPatch) -> No
         if filed is not None and filed.value.wal_id == staged.wal_id:
             self._committed(aim, 0)
             self.forget(stream)
-            return Verdict.COMMITTED
+            return CommitVerdict.COMMITTED
         if head is not None and head.wal_id == staged.wal_id:
             self._committed(aim, found.version)
-            return Verdict.COMMITTED
-        return Verdict.UNMOVED if found.version == aim.over.version else Verdict.MOVED
+            return CommitVerdict.COMMITTED
+        return CommitVerdict.UNMOVED if found.version == aim.over.version else CommitVerdict.MOVED
 
     patch.setattr(Committer, "_look", look)
 
@@ -145,7 +151,7 @@ def look_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
     """What the simulation found: an older version than the one aimed at was taken for "moved on"."""
     kept = Committer._look
 
-    async def look(self: Committer, staged: StagedObject, aim: Aim) -> Verdict:
+    async def look(self: Committer, staged: StagedObject, aim: CommitAttempt) -> CommitVerdict:
         return await kept(WithoutBarrier(self), staged, aim)  # type: ignore[arg-type]
 
     patch.setattr(Committer, "_look", look)
@@ -166,7 +172,7 @@ class WithoutBarrier:
 def settle_what_is_undecided(patch: pytest.MonkeyPatch) -> None:
     kept = Committer.commit
 
-    async def commit(self: Committer, staged: StagedObject) -> Settlement:
+    async def commit(self: Committer, staged: StagedObject) -> CommitResult:
         settlement = await kept(self, staged)
         if not settlement.undecided:
             return settlement
@@ -175,7 +181,7 @@ def settle_what_is_undecided(patch: pytest.MonkeyPatch) -> None:
             for stream, chunk in staged.chunks.items()
             if any(pending.future.cancelled() or pending.future.exception() for pending in chunk.pending)
         ]
-        return Settlement(False, failed)
+        return CommitResult(False, failed)
 
     patch.setattr(Committer, "commit", commit)
 
@@ -243,7 +249,7 @@ def references_in_the_commit(patch: pytest.MonkeyPatch) -> None:
             Put(keys.wal_object(wal_id), wal_keys.encode_object(staging.path)),
         ]
 
-    async def write(self: Committer, staged: StagedObject, aims: dict[int, Aim]) -> Any:
+    async def write(self: Committer, staged: StagedObject, aims: dict[int, CommitAttempt]) -> Any:
         references: list[Operation] = [Put(keys.reference(staged.wal_id, stream), b"\1") for stream in aims]
         outcomes = await kept(self, staged, aims)
         with suppress(MetadataError):
@@ -315,7 +321,7 @@ def delete_the_staging_mark_without_its_version(patch: pytest.MonkeyPatch) -> No
 def delete_the_staging_mark_in_the_commit(patch: pytest.MonkeyPatch) -> None:
     kept = Committer._write
 
-    async def write(self: Committer, staged: StagedObject, aims: dict[int, Aim]) -> Any:
+    async def write(self: Committer, staged: StagedObject, aims: dict[int, CommitAttempt]) -> Any:
         operations: list[Operation] = [Delete(keys.staging(staged.wal_id))]
         with suppress(MetadataError):
             await self._store.store.write(staged.domain, operations)

@@ -12,7 +12,7 @@ from commit_mutations import WithoutBarrier, plain_puts, yes
 from dray.compaction import collector, planning, saga, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
-from dray.compaction.saga import Saga, Underway
+from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.summary import CycleSummary
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Job, JobState, move_job, put_job, read_job
@@ -97,7 +97,7 @@ def finish_by_an_older_read(patch: pytest.MonkeyPatch) -> None:
     """What the simulation found: read from behind, the job is where it was before our own last step."""
     kept = Saga.finish
 
-    async def finish(self: Saga, underway: Underway) -> bool:
+    async def finish(self: Saga, underway: RunningJob) -> bool:
         return await kept(WithoutBarrier(self), underway)  # type: ignore[arg-type]
 
     patch.setattr(Saga, "finish", finish)
@@ -181,7 +181,7 @@ def forget_the_commits_of_unfinished_jobs(patch: pytest.MonkeyPatch) -> None:
 def swap_before_the_table(patch: pytest.MonkeyPatch) -> None:
     """The index is swapped whether or not the table has the file."""
 
-    async def commit(self: Any, table: TopicTable, jobs: Any, summary: CycleSummary) -> list[Underway]:
+    async def commit(self: Any, table: TopicTable, jobs: Any, summary: CycleSummary) -> list[RunningJob]:
         moved = [await self._saga.committed(job) for job in jobs]
         return [job for job in moved if job is not None]
 
@@ -197,7 +197,7 @@ def take_out_only_what_is_there(patch: pytest.MonkeyPatch) -> None:
     """No commit where the file is not in the table, and so nothing that stops a slower one."""
     kept = table_commits.TableCommits.take_out
 
-    async def take_out(self: Any, table: TopicTable, job: Underway, summary: CycleSummary) -> bool:
+    async def take_out(self: Any, table: TopicTable, job: RunningJob, summary: CycleSummary) -> bool:
         if self._tables is not None and job.written.path not in (
             await self._tables.current_files(table) or set()
         ):
@@ -229,7 +229,7 @@ def let_go_of_files_under_way(patch: pytest.MonkeyPatch) -> None:
 def give_up_and_keep_the_references(patch: pytest.MonkeyPatch) -> None:
     """Of a deleted stream whose last input was swapped away already."""
 
-    async def give_up(self: Saga, underway: Underway) -> bool:
+    async def give_up(self: Saga, underway: RunningJob) -> bool:
         done = underway.job.value.moved(JobState.DONE)
         return await self._move(underway.stream, underway.job, done) is not None
 

@@ -12,7 +12,7 @@ from commit_mutations import WithoutBarrier, plain_puts, yes
 from dray.log import collector, lifecycle, retention, wal_keys
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.poll import Poller
-from dray.log.reader import Reader
+from dray.log.reader import StreamReader
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.types import (
     Bounds,
@@ -25,7 +25,7 @@ from dray.log.types import (
 )
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
-from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, Record
+from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, StoredValue
 
 # --- the collector
 
@@ -61,7 +61,9 @@ def fence_unseen(patch: pytest.MonkeyPatch) -> None:
 
 
 def judge_without_taking_the_mark(patch: pytest.MonkeyPatch) -> None:
-    async def resolve_orphan(self: collector.Collector, domain: int, wal_id: UUID, record: Record) -> bool:
+    async def resolve_orphan(
+        self: collector.Collector, domain: int, wal_id: UUID, record: StoredValue
+    ) -> bool:
         try:
             dropped = []
             for stream in wal_keys.Staging.decode(record.value).streams:
@@ -256,12 +258,12 @@ def absent_by_a_stale_read(patch: pytest.MonkeyPatch) -> None:
 
 
 def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
-    kept = Reader.refresh
+    kept = StreamReader.refresh
 
-    async def refresh(self: Reader, stream: int, barrier: bool = False) -> Bounds:
+    async def refresh(self: StreamReader, stream: int, barrier: bool = False) -> Bounds:
         return await kept(self, stream)
 
-    patch.setattr(Reader, "refresh", refresh)
+    patch.setattr(StreamReader, "refresh", refresh)
 
 
 def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
@@ -281,21 +283,21 @@ def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
 
 
 def out_of_range_by_what_is_known(patch: pytest.MonkeyPatch) -> None:
-    kept = Reader.plan
+    kept = StreamReader.plan
 
-    async def plan(self: Reader, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Any:
+    async def plan(self: StreamReader, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Any:
         bounds = self.known_bounds(request.stream)
         if bounds is not None and not bounds.start <= request.offset <= bounds.end:
             raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
         return await kept(self, request, max_bytes, at_least_one)
 
-    patch.setattr(Reader, "plan", plan)
+    patch.setattr(StreamReader, "plan", plan)
 
 
 def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
     """Without looking what became of it, when an object is gone."""
 
-    async def read_elsewhere(self: Reader, request: ReadRequest, gone: Any) -> Any:
+    async def read_elsewhere(self: StreamReader, request: ReadRequest, gone: Any) -> Any:
         raise ObjectCorrupt("it is gone")
 
-    patch.setattr(Reader, "_read_elsewhere", read_elsewhere)
+    patch.setattr(StreamReader, "_read_elsewhere", read_elsewhere)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import pytest
 
 from dray.log import Log, LogSettings
-from dray.log.types import Appended, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
+from dray.log.types import AppendResult, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
@@ -39,7 +39,7 @@ class Actor:
 
     def append(
         self, stream: int, value: bytes, producer: tuple[int, int, int] = (-1, -1, -1)
-    ) -> asyncio.Future[Appended]:
+    ) -> asyncio.Future[AppendResult]:
         data = batch_of([value], producer)
         [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
         return self.log.append(stream, batch, memoryview(data))
@@ -106,7 +106,7 @@ class Stage:
         assert self.keys(keys.STAGING) == [], "staging marks left over"
 
 
-async def _refused(append: asyncio.Future[Appended]) -> None:
+async def _refused(append: asyncio.Future[AppendResult]) -> None:
     with pytest.raises(LogUnavailable):
         await append
 

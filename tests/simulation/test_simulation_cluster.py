@@ -13,7 +13,7 @@ from noticing import first_noticed
 from typer.testing import CliRunner
 
 from dray.cli.main import app
-from dray.simulation.campaign import Coverage, Outcome, campaign, fresh_seed
+from dray.simulation.campaign import CampaignCoverage, RunOutcome, campaign, fresh_seed
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.conditions import ClusterConditions, Role
 from dray.simulation.cluster.run import (
@@ -56,9 +56,9 @@ def test_every_run_holds_enough(reports: dict[int, ClusterReport]) -> None:
 
 def test_the_runs_cover_what_they_should(reports: dict[int, ClusterReport]) -> None:
     """A simulation in which nothing happens proves nothing."""
-    coverage = Coverage()
+    coverage = CampaignCoverage()
     for seed, report in reports.items():
-        coverage.add(Outcome(seed, 1.0, report))
+        coverage.add(RunOutcome(seed, 1.0, report))
     for what in ("broker crashed", "broker stood still", "connection cut", "member crashed", "reads stale"):
         assert coverage.faults[what], what
     for what in ("write: the reply was lost", "write: the request timed out", "write arrived twice"):

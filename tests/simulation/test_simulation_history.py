@@ -7,14 +7,14 @@ import pytest
 from dray.simulation.checks import history
 from dray.simulation.checks.committed import CommittedOffsets
 from dray.simulation.checks.history import (
+    AcknowledgedDeletion,
     Anomaly,
-    Deleted,
     EndAsked,
     History,
-    Outcome,
     Poll,
     StartRaised,
     Write,
+    WriteOutcome,
     anomalies,
 )
 from dray.simulation.checks.log_truth import Violation
@@ -26,7 +26,7 @@ def write(
     *values: str,
     sent: float = 0.0,
     answered: float = 1.0,
-    outcome: Outcome = Outcome.DONE,
+    outcome: WriteOutcome = WriteOutcome.DONE,
     client: str = "writer",
 ) -> Write:
     return Write(client, "t", values, sent, answered, outcome, offset)
@@ -47,8 +47,8 @@ GOOD = History(
     writes=[
         write(0, "a", "b"),
         write(2, "c", sent=2, answered=3),
-        write(-1, "d", outcome=Outcome.FAILED),
-        write(-1, "e", outcome=Outcome.UNKNOWN),
+        write(-1, "d", outcome=WriteOutcome.FAILED),
+        write(-1, "e", outcome=WriteOutcome.UNKNOWN),
         write(3, "e", sent=2, answered=9),
     ],
     polls=[
@@ -81,7 +81,7 @@ def test_records_may_be_read_until_the_bound_has_passed_and_those_above_the_star
             writes=[write(0, "a"), write(1, "b", sent=2, answered=3)],
             polls=[poll(0, (0, "a"), (1, "b")), poll(1, (1, "b"), sent=9, answered=10)],
             starts=[StartRaised("t", 1, 4.0)],
-            deleted=[Deleted("t", 1, 5.0), Deleted("other", 2, 0.0)],
+            deleted=[AcknowledgedDeletion("t", 1, 5.0), AcknowledgedDeletion("other", 2, 0.0)],
         )
     )
     assert found == []
@@ -92,15 +92,17 @@ PLANTED = {
         writes=[write(0, "a")],
         polls=[poll(0, (0, "a"))],
         starts=[StartRaised("t", 1, 2.0)],
-        deleted=[Deleted("t", 1, 4.9)],
+        deleted=[AcknowledgedDeletion("t", 1, 4.9)],
     ),
     history.LOST_WRITE: History(
         writes=[write(0, "a"), write(1, "b", sent=2, answered=3), write(2, "c", sent=2, answered=3)],
         polls=[poll(0, (0, "a"), (2, "c"))],
     ),
-    history.ABORTED_READ: History(writes=[write(-1, "a", outcome=Outcome.FAILED)], polls=[poll(0, (0, "a"))]),
+    history.ABORTED_READ: History(
+        writes=[write(-1, "a", outcome=WriteOutcome.FAILED)], polls=[poll(0, (0, "a"))]
+    ),
     history.INCONSISTENT_OFFSET: History(
-        writes=[write(0, "a"), write(-1, "b", outcome=Outcome.UNKNOWN)], polls=[poll(0, (0, "b"))]
+        writes=[write(0, "a"), write(-1, "b", outcome=WriteOutcome.UNKNOWN)], polls=[poll(0, (0, "b"))]
     ),
     history.DUPLICATE: History(writes=[write(0, "a")], polls=[poll(0, (0, "a"), (1, "a"))]),
     history.SKIPPING_POLL: History(

@@ -23,7 +23,7 @@ from dray.cluster import BrokerIdTaken, Membership, open_cluster
 from dray.cluster.broker import BROKER_FORMAT
 from dray.cluster.clock_guard import BEAT_FORMAT
 from dray.cluster.identity import CLUSTER_FORMAT
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.groups.coordinator.configs import CONFIGS_FORMAT
 from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
@@ -201,7 +201,7 @@ CASES = {
         lambda _: keys.group("rests"),
         topic=None,
         refusal=offsets,
-        raises=Refused,
+        raises=GroupUnavailable,
         spares=lambda line: "/group-offsets/rests/" in line,
     ),
     "group-leases/<name>": Case(
@@ -209,14 +209,14 @@ CASES = {
         lambda _: keys.group_lease("led"),
         topic=None,
         refusal=lambda _, process: process.commit("led", process.world.topics["orders"]),
-        raises=Refused,
+        raises=GroupUnavailable,
     ),
     "group-fences/<name>": Case(
         FENCE_FORMAT,
         lambda _: keys.group_fence("rests"),
         topic=None,
         refusal=offsets,
-        raises=Refused,
+        raises=GroupUnavailable,
         spares=lambda line: "/group-offsets/rests/" in line,
     ),
     # A time that cannot be read is no evidence. The key goes when its process has long been silent.
@@ -226,14 +226,14 @@ CASES = {
         lambda _: keys.group_configs("rests"),
         topic=None,
         refusal=lambda _, process: process.groups.configs.read("rests"),  # type: ignore[union-attr]
-        raises=Refused,
+        raises=GroupUnavailable,
     ),
     "group-offsets/<name>/<name>/<number>": Case(
         OFFSET_FORMAT,
         lambda _: keys.group_offset("rests", "orders", 0),
         topic=None,
         refusal=offsets,
-        raises=Refused,
+        raises=GroupUnavailable,
         spares=lambda line: "/group-offsets/rests/" in line,
     ),
     "wal/staging/<id>": Case(wal_keys.FORMAT, staged),

@@ -1,6 +1,14 @@
 """Kafka's APIs, one module each: request in, response out. `registry` lists them, `dispatcher` runs them."""
 
-from dray.api.context import ApiSettings, Connection, Context, Feature, LogService, Services, VersionRange
+from dray.api.context import (
+    ApiSettings,
+    ClientConnection,
+    Context,
+    Feature,
+    LogService,
+    Services,
+    VersionRange,
+)
 from dray.api.dispatcher import Dispatcher, Observer
 from dray.api.errors import RefuseConnection
 from dray.api.handler import Handler, handles
@@ -9,7 +17,7 @@ from dray.api.registry import HANDLERS
 __all__ = [
     "HANDLERS",
     "ApiSettings",
-    "Connection",
+    "ClientConnection",
     "Context",
     "Dispatcher",
     "Feature",

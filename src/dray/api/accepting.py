@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.batches import Acceptable, Refused, TakesLong, accept
+from dray.api.batches import AcceptedBatch, BatchRejected, TakesLong, accept
 from dray.api.context import Context
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import PartitionProduceData
@@ -26,7 +26,7 @@ _EVERY_BATCH: Final = 8 << 10
 _COMPRESSED: Final = 64
 
 
-class Unfolded:
+class DecompressionBudget:
     """What the compressed batches of a request may still unfold to."""
 
     __slots__ = ("left", "limit")
@@ -34,20 +34,20 @@ class Unfolded:
     def __init__(self, limit: int) -> None:
         self.limit = self.left = limit
 
-    def refused(self) -> Refused:
+    def refused(self) -> BatchRejected:
         """From the first batch that is too much on, every compressed one is: to try them all would be the
         work that is not to be done."""
         self.left = 0
-        return Refused(
+        return BatchRejected(
             ErrorCode.MESSAGE_TOO_LARGE,
             f"The batches of one request may decompress to {self.limit} bytes together: send fewer in one.",
         )
 
 
 def accept_at_once(
-    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
-) -> Acceptable | None:
-    """None for what has to wait, for a thread or for its turn. Raises `Refused`."""
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch | None:
+    """None for what has to wait, for a thread or for its turn. Raises `BatchRejected`."""
     services = context.services
     turns = services.turns
     if turns.left <= 0:
@@ -81,9 +81,9 @@ def accept_at_once(
 
 
 async def accept_in_turn(
-    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
-) -> Acceptable:
-    """Raises `Refused`."""
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch:
+    """Raises `BatchRejected`."""
     await context.services.turns.wait(context.services.runtime)
     accepted = accept_at_once(context, topic, part, request)
     if accepted is None:
@@ -92,8 +92,8 @@ async def accept_in_turn(
 
 
 async def _accept_in_thread(
-    context: Context, topic: Topic, part: PartitionProduceData, request: Unfolded
-) -> Acceptable:
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch:
     records = part.records
     assert records is not None  # what is empty is refused at once
     said = unfolds_to(records)
@@ -105,11 +105,11 @@ async def _accept_in_thread(
     try:
         try:
             accepted = await _try_in_thread(context, topic, part, min(word, limit))
-        except Refused as refused:
+        except BatchRejected as refused:
             if refused.code != ErrorCode.MESSAGE_TOO_LARGE or word >= limit:
                 raise
             accepted = await _try_in_thread(context, topic, part, limit)  # its frame lied
-    except Refused as refused:
+    except BatchRejected as refused:
         if (
             refused.code != ErrorCode.MESSAGE_TOO_LARGE
             or limit == most
@@ -124,7 +124,7 @@ async def _accept_in_thread(
 
 async def _try_in_thread(
     context: Context, topic: Topic, part: PartitionProduceData, limit: int
-) -> Acceptable:
+) -> AcceptedBatch:
     services = context.services
     assert part.records is not None
     return await services.unfolding.in_thread(

@@ -14,7 +14,7 @@ from dray.api.configs import ResourceType
 from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.partitions import repeated
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.topics import InvalidTopicRequest, TopicError, TopicsUnavailable
 
@@ -39,7 +39,7 @@ async def alter_each(
                 raise InvalidTopicRequest("Each resource must appear at most once.")
             _check_alterable(resource)
             await alter(resource)
-        except Refused as refusal:
+        except GroupUnavailable as refusal:
             return refusal.error, refusal.message
         except TopicError as error:
             if isinstance(error, TopicsUnavailable):

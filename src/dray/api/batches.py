@@ -47,7 +47,7 @@ _CODECS: Final[Mapping[str, Codec]] = {
 }
 
 
-class Refused(Exception):
+class BatchRejected(Exception):
     """Why a partition's records are not stored, as its part of the response says it."""
 
     def __init__(
@@ -64,7 +64,7 @@ class TakesLong(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Acceptable:
+class AcceptedBatch:
     """One batch, in the buffer that is to be stored."""
 
     batch: Batch
@@ -80,27 +80,27 @@ def accept(
     max_decompressed_bytes: int,
     *,
     at_once: bool = False,
-) -> Acceptable:
-    """The batch as it is to be stored, or `Refused`. `records` may be changed in place. With `at_once`, a
-    batch that unfolds further than allowed, or whose many records have to be looked at, is `TakesLong`."""
+) -> AcceptedBatch:
+    """The batch as it is to be stored, or `BatchRejected`. `records` may be changed in place. With `at_once`,
+    a batch that unfolds further than allowed, or whose many records have to be looked at, is `TakesLong`."""
     if not records:
-        raise Refused(
+        raise BatchRejected(
             ErrorCode.INVALID_RECORD,
             f"Produce requests with version {version} must have at least one record batch per partition",
         )
     records = memoryview(records)
     batch = _validated(records, settings, max_decompressed_bytes, at_once)
     if version < 7 and batch.codec == Codec.ZSTD:
-        raise Refused(
+        raise BatchRejected(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
     if batch.attributes & _LOG_APPEND_TIME:
-        raise Refused(
+        raise BatchRejected(
             ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type to LogAppendTime."
         )
     if records[:8] != _NO_OFFSET:
-        raise Refused(
+        raise BatchRejected(
             ErrorCode.INVALID_RECORD,
             "The base offset of a batch must be 0: its place in the log is not its to choose.",
         )
@@ -111,9 +111,9 @@ def accept(
         records = memoryview(anew)
         batch = _validated(records, settings, max_decompressed_bytes, at_once)
     if not settings.stamps_append_time:
-        return Acceptable(batch, records)
+        return AcceptedBatch(batch, records)
     stamp_append_time(records, batch, now_ms)
-    return Acceptable(batch, records, now_ms)
+    return AcceptedBatch(batch, records, now_ms)
 
 
 def _validated(
@@ -128,9 +128,9 @@ def _validated(
     except RecordError as error:
         if at_once and error.fault is RecordFault.TOO_LARGE:
             raise TakesLong from None
-        raise Refused(RECORD_FAULTS[error.fault], str(error)) from None
+        raise BatchRejected(RECORD_FAULTS[error.fault], str(error)) from None
     if len(batches) != 1:
-        raise Refused(
+        raise BatchRejected(
             ErrorCode.INVALID_RECORD,
             "Produce requests are only allowed to contain exactly one record batch per partition",
         )
@@ -181,7 +181,7 @@ def _check_records(
         )
         for index in nsmallest(_MOST_RECORD_ERRORS, wrong | late)
     ]
-    raise Refused(
+    raise BatchRejected(
         ErrorCode.INVALID_TIMESTAMP if late else ErrorCode.INVALID_RECORD,
         f"One or more records have been rejected due to {len(wrong) + len(late)} record errors in total; "
         f"the first: {first[0].batch_index_error_message}",

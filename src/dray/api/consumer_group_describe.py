@@ -14,7 +14,7 @@ from dray.api.context import Context
 from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
 from dray.api.handler import handles
 from dray.groups import consumer
-from dray.groups.coordinator import Refused, describe_consumer
+from dray.groups.coordinator import GroupUnavailable, describe_consumer
 from dray.protocol import ErrorCode
 from dray.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -44,7 +44,7 @@ async def _describe(context: Context, group_id: str, operations: bool) -> Descri
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         group = await describe_consumer(context.services.groups, group_id)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return DescribedGroup(group_id=group_id, error_code=refusal.error, error_message=refusal.message)
     return DescribedGroup(
         group_id=group_id,
@@ -57,7 +57,7 @@ async def _describe(context: Context, group_id: str, operations: bool) -> Descri
     )
 
 
-def _member(member: consumer.MemberDescription) -> Member:
+def _member(member: consumer.ConsumerMemberDescription) -> Member:
     return Member(
         member_id=member.member_id,
         instance_id=member.instance_id,

@@ -15,7 +15,7 @@ from dray.api.handler import handles
 from dray.cluster import uuid_text
 from dray.groups import consumer
 from dray.groups.assignors import Assignment as GroupAssignment
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.groups.coordinator.patterns import fault_of
 from dray.protocol.messages.consumer_group_heartbeat import (
     Assignment,
@@ -47,7 +47,7 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
     )
     try:
         answer = await context.services.groups.consumer_heartbeat(beat)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return ConsumerGroupHeartbeatResponse(error_code=refusal.error, error_message=refusal.message)
     if isinstance(answer, consumer.Refusal):
         return ConsumerGroupHeartbeatResponse(error_code=answer.error, error_message=answer.message)

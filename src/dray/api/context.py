@@ -14,7 +14,7 @@ from dray.groups.coordinator import Groups
 from dray.log.types import (
     ActiveProducer,
     AnswerRoom,
-    Appended,
+    AppendResult,
     Bounds,
     ReadRequest,
     ReadResult,
@@ -38,7 +38,7 @@ class LogService(Protocol):
 
     def append(
         self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
-    ) -> asyncio.Future[Appended]: ...
+    ) -> asyncio.Future[AppendResult]: ...
 
     async def bounds(self, stream: int) -> Bounds: ...
 
@@ -65,7 +65,7 @@ class LogService(Protocol):
     async def producers(self, stream: int) -> list[ActiveProducer]: ...
 
 
-class Connection(Protocol):
+class ClientConnection(Protocol):
     """What the handlers need of a connection; the server's is one."""
 
     peer: str
@@ -141,7 +141,7 @@ class Context:
         services: Services,
         advertised: Sequence[VersionRange],
         header: RequestHeader,
-        connection: Connection,
+        connection: ClientConnection,
     ) -> None:
         self.services = services
         self.advertised = advertised
@@ -182,7 +182,7 @@ class Context:
         return outcome
 
 
-async def unless_ending(connection: Connection, waiting: Awaitable[T]) -> T | None:
+async def unless_ending(connection: ClientConnection, waiting: Awaitable[T]) -> T | None:
     """What is waited for, or None as soon as the connection is ending: nobody needs a long poll then."""
     task = asyncio.current_task()
     assert task is not None

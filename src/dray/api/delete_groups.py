@@ -11,7 +11,7 @@ import asyncio
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.groups import classic
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.delete_groups import (
     DeletableGroupResult,
     DeleteGroupsRequest,
@@ -27,7 +27,7 @@ async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroups
 
 async def _delete(context: Context, group_id: str) -> DeletableGroupResult:
     try:
-        verdict: classic.Verdict = await context.services.groups.ask(group_id, classic.Delete)
-    except Refused as refusal:
+        verdict: classic.ErrorAnswer = await context.services.groups.ask(group_id, classic.DeleteGroup)
+    except GroupUnavailable as refusal:
         return DeletableGroupResult(group_id=group_id, error_code=refusal.error)
     return DeletableGroupResult(group_id=group_id, error_code=verdict.error)

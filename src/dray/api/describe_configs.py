@@ -23,7 +23,7 @@ from dray.api.context import Context
 from dray.api.errors import topic_error
 from dray.api.handler import handles
 from dray.api.routing import Routes
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
     DescribeConfigsRequest,
@@ -106,7 +106,7 @@ async def _describe_group(
     configs = context.services.groups.configs
     try:
         overrides = await configs.read(result.resource_name)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         result.error_code, result.error_message = refusal.error, refusal.message
         return
     described = describe_group_configs(

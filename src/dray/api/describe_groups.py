@@ -11,7 +11,7 @@ import asyncio
 from dray.api.context import Context
 from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
 from dray.api.handler import handles
-from dray.groups.coordinator import Refused, describe_classic
+from dray.groups.coordinator import GroupUnavailable, describe_classic
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_groups import (
     DescribedGroup,
@@ -32,7 +32,7 @@ async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGr
 async def _describe(context: Context, group_id: str, operations: bool) -> DescribedGroup:
     try:
         group = await describe_classic(context.services.groups, group_id, context.version)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return DescribedGroup(group_id=group_id, error_code=refusal.error, error_message=refusal.message)
     found = group.error is ErrorCode.NONE
     return DescribedGroup(

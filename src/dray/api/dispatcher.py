@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dray.api import api_versions
-from dray.api.context import Connection, Context, Services, VersionRange
+from dray.api.context import ClientConnection, Context, Services, VersionRange
 from dray.api.errors import RefuseConnection
 from dray.api.handler import Handler
 from dray.api.registry import HANDLERS
@@ -53,7 +53,7 @@ class Dispatcher:
             for key, handler in sorted(self._table.items())
         )
 
-    async def dispatch(self, frame: memoryview, connection: Connection) -> Sequence[Buffer] | None:
+    async def dispatch(self, frame: memoryview, connection: ClientConnection) -> Sequence[Buffer] | None:
         """The buffers of the answer, without a size in front; None where no answer is due."""
         try:
             header, position = parse_request_header(frame)

@@ -16,7 +16,7 @@ from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
 from dray.api.handler import handles
 from dray.cluster import zone_of_client
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.find_coordinator import (
     Coordinator,
@@ -54,7 +54,7 @@ async def _find(context: Context, key_type: int, key: str) -> Coordinator:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
     try:
         broker = await context.services.groups.find_coordinator(key, zone_of_client(context.header.client_id))
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return _failed(key, refusal.error, refusal.message)
     listener = broker.at(context.connection.listener)
     return Coordinator(

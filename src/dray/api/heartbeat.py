@@ -9,7 +9,7 @@ from __future__ import annotations
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.groups import classic
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
@@ -21,7 +21,7 @@ async def handle(context: Context, request: HeartbeatRequest) -> HeartbeatRespon
         )
 
     try:
-        verdict: classic.Verdict = await context.services.groups.ask(request.group_id, event_with)
-    except Refused as refusal:
+        verdict: classic.ErrorAnswer = await context.services.groups.ask(request.group_id, event_with)
+    except GroupUnavailable as refusal:
         return HeartbeatResponse(error_code=refusal.error)
     return HeartbeatResponse(error_code=verdict.error)

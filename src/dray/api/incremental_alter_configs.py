@@ -13,7 +13,7 @@ from dray.api.alterations import alter_each, check_named
 from dray.api.configs import ResourceType
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
@@ -64,7 +64,7 @@ def _altered(overrides: Mapping[str, str], alterations: Sequence[Alteration]) ->
         elif one.operation is AlterOperation.SET and one.value is not None:
             altered[one.name] = one.value.strip()
         else:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{one.name} is no list")
+            raise GroupUnavailable(ErrorCode.INVALID_CONFIG, f"{one.name} is no list")
     return altered
 
 

@@ -15,7 +15,7 @@ from dray.api.context import Context
 from dray.api.groups import ask_and_wait, client_host
 from dray.api.handler import handles
 from dray.groups import classic
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.join_group import (
     JoinGroupRequest,
     JoinGroupResponse,
@@ -51,7 +51,7 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
 
     try:
         answer: classic.JoinAnswer = await ask_and_wait(context, request.group_id, event_with)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return JoinGroupResponse(
             error_code=refusal.error,
             protocol_name=_protocol_name(context, None),

@@ -12,7 +12,7 @@ from typing import Final
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.groups import classic
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
 
@@ -31,7 +31,7 @@ async def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResp
 
     try:
         answer: classic.LeaveAnswer = await context.services.groups.ask(request.group_id, event_with)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return LeaveGroupResponse(error_code=refusal.error)
     if many:
         return LeaveGroupResponse(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.groups.coordinator import Refused, list_groups
+from dray.groups.coordinator import GroupUnavailable, list_groups
 from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
@@ -18,7 +18,7 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
     types = {group_type.lower() for group_type in request.types_filter}
     try:
         listed = await list_groups(context.services.groups)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return ListGroupsResponse(error_code=refusal.error)
     return ListGroupsResponse(
         groups=[

@@ -15,7 +15,7 @@ from dray.api.context import Context
 from dray.api.handler import handles
 from dray.api.partitions import find_topic
 from dray.groups import classic
-from dray.groups.coordinator import Place, Refused
+from dray.groups.coordinator import GroupUnavailable, Place
 from dray.groups.offsets import CommittedOffset, metadata_fault
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_commit import (
@@ -93,8 +93,8 @@ def _offset(
 async def _commit(
     context: Context, request: OffsetCommitRequest, offsets: dict[Place, CommittedOffset]
 ) -> ErrorCode:
-    def commit_with(token: object) -> classic.Commit:
-        return classic.Commit(
+    def commit_with(token: object) -> classic.CommitCheck:
+        return classic.CommitCheck(
             token,
             request.group_id,
             request.member_id,
@@ -105,5 +105,5 @@ async def _commit(
 
     try:
         return await context.services.groups.commit(request.group_id, commit_with, offsets)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return refusal.error

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dray.api.context import Context
 from dray.api.handler import handles
 from dray.api.partitions import find_topic
-from dray.groups.coordinator import Place, Refused, delete_offsets
+from dray.groups.coordinator import GroupUnavailable, Place, delete_offsets
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_delete import (
     OffsetDeleteRequest,
@@ -34,7 +34,7 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
         errors |= await delete_offsets(context.services.groups, request.group_id, known)
     except TopicsUnavailable:
         return OffsetDeleteResponse(error_code=ErrorCode.COORDINATOR_NOT_AVAILABLE)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return OffsetDeleteResponse(error_code=refusal.error)
     return OffsetDeleteResponse(
         topics=[

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.groups.coordinator import Ledger, Refused
+from dray.groups.coordinator import GroupUnavailable, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_fetch import (
@@ -95,7 +95,7 @@ async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetc
             None if group.topics is None else [await _want(context, topic, by_id) for topic in group.topics]
         )
         ledger = await context.services.groups.offsets(group.group_id, group.member_id, group.member_epoch)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         response.error_code = refusal.error
         return response
     except TopicsUnavailable:

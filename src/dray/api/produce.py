@@ -28,15 +28,15 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from dray.api.accepting import Unfolded, accept_at_once, accept_in_turn
-from dray.api.batches import Acceptable, Refused
+from dray.api.accepting import DecompressionBudget, accept_at_once, accept_in_turn
+from dray.api.batches import AcceptedBatch, BatchRejected
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
 from dray.api.handler import handles
 from dray.api.partitions import find_topic, forget_closed, repeated
 from dray.api.refusals import Refusals
 from dray.api.routing import Routes
-from dray.log.types import Appended, LogError, LogUnavailable, StreamClosed
+from dray.log.types import AppendResult, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
     PartitionProduceData,
@@ -51,15 +51,15 @@ from dray.topics import Topic, TopicsUnavailable
 _BY_ID: Final = 13
 _GATE: Final = "produce"
 _REFUSALS: Final = "produce refusals"
-_OVERTAKES: Final = Refused(
+_OVERTAKES: Final = BatchRejected(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
 # An append that is under way, or what became of a partition that got no further.
-_Begun: TypeAlias = tuple[Topic, asyncio.Future[Appended]] | Refused
+_Begun: TypeAlias = tuple[Topic, asyncio.Future[AppendResult]] | BatchRejected
 # A batch that may be appended, or why it may not.
-_Judged: TypeAlias = tuple[Topic, Acceptable] | Refused
+_Judged: TypeAlias = tuple[Topic, AcceptedBatch] | BatchRejected
 
 
 @handles(ProduceRequest, 3, 13, advertised_from=0)
@@ -68,7 +68,7 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
     refused = _refuse_request(request)
     if refused is not None:
         return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
-    request_bytes = Unfolded(context.services.settings.max_request_decompressed_bytes)
+    request_bytes = DecompressionBudget(context.services.settings.max_request_decompressed_bytes)
     found = judged = None
     waits = False
     if _GATE not in context.connection.state:
@@ -88,18 +88,20 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
     return _conclude(context, request, results)
 
 
-def _refuse_request(request: ProduceRequest) -> Refused | None:
+def _refuse_request(request: ProduceRequest) -> BatchRejected | None:
     if request.transactional_id is not None:
-        return Refused(TRANSACTIONS_REFUSED, NO_TRANSACTIONS)
+        return BatchRejected(TRANSACTIONS_REFUSED, NO_TRANSACTIONS)
     if request.acks not in {-1, 0, 1}:
-        return Refused(ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, and not {request.acks}.")
+        return BatchRejected(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, and not {request.acks}."
+        )
     return None
 
 
 # --- the common case: known topics, small batches, nothing to wait for
 
 
-def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | Refused] | None:
+def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected] | None:
     """The topic of every batch; None where something has to be waited for."""
     topics = context.services.topics
     by_id = context.header.api_version >= _BY_ID
@@ -117,19 +119,22 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | Refused] 
 
 
 def _judge_at_once(
-    context: Context, found: Sequence[Topic | Refused], parts: _Parts, request_bytes: Unfolded
+    context: Context,
+    found: Sequence[Topic | BatchRejected],
+    parts: _Parts,
+    request_bytes: DecompressionBudget,
 ) -> tuple[list[_Judged | None], bool]:
     """What can be said of every batch within this turn of the loop; None where it takes longer, and whether
     there is one of those."""
     judged: list[_Judged | None] = []
     waits = False
     for topic, (_, part) in zip(found, parts, strict=True):
-        if isinstance(topic, Refused):
+        if isinstance(topic, BatchRejected):
             judged.append(topic)
             continue
         try:
             accepted = accept_at_once(context, topic, part, request_bytes)
-        except Refused as refused:
+        except BatchRejected as refused:
             judged.append(refused)
             continue
         if accepted is None:
@@ -145,7 +150,7 @@ def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) ->
     begun: list[_Begun] = []
     for one, (_, part) in zip(judged, parts, strict=True):
         assert one is not None
-        if isinstance(one, Refused):
+        if isinstance(one, BatchRejected):
             begun.append(one)
             continue
         topic, accepted = one
@@ -159,10 +164,10 @@ def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) ->
 
 async def _begin_in_turn(
     context: Context,
-    found: Sequence[Topic | Refused] | None,
+    found: Sequence[Topic | BatchRejected] | None,
     judged: Sequence[_Judged | None] | None,
     parts: _Parts,
-    request_bytes: Unfolded,
+    request_bytes: DecompressionBudget,
 ) -> list[_Begun]:
     """What is found and judged already stays so: judging a batch may have changed it."""
     state = context.connection.state
@@ -186,8 +191,8 @@ async def _begin_in_turn(
             del state[_GATE]
 
 
-async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | Refused]:
-    found: Sequence[Topic | Refused] = [await _find_topic(context, data, part) for data, part in parts]
+async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected]:
+    found: Sequence[Topic | BatchRejected] = [await _find_topic(context, data, part) for data, part in parts]
     twice = repeated(
         (topic.name, part.index)
         for topic, (_, part) in zip(found, parts, strict=True)
@@ -197,7 +202,7 @@ async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | Ref
     if not twice:
         return kept
     return [
-        Refused(ErrorCode.INVALID_REQUEST, f"Partition {part.index} is there more than once.")
+        BatchRejected(ErrorCode.INVALID_REQUEST, f"Partition {part.index} is there more than once.")
         if isinstance(topic, Topic) and (topic.name, part.index) in twice
         else topic
         for topic, (_, part) in zip(kept, parts, strict=True)
@@ -205,45 +210,50 @@ async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | Ref
 
 
 async def _judge_in_turn(
-    context: Context, topic: Topic | Refused, part: PartitionProduceData, request_bytes: Unfolded
+    context: Context,
+    topic: Topic | BatchRejected,
+    part: PartitionProduceData,
+    request_bytes: DecompressionBudget,
 ) -> _Judged:
-    if isinstance(topic, Refused):
+    if isinstance(topic, BatchRejected):
         return topic
     try:
         return topic, await accept_in_turn(context, topic, part, request_bytes)
-    except Refused as refused:
+    except BatchRejected as refused:
         return refused
 
 
 async def _find_topic(
     context: Context, data: TopicProduceData, part: PartitionProduceData
-) -> Topic | Refused:
+) -> Topic | BatchRejected:
     by_id = context.version >= _BY_ID
     try:
         topic = await find_topic(context, data.name, part.index, data.topic_id if by_id else None)
     except TopicsUnavailable as error:
         # Nothing was stored, and every client tries again after a look at the metadata.
-        return Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+        return BatchRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     if topic is None and by_id:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {data.topic_id}.")
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {data.topic_id}.")
     if topic is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {data.name!r}.")
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {data.name!r}.")
     if topic.stream_of(part.index) is None:
-        return Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {part.index}.")
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {part.index}.")
     return topic
 
 
 def _refuse_strangers(
     context: Context,
-    found: Sequence[Topic | Refused],
+    found: Sequence[Topic | BatchRejected],
     parts: _Parts,
-) -> Sequence[Topic | Refused]:
+) -> Sequence[Topic | BatchRejected]:
     """Where owners are enforced: what this client should send to another broker."""
     if not context.services.settings.enforce_owner:
         return found
     routes = Routes(context)
     return [
-        Refused(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {routes.leader(topic.streams[part.index])} leads.")
+        BatchRejected(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {routes.leader(topic.streams[part.index])} leads."
+        )
         if isinstance(topic, Topic) and not routes.is_owner(topic.streams[part.index])
         else topic
         for topic, (_, part) in zip(found, parts, strict=True)
@@ -252,21 +262,21 @@ def _refuse_strangers(
 
 def _keep_order(
     context: Context,
-    found: Sequence[Topic | Refused],
+    found: Sequence[Topic | BatchRejected],
     parts: _Parts,
-) -> Sequence[Topic | Refused]:
+) -> Sequence[Topic | BatchRejected]:
     """What follows a batch that was refused before it reached the log waits until that one came again."""
     state = context.connection.state
     refusals: Refusals | None = state.get(_REFUSALS)
-    if not refusals and not any(isinstance(topic, Refused) for topic in found):
+    if not refusals and not any(isinstance(topic, BatchRejected) for topic in found):
         return found
     if refusals is None:
         refusals = state[_REFUSALS] = Refusals()
-    kept: list[Topic | Refused] = []
+    kept: list[Topic | BatchRejected] = []
     for topic, (data, part) in zip(found, parts, strict=True):
         place = data.topic_id if context.version >= _BY_ID else data.name, part.index
         overtakes = False
-        if isinstance(topic, Refused):
+        if isinstance(topic, BatchRejected):
             refusals.note(place, part.records)
         else:
             overtakes = refusals.overtakes(place, part.records)
@@ -282,7 +292,7 @@ def _keep_order(
 async def _settle(
     context: Context, index: int, begun: _Begun, faults: list[LogError]
 ) -> PartitionProduceResponse:
-    if isinstance(begun, Refused):
+    if isinstance(begun, BatchRejected):
         return _failed(index, begun)
     topic, future = begun
     try:
@@ -290,17 +300,17 @@ async def _settle(
     except StreamClosed as error:
         await forget_closed(context, topic.name)
         code = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= _BY_ID else append_error(error)
-        return _failed(index, Refused(code, "The topic was deleted."))
+        return _failed(index, BatchRejected(code, "The topic was deleted."))
     except LogError as error:
         if isinstance(error, LogUnavailable):
             faults.append(error)
-        return _failed(index, Refused(append_error(error), str(error)))
+        return _failed(index, BatchRejected(append_error(error), str(error)))
     return PartitionProduceResponse(
         index, 0, appended.base_offset, appended.append_time_ms, appended.start_offset
     )
 
 
-def _failed(index: int, refused: Refused) -> PartitionProduceResponse:
+def _failed(index: int, refused: BatchRejected) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
         error_code=refused.code,

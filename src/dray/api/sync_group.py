@@ -13,7 +13,7 @@ from dray.api.context import Context
 from dray.api.groups import ask_and_wait
 from dray.api.handler import handles
 from dray.groups import classic
-from dray.groups.coordinator import Refused
+from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
 
@@ -39,7 +39,7 @@ async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupRespon
 
     try:
         answer: classic.SyncAnswer = await ask_and_wait(context, request.group_id, event_with)
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return SyncGroupResponse(error_code=refusal.error)
     return SyncGroupResponse(
         error_code=answer.error,

@@ -35,7 +35,7 @@ _RECORD_COUNT_AT = 57
 
 
 @dataclass(frozen=True)
-class Plan:
+class BenchPlan:
     host: str
     port: int
     topic: str
@@ -58,7 +58,7 @@ class Plan:
 
 
 @dataclass
-class Outcome:
+class BenchResult:
     name: str
     records: int = 0
     bytes: int = 0
@@ -90,7 +90,7 @@ class Outcome:
         }
 
 
-async def run(plan: Plan) -> list[Outcome]:
+async def run(plan: BenchPlan) -> list[BenchResult]:
     """Make the topic, fill it, read it back, delete it."""
     runtime = SystemRuntime()
     connections = [await _connect(plan) for _ in range(plan.connections)]
@@ -110,13 +110,15 @@ async def run(plan: Plan) -> list[Outcome]:
         runtime.close()
 
 
-async def _connect(plan: Plan) -> KafkaConnection:
+async def _connect(plan: BenchPlan) -> KafkaConnection:
     connection = await KafkaConnection.connect(plan.host, plan.port, client_id="drayd-bench")
     await connection.negotiate()
     return connection
 
 
-async def _created(connection: KafkaConnection, plan: Plan, runtime: SystemRuntime) -> MetadataResponseTopic:
+async def _created(
+    connection: KafkaConnection, plan: BenchPlan, runtime: SystemRuntime
+) -> MetadataResponseTopic:
     """The topic, once this broker serves all of it: Apache Kafka answers a creation earlier than that."""
     deadline = runtime.monotonic() + TIMEOUT_MS / 1000
     while True:
@@ -128,7 +130,7 @@ async def _created(connection: KafkaConnection, plan: Plan, runtime: SystemRunti
         await runtime.sleep(0.05)
 
 
-async def _served(connection: KafkaConnection, plan: Plan) -> bool:
+async def _served(connection: KafkaConnection, plan: BenchPlan) -> bool:
     asked = [
         ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(plan.partitions)
     ]
@@ -139,9 +141,12 @@ async def _served(connection: KafkaConnection, plan: Plan) -> bool:
 
 
 async def _produce(
-    plan: Plan, topic: MetadataResponseTopic, connections: Sequence[KafkaConnection], runtime: SystemRuntime
-) -> Outcome:
-    outcome = Outcome("produce")
+    plan: BenchPlan,
+    topic: MetadataResponseTopic,
+    connections: Sequence[KafkaConnection],
+    runtime: SystemRuntime,
+) -> BenchResult:
+    outcome = BenchResult("produce")
     whole = make_batch(plan.batch_records, plan.size, runtime)
     counts = plan.batches()
     rest = make_batch(counts[-1], plan.size, runtime)
@@ -179,10 +184,13 @@ async def _produce(
 
 
 async def _fetch(
-    plan: Plan, topic: MetadataResponseTopic, connections: Sequence[KafkaConnection], runtime: SystemRuntime
-) -> Outcome:
+    plan: BenchPlan,
+    topic: MetadataResponseTopic,
+    connections: Sequence[KafkaConnection],
+    runtime: SystemRuntime,
+) -> BenchResult:
     """Each connection reads a share of the partitions, one request after the other, as consumers do."""
-    outcome = Outcome("fetch")
+    outcome = BenchResult("fetch")
     share = {connection: number for number, connection in enumerate(connections)}
     ends = plan.ends()
 
@@ -217,7 +225,7 @@ async def _fetch(
     return outcome
 
 
-def _fetch_request(plan: Plan, topic: MetadataResponseTopic, offsets: dict[int, int]) -> FetchRequest:
+def _fetch_request(plan: BenchPlan, topic: MetadataResponseTopic, offsets: dict[int, int]) -> FetchRequest:
     return FetchRequest(
         max_wait_ms=WAIT_MS,
         min_bytes=1,
@@ -238,8 +246,8 @@ def _fetch_request(plan: Plan, topic: MetadataResponseTopic, offsets: dict[int, 
 
 
 async def _keep_busy(
-    plan: Plan,
-    outcome: Outcome,
+    plan: BenchPlan,
+    outcome: BenchResult,
     connections: Sequence[KafkaConnection],
     runtime: SystemRuntime,
     make: Callable[[KafkaConnection, Callable[[int], None]], Callable[[], Awaitable[bool]]],

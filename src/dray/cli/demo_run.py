@@ -58,7 +58,7 @@ _QUESTIONS = (
 
 
 @dataclass
-class Measured:
+class DemoMeasurements:
     """What was seen, tick by tick."""
 
     produced: int = 0
@@ -120,10 +120,10 @@ async def _run(directory: Path, seconds: int, rate: int) -> None:
 
 async def _stream(
     address: str, seconds: int, rate: int, runtime: SystemRuntime, console: Console
-) -> Measured:
+) -> DemoMeasurements:
     host, _, port = address.rpartition(":")
     producing, consuming = [await _connect(host, int(port)) for _ in range(2)]
-    measured = Measured()
+    measured = DemoMeasurements()
     try:
         await create_topic(producing, TOPIC, partitions=PARTITIONS)
         [topic] = [topic for topic in await list_topics(producing) if topic.name == TOPIC]
@@ -160,7 +160,7 @@ async def _produce(
     topic: MetadataResponseTopic,
     seconds: int,
     rate: int,
-    measured: Measured,
+    measured: DemoMeasurements,
     runtime: SystemRuntime,
     shown: Live | _Still,
 ) -> None:
@@ -184,7 +184,7 @@ async def _send(
     connection: KafkaConnection,
     topic: MetadataResponseTopic,
     count: int,
-    measured: Measured,
+    measured: DemoMeasurements,
     runtime: SystemRuntime,
 ) -> None:
     shares = [count // PARTITIONS + (index < count % PARTITIONS) for index in range(PARTITIONS)]
@@ -207,7 +207,9 @@ async def _send(
     measured.produced_bytes += sum(map(len, batches.values()))
 
 
-async def _consume(connection: KafkaConnection, topic: MetadataResponseTopic, measured: Measured) -> None:
+async def _consume(
+    connection: KafkaConnection, topic: MetadataResponseTopic, measured: DemoMeasurements
+) -> None:
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while True:
         wanted = [
@@ -262,7 +264,7 @@ async def _drayd(directory: Path, *arguments: str) -> None:
 # --- say what happened
 
 
-def _tell(measured: Measured, directory: Path, seconds: int, console: Console) -> None:
+def _tell(measured: DemoMeasurements, directory: Path, seconds: int, console: Console) -> None:
     objects = directory / "objects"
     wal, parquet = (_size_of(objects / part) for part in ("wal", "compaction"))
     console.print(
@@ -277,7 +279,7 @@ def _size_of(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
-def _picture(measured: Measured, width: int) -> Sequence[str]:
+def _picture(measured: DemoMeasurements, width: int) -> Sequence[str]:
     room = min(_MOST_WIDE, max(20, width - 18))
     return [
         f"{'':>15} records produced per second",

@@ -26,7 +26,7 @@ _ISO_DURATION: Final = re.compile(
 )
 
 
-class Aim(Enum):
+class ResetTarget(Enum):
     EARLIEST = "--to-earliest"
     LATEST = "--to-latest"
     CURRENT = "--to-current"
@@ -36,12 +36,12 @@ class Aim(Enum):
     AGO = "--by-duration"
 
 
-Target: TypeAlias = tuple[Aim, int]
+Target: TypeAlias = tuple[ResetTarget, int]
 """The number is an offset, a distance, or a time in milliseconds; of no meaning for the others."""
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenPartitions:
     """A topic, and which of its partitions: None for all."""
 
     topic: str
@@ -49,7 +49,7 @@ class Chosen:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PartitionBounds:
     """The offsets that a partition has now, and the one of the time that was asked for."""
 
     start: int
@@ -58,7 +58,7 @@ class Bounds:
 
 
 @dataclass(frozen=True)
-class Move:
+class OffsetMove:
     topic: str
     partition: int
     old: int | None
@@ -67,9 +67,9 @@ class Move:
     note: str = ""
 
 
-def parse_topics(given: Sequence[str]) -> list[Chosen]:
+def parse_topics(given: Sequence[str]) -> list[ChosenPartitions]:
     """`orders`, or `orders:0,3` for some of its partitions, as in Kafka's own tool."""
-    chosen: dict[str, Chosen] = {}
+    chosen: dict[str, ChosenPartitions] = {}
     for text in given:
         name, colon, listed = text.partition(":")
         numbers = listed.split(",") if colon else []
@@ -77,7 +77,7 @@ def parse_topics(given: Sequence[str]) -> list[Chosen]:
             raise Failure(f"--topic = {text!r}: must be TOPIC or TOPIC:0,1,2", USAGE)
         if name in chosen:
             raise Failure(f"--topic names {name} twice", USAGE)
-        chosen[name] = Chosen(name, sorted({int(number) for number in numbers}) if colon else None)
+        chosen[name] = ChosenPartitions(name, sorted({int(number) for number in numbers}) if colon else None)
     return list(chosen.values())
 
 
@@ -123,69 +123,69 @@ def choose_target(
     now_ms: int,
 ) -> Target:
     """Exactly one of them."""
-    wanted: list[Aim] = [
+    wanted: list[ResetTarget] = [
         aim
         for aim, given in (
-            (Aim.EARLIEST, to_earliest),
-            (Aim.LATEST, to_latest),
-            (Aim.CURRENT, to_current),
-            (Aim.OFFSET, to_offset is not None),
-            (Aim.SHIFT, shift_by is not None),
-            (Aim.TIME, to_datetime is not None),
-            (Aim.AGO, by_duration is not None),
+            (ResetTarget.EARLIEST, to_earliest),
+            (ResetTarget.LATEST, to_latest),
+            (ResetTarget.CURRENT, to_current),
+            (ResetTarget.OFFSET, to_offset is not None),
+            (ResetTarget.SHIFT, shift_by is not None),
+            (ResetTarget.TIME, to_datetime is not None),
+            (ResetTarget.AGO, by_duration is not None),
         )
         if given
     ]
     if len(wanted) != 1:
         said = "nothing says where to" if not wanted else " and ".join(aim.value for aim in wanted)
-        raise Failure(f"{said}: give one of {', '.join(aim.value for aim in Aim)}", USAGE)
+        raise Failure(f"{said}: give one of {', '.join(target.value for target in ResetTarget)}", USAGE)
     (aim,) = wanted
-    if aim is Aim.OFFSET and to_offset is not None:
+    if aim is ResetTarget.OFFSET and to_offset is not None:
         if not 0 <= to_offset <= INT64_MAX:
             raise Failure(f"--to-offset = {to_offset}: must be 0 or more", USAGE)
         return aim, to_offset
-    if aim is Aim.SHIFT and shift_by is not None:
+    if aim is ResetTarget.SHIFT and shift_by is not None:
         return aim, shift_by
-    if aim is Aim.TIME and to_datetime is not None:
+    if aim is ResetTarget.TIME and to_datetime is not None:
         return aim, parse_time(to_datetime)
-    if aim is Aim.AGO and by_duration is not None:
+    if aim is ResetTarget.AGO and by_duration is not None:
         return aim, max(0, now_ms - parse_duration(by_duration))
     return aim, 0
 
 
 def plan_moves(
-    target: Target, partitions: Mapping[Place, Bounds], committed: Mapping[Place, int]
-) -> list[Move]:
+    target: Target, partitions: Mapping[Place, PartitionBounds], committed: Mapping[Place, int]
+) -> list[OffsetMove]:
     """The new offset of every partition. One outside of what the partition holds is moved to its nearer end,
     as Kafka's own tool does."""
     moves = []
     for (topic, partition), bounds in sorted(partitions.items()):
         old = committed.get((topic, partition))
-        if old is None and target[0] is Aim.SHIFT:
+        if old is None and target[0] is ResetTarget.SHIFT:
             raise Failure(f"--shift-by needs an offset to count from: {topic}-{partition} has none committed")
         new, note = _aimed(target, bounds, old)
         if new < bounds.start:
             new, note = bounds.start, f"{new} is below the start"
         elif new > bounds.end:
             new, note = bounds.end, f"{new} is beyond the end"
-        moves.append(Move(topic, partition, old, new, bounds.end, note))
+        moves.append(OffsetMove(topic, partition, old, new, bounds.end, note))
     return moves
 
 
-def _aimed(target: Target, bounds: Bounds, old: int | None) -> tuple[int, str]:
+def _aimed(target: Target, bounds: PartitionBounds, old: int | None) -> tuple[int, str]:
     aim, number = target
     match aim:
-        case Aim.EARLIEST:
+        case ResetTarget.EARLIEST:
             return bounds.start, ""
-        case Aim.LATEST:
+        case ResetTarget.LATEST:
             return bounds.end, ""
-        case Aim.OFFSET:
+        case ResetTarget.OFFSET:
             return number, ""
-        case Aim.CURRENT:
+        case ResetTarget.CURRENT:
             return (bounds.end, "nothing was committed") if old is None else (old, "")
-        case Aim.SHIFT:
+        case ResetTarget.SHIFT:
             return (old or 0) + number, ""
-        case Aim.TIME | Aim.AGO:
+        case ResetTarget.TIME | ResetTarget.AGO:
             if bounds.at_time is None or bounds.at_time < 0:
                 return bounds.end, "no record is as late"
             return bounds.at_time, ""

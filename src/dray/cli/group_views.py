@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cli.group_resets import Aim, Bounds, Chosen, Move, Target
+from dray.cli.group_resets import ChosenPartitions, OffsetMove, PartitionBounds, ResetTarget, Target
 from dray.cli.output import print_table
 from dray.client.admin import EARLIEST, LATEST, Dial, check, offsets_at
-from dray.client.groups import Broker, GroupCalls, GroupDescription, MemberDescription, Place
+from dray.client.groups import BrokerConnection, GroupCalls, GroupDescription, MemberDescription, Place
 from dray.daemon.failures import Failure
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
@@ -43,7 +43,7 @@ class GroupView:
         return sum(partition.lag or 0 for partition in self.partitions)
 
 
-async def view_group(group_id: str, calls: GroupCalls, first: Broker, dial: Dial) -> GroupView:
+async def view_group(group_id: str, calls: GroupCalls, first: BrokerConnection, dial: Dial) -> GroupView:
     group = await calls.describe(group_id)
     committed = await calls.committed(group_id)
     owners: dict[Place, MemberDescription] = {
@@ -61,15 +61,19 @@ async def view_group(group_id: str, calls: GroupCalls, first: Broker, dial: Dial
     )
 
 
-async def topics_named(first: Broker, names: Sequence[str]) -> MetadataResponse:
+async def topics_named(first: BrokerConnection, names: Sequence[str]) -> MetadataResponse:
     """Topics that are gone come without partitions."""
     wanted = [MetadataRequestTopic(name=name) for name in names]
     return await first.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
 
 
 async def find_bounds(
-    chosen: Sequence[Chosen] | None, committed: Mapping[Place, int], target: Target, first: Broker, dial: Dial
-) -> dict[Place, Bounds]:
+    chosen: Sequence[ChosenPartitions] | None,
+    committed: Mapping[Place, int],
+    target: Target,
+    first: BrokerConnection,
+    dial: Dial,
+) -> dict[Place, PartitionBounds]:
     """The bounds of the partitions that were chosen; None for all that have something committed, as far as
     their topics still exist."""
     names = sorted({topic for topic, _ in committed}) if chosen is None else [item.topic for item in chosen]
@@ -77,7 +81,7 @@ async def find_bounds(
     aim, number = target
     starts = await offsets_at(metadata, dial, EARLIEST)
     ends = await offsets_at(metadata, dial, LATEST)
-    times = await offsets_at(metadata, dial, number) if aim in (Aim.TIME, Aim.AGO) else {}
+    times = await offsets_at(metadata, dial, number) if aim in (ResetTarget.TIME, ResetTarget.AGO) else {}
     if chosen is None:
         wanted = [place for place in committed if place in starts and place in ends]
     else:
@@ -89,10 +93,10 @@ async def find_bounds(
             raise Failure(
                 f"cannot look up {name}-{partition}: there is no such partition, or nobody leads it"
             )
-    return {place: Bounds(starts[place], ends[place], times.get(place)) for place in wanted}
+    return {place: PartitionBounds(starts[place], ends[place], times.get(place)) for place in wanted}
 
 
-def _places(chosen: Sequence[Chosen], known: Mapping[Place, int]) -> list[Place]:
+def _places(chosen: Sequence[ChosenPartitions], known: Mapping[Place, int]) -> list[Place]:
     places: list[Place] = []
     for item in chosen:
         if item.partitions is None:
@@ -191,7 +195,7 @@ def print_states(views: Sequence[GroupView]) -> None:
     )
 
 
-def print_moves(moves: Sequence[Move]) -> None:
+def print_moves(moves: Sequence[OffsetMove]) -> None:
     print_table(
         ["topic", "partition", "current-offset", "new-offset", "log-end-offset", "lag", "note"],
         [
@@ -283,7 +287,7 @@ def _plain_assignment(assignment: Mapping[str, Sequence[int]]) -> dict[str, list
     return {topic: list(partitions) for topic, partitions in sorted(assignment.items())}
 
 
-def plain_moves(group_id: str, moves: Sequence[Move], executed: bool) -> dict[str, Any]:
+def plain_moves(group_id: str, moves: Sequence[OffsetMove], executed: bool) -> dict[str, Any]:
     return {
         "group": group_id,
         "executed": executed,

@@ -12,7 +12,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from dray.client import ClientError, KafkaConnection, RequestFailed
-from dray.config import ConfigError, FlagValue, Loaded, load
+from dray.config import ConfigError, FlagValue, LoadedConfig, load
 from dray.config.kinds import HostPort
 from dray.daemon.failures import USAGE, Failure
 
@@ -146,7 +146,7 @@ def load_config(
     spark_master: str | None = None,
     compactor: bool | None = None,
     compactor_http: str | None = None,
-) -> Loaded:
+) -> LoadedConfig:
     """The effective config of a command, or its one-line failure."""
     given: Iterable[tuple[str, str, str | None]] = (
         ("--data-dir", "data_dir", data_dir),

@@ -53,7 +53,7 @@ _PAUSE_SECONDS: Final = 0.1
 _VERSION_SIZE: Final = 2
 
 
-class Broker(Protocol):
+class BrokerConnection(Protocol):
     """A connection to one broker."""
 
     async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType: ...
@@ -64,11 +64,11 @@ class Broker(Protocol):
 class Dial(Protocol):
     """Connects to another broker of the cluster."""
 
-    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[Broker]: ...
+    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[BrokerConnection]: ...
 
 
 @dataclass(frozen=True)
-class Address:
+class BrokerAddress:
     broker_id: int
     host: str
     port: int
@@ -98,14 +98,14 @@ class GroupDescription:
     state: str
     assignor: str
     protocol_type: str
-    coordinator: Address
+    coordinator: BrokerAddress
     members: Sequence[MemberDescription]
     epoch: int | None = None
     target_epoch: int | None = None
 
 
 class GroupCalls:
-    def __init__(self, first: Broker, dial: Dial, runtime: Runtime) -> None:
+    def __init__(self, first: BrokerConnection, dial: Dial, runtime: Runtime) -> None:
         self._first = first
         self._dial = dial
         self._runtime = runtime
@@ -150,10 +150,10 @@ class GroupCalls:
     async def describe_if_any(self, group_id: str) -> GroupDescription | None:
         attempt = f"cannot describe group {group_id}"
 
-        async def as_consumer(broker: Broker) -> consumer_group_describe.DescribedGroup:
+        async def as_consumer(broker: BrokerConnection) -> consumer_group_describe.DescribedGroup:
             return (await broker.request(ConsumerGroupDescribeRequest(group_ids=[group_id]))).groups[0]
 
-        async def as_classic(broker: Broker) -> describe_groups.DescribedGroup:
+        async def as_classic(broker: BrokerConnection) -> describe_groups.DescribedGroup:
             return (await broker.request(DescribeGroupsRequest(groups=[group_id]))).groups[0]
 
         new, address = await self._at_coordinator(group_id, attempt, as_consumer, _error_of)
@@ -173,7 +173,7 @@ class GroupCalls:
             groups=[OffsetFetchRequestGroup(group_id, topics=None)], group_id=group_id, topics=None
         )
 
-        async def fetch(broker: Broker) -> tuple[int, list[tuple[str, int, int, int]]]:
+        async def fetch(broker: BrokerConnection) -> tuple[int, list[tuple[str, int, int, int]]]:
             response = await broker.request(request, min(NAMES_UNTIL, broker.version_for(request.API_KEY)))
             answer = response.groups[0] if response.groups else response
             return answer.error_code, [
@@ -206,7 +206,7 @@ class GroupCalls:
             ],
         )
 
-        async def send(broker: Broker) -> list[tuple[str, int, int]]:
+        async def send(broker: BrokerConnection) -> list[tuple[str, int, int]]:
             response = await broker.request(request, min(NAMES_UNTIL, broker.version_for(request.API_KEY)))
             return [
                 (topic.name, item.partition_index, item.error_code)
@@ -226,7 +226,7 @@ class GroupCalls:
         """False when there was none, and that was allowed."""
         attempt = f"cannot delete group {group_id}"
 
-        async def send(broker: Broker) -> int:
+        async def send(broker: BrokerConnection) -> int:
             return (await broker.request(DeleteGroupsRequest(groups_names=[group_id]))).results[0].error_code
 
         code, _ = await self._at_coordinator(group_id, attempt, send, lambda answer: answer)
@@ -239,16 +239,16 @@ class GroupCalls:
         self,
         group_id: str,
         attempt: str,
-        call: Callable[[Broker], Awaitable[T]],
+        call: Callable[[BrokerConnection], Awaitable[T]],
         error_of: Callable[[T], int],
-    ) -> tuple[T, Address]:
+    ) -> tuple[T, BrokerAddress]:
         """What the group's coordinator answers, and who that is. While it moves or starts, ask again."""
         deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
         while True:
             found = await self._find_coordinator(group_id)
             code, reason = found.error_code, found.error_message or ""
             if not code:
-                address = Address(found.node_id, found.host, found.port)
+                address = BrokerAddress(found.node_id, found.host, found.port)
                 try:
                     async with self._dial(address.host, address.port) as broker:
                         answer = await call(broker)
@@ -290,7 +290,7 @@ def _error_of(group: consumer_group_describe.DescribedGroup | describe_groups.De
 
 
 def _consumer_description(
-    group: consumer_group_describe.DescribedGroup, address: Address
+    group: consumer_group_describe.DescribedGroup, address: BrokerAddress
 ) -> GroupDescription:
     return GroupDescription(
         group_id=group.group_id,
@@ -323,7 +323,7 @@ def _by_topic(assignment: consumer_group_describe.Assignment) -> dict[str, Seque
     return {topic.topic_name: sorted(topic.partitions) for topic in assignment.topic_partitions}
 
 
-def _classic_description(group: describe_groups.DescribedGroup, address: Address) -> GroupDescription:
+def _classic_description(group: describe_groups.DescribedGroup, address: BrokerAddress) -> GroupDescription:
     consumers = group.protocol_type == CONSUMER
     return GroupDescription(
         group_id=group.group_id,

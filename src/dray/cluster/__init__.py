@@ -1,7 +1,7 @@
 """The cluster: its identity, its brokers, and which of them should serve what."""
 
 from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owners, way_out
-from dray.cluster.broker import Broker, Listener
+from dray.cluster.broker import AdvertisedListener, Broker
 from dray.cluster.clock_guard import ClockGuard
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
@@ -11,13 +11,13 @@ from dray.cluster.zones import brokers_in, zone_of_client, zone_of_rack
 __all__ = [
     "ALL_ZONES",
     "AUTOMATIC",
+    "AdvertisedListener",
     "Broker",
     "BrokerIdTaken",
     "BucketGuard",
     "BucketRefused",
     "ClockGuard",
     "ClusterInfo",
-    "Listener",
     "Membership",
     "Owners",
     "brokers_in",

@@ -14,7 +14,7 @@ _NONE: Final = UUID(int=0)
 
 
 @dataclass(frozen=True, slots=True)
-class Listener:
+class AdvertisedListener:
     name: str
     host: str
     port: int
@@ -23,7 +23,7 @@ class Listener:
 @dataclass(frozen=True, slots=True)
 class Broker:
     broker_id: int
-    listeners: tuple[Listener, ...]
+    listeners: tuple[AdvertisedListener, ...]
     zone: str | None = None
     rack: str | None = None
     started_ms: int = 0
@@ -40,7 +40,7 @@ class Broker:
     def port(self) -> int:
         return self.listeners[0].port
 
-    def at(self, listener: str) -> Listener:
+    def at(self, listener: str) -> AdvertisedListener:
         """Where clients of that listener reach this broker; its first listener if it has none such."""
         return next((known for known in self.listeners if known.name == listener), self.listeners[0])
 
@@ -67,7 +67,10 @@ def decode_broker(broker_id: int, value: bytes) -> Broker:
     try:
         return Broker(
             broker_id,
-            tuple(Listener(str(name), str(host), int(port)) for name, host, port in fields["listeners"]),
+            tuple(
+                AdvertisedListener(str(name), str(host), int(port))
+                for name, host, port in fields["listeners"]
+            ),
             fields["zone"],
             fields["rack"],
             int(fields["started_ms"]),

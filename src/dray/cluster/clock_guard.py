@@ -18,9 +18,9 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from dray.cluster.clock_judge import GONE_BEATS, Beat, ClockJudge, Verdict
+from dray.cluster.clock_judge import GONE_BEATS, ClockBeat, ClockJudge, ClockVerdict
 from dray.metadata import keys
-from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, Record
+from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, StoredValue
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
 from dray.runtime import KeptTask, Runtime, keep_running
 
@@ -88,7 +88,7 @@ class ClockGuard:
         )
         self._process = runtime.uuid().hex
         self._remembered: _Remembered | None = None
-        self._doubt: Verdict | None = None
+        self._doubt: ClockVerdict | None = None
         self._looking = asyncio.Lock()
         self._task: KeptTask | None = None
 
@@ -110,7 +110,7 @@ class ClockGuard:
         verdict = self._judge_now(self._runtime.monotonic(), self._runtime.wall_ms())
         return None if verdict.believed else verdict.reason
 
-    def _judge_now(self, now: float, wall_ms: int) -> Verdict:
+    def _judge_now(self, now: float, wall_ms: int) -> ClockVerdict:
         verdict = self._judge.judge(now, wall_ms)
         if verdict.believed:
             self._remembered = _Remembered(now + _REMEMBERED_SECONDS, wall_ms - now * 1000)
@@ -120,7 +120,7 @@ class ClockGuard:
             self._tell(verdict)
         return verdict
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _tell(self, verdict: ClockVerdict) -> None:
         if verdict.believed is (self._doubt is None):
             return
         self._doubt = None if verdict.believed else verdict
@@ -201,11 +201,11 @@ class ClockGuard:
         self._judge.probed(began, self._runtime.monotonic(), wall_ms)
 
 
-def _read(record: Record) -> Beat:
+def _read(record: StoredValue) -> ClockBeat:
     process = keys.process_of_clock(record.key)
     try:
         beat = decode_beat(record.value)
     except UnreadableValue as error:
         _log.error("the time of a process is left out", process=process, error=str(error))
-        return Beat(process, "", record.version, None)
-    return Beat(process, beat.machine, record.version, beat.wall_ms, beat.stepped)
+        return ClockBeat(process, "", record.version, None)
+    return ClockBeat(process, beat.machine, record.version, beat.wall_ms, beat.stepped)

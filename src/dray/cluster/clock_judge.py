@@ -35,7 +35,7 @@ STEP_SECONDS: Final = 24 * 3600.0
 """After which a clock that jumped, and stayed, is believed where no other clock can be asked."""
 
 
-class Beat(NamedTuple):
+class ClockBeat(NamedTuple):
     """What another process stored last."""
 
     process: str
@@ -48,7 +48,7 @@ class Beat(NamedTuple):
     """It saw the clock of its machine jump."""
 
 
-class Verdict(NamedTuple):
+class ClockVerdict(NamedTuple):
     believed: bool
     reason: str = ""
     """Of a doubt, for people."""
@@ -60,7 +60,7 @@ class Verdict(NamedTuple):
     """False while more will be known soon."""
 
 
-BELIEVED: Final = Verdict(True)
+BELIEVED: Final = ClockVerdict(True)
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class ClockJudge:
 
     # --- evidence
 
-    def looked(self, began: float, ended: float, beats: Sequence[Beat]) -> None:
+    def looked(self, began: float, ended: float, beats: Sequence[ClockBeat]) -> None:
         """The beats of all other processes, read between two moments of our monotonic clock."""
         before, self._processes = self._processes, {}
         for beat in beats:
@@ -144,21 +144,21 @@ class ClockJudge:
 
     # --- the verdict
 
-    def judge(self, now: float, wall_ms: int) -> Verdict:
+    def judge(self, now: float, wall_ms: int) -> ClockVerdict:
         """At a moment of our monotonic and our wall clock."""
         offset = wall_ms - now * 1000
         if not self.settled:
-            return Verdict(False, "it was not compared with other clocks yet", certain=False)
+            return ClockVerdict(False, "it was not compared with other clocks yet", certain=False)
         if now - self._looked > self._fresh:
-            return Verdict(False, "it was not compared with other clocks lately", certain=False)
+            return ClockVerdict(False, "it was not compared with other clocks lately", certain=False)
         differences: list[float | None] = []
         if self._has_store_clock:
             store = self._store
             if store is None or now - store.seen > self._fresh:
-                return Verdict(False, "the object store's clock could not be read lately", certain=False)
+                return ClockVerdict(False, "the object store's clock could not be read lately", certain=False)
             ahead = store.ahead(offset)
             if abs(ahead) > self._tolerance_ms:
-                return Verdict(False, f"it is {_told(ahead)} the object store's", ahead)
+                return ClockVerdict(False, f"it is {_in_words(ahead)} the object store's", ahead)
             differences.append(ahead)
         differences += self._others(offset)
         if not differences:
@@ -195,18 +195,18 @@ class ClockJudge:
             return None  # seen once, or in looks that were far apart: its next beat tells, or its silence
         return ahead
 
-    def _outvoted(self, differences: Sequence[float | None], agreeing: int) -> Verdict:
+    def _outvoted(self, differences: Sequence[float | None], agreeing: int) -> ClockVerdict:
         known = sorted(
             ahead for ahead in differences if ahead is not None and abs(ahead) > self._tolerance_ms
         )
         others = f"of {len(differences)} other clocks, {agreeing} agree with it"
         if not known:
-            return Verdict(False, f"{others}, and the rest is not known yet", certain=False)
+            return ClockVerdict(False, f"{others}, and the rest is not known yet", certain=False)
         middle = known[len(known) // 2]
         certain = None not in differences
-        return Verdict(False, f"it is {_told(middle)} others: {others}", middle, certain)
+        return ClockVerdict(False, f"it is {_in_words(middle)} others: {others}", middle, certain)
 
-    def _judge_alone(self, now: float, offset: float) -> Verdict:
+    def _judge_alone(self, now: float, offset: float) -> ClockVerdict:
         """Nothing to compare with but what our clock showed before."""
         if self._base is None:
             self._base = offset
@@ -219,17 +219,17 @@ class ClockJudge:
             self._base, self._jump = offset, None
         if self._jump is not None:
             jumped = "ahead" if ahead > 0 else "back"
-            return Verdict(
+            return ClockVerdict(
                 False,
                 f"it was set {_seconds(ahead)} {jumped} while this process ran, and there is no other clock",
                 ahead,
             )
         if any(process.stepped and not self._is_silent(process) for process in self._processes.values()):
-            return Verdict(False, "another process on this machine saw it jump")
+            return ClockVerdict(False, "another process on this machine saw it jump")
         return BELIEVED
 
 
-def _told(ahead_ms: float) -> str:
+def _in_words(ahead_ms: float) -> str:
     return f"{_seconds(ahead_ms)} {'ahead of' if ahead_ms > 0 else 'behind'}"
 
 

@@ -27,8 +27,8 @@ from dray.metadata.contract import (
     MetadataError,
     MetadataStore,
     Put,
-    Record,
     Session,
+    StoredValue,
 )
 from dray.metadata.follow import Follower
 from dray.metadata.values import UnreadableValue
@@ -156,7 +156,7 @@ class Membership:
                 return False
         return True
 
-    async def _removed(self, broker_id: int, record: Record) -> bool:
+    async def _removed(self, broker_id: int, record: StoredValue) -> bool:
         """Whether a registration was nobody's: ours from before our session ended, or a dead one's. One that
         cannot be read is somebody's."""
         try:
@@ -233,7 +233,7 @@ class Membership:
 
     # --- knowing the others
 
-    async def _scan(self) -> list[Record]:
+    async def _scan(self) -> list[StoredValue]:
         return await self._store.scan(keys.CLUSTER_DOMAIN, keys.BROKERS, keys.prefix_end(keys.BROKERS))
 
     async def _read_all(self) -> None:
@@ -250,7 +250,7 @@ class Membership:
         self._known = tuple(others[broker_id] for broker_id in sorted(others))
 
 
-def _described(broker_id: int, record: Record) -> str:
+def _described(broker_id: int, record: StoredValue) -> str:
     try:
         namesake = decode_broker(broker_id, record.value)
     except UnreadableValue as error:

@@ -32,7 +32,7 @@ _EXAMPLES: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
+class BucketSurvey:
     listed: int  # objects that Dray wrote, by their paths; counting stops at some number
     looked_at: int
     unknown: int
@@ -45,7 +45,9 @@ class Survey:
         return f"{self.unknown} of {self.looked_at} objects looked at are unknown, such as {self.examples[0]}"
 
 
-async def survey_bucket(store: MetadataStore, domains: int, objects: ObjectStore, random: Random) -> Survey:
+async def survey_bucket(
+    store: MetadataStore, domains: int, objects: ObjectStore, random: Random
+) -> BucketSurvey:
     """The bucket first, then the metadata, behind barriers: what is listed was known before."""
     wal = await _sample(objects, WAL_PREFIX, parse_object_path, random)
     files = await _sample(objects, FILES_PREFIX, _topic_of_file, random)
@@ -56,7 +58,7 @@ async def survey_bucket(store: MetadataStore, domains: int, objects: ObjectStore
     topics = await _topics(store) if files.chosen or metadata.chosen else set()
     unknown += [path for path, topic in [*files.chosen, *metadata.chosen] if topic not in topics]
     samples = (wal, files, metadata)
-    return Survey(
+    return BucketSurvey(
         sum(sample.listed for sample in samples),
         sum(len(sample.chosen) for sample in samples),
         len(unknown),

@@ -16,7 +16,7 @@ from uuid import UUID
 import structlog
 
 from dray.compaction.paths import PREFIX, FilePath, parse_file_path
-from dray.log.deletions import HELD, Brake, Deleted, MayDelete
+from dray.log.deletions import HELD, Brake, DeletionSummary, MayDelete
 from dray.log.jobs import JobState, read_job
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataError
@@ -104,10 +104,10 @@ class FileCollector:
             now = self._runtime.monotonic()
             waiting |= {path: self._unknown_since.get(path, now) for path in unproven}
             unproven = []
-        deleted = Deleted("files")
+        deleted = DeletionSummary("files")
         try:
             for path in [*proven, *unproven]:
-                if await self._let_go(path, waiting, seen, dry_run) and not dry_run:
+                if await self._delete_when_due(path, waiting, seen, dry_run) and not dry_run:
                     deleted.add(path, sizes[path])
         finally:
             deleted.say()
@@ -134,7 +134,7 @@ class FileCollector:
         indexed = await indexed_files(self._store, {parsed.stream for parsed in settled.values()})
         return sorted(path for path in settled if path not in indexed and path not in (in_table or ()))
 
-    async def _let_go(
+    async def _delete_when_due(
         self, path: str, waiting: dict[str, float], seen: FileCollection, dry_run: bool
     ) -> bool:
         now = self._runtime.monotonic()

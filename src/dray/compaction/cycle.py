@@ -18,11 +18,11 @@ import structlog
 from dray.compaction.careful import CarefulWriter
 from dray.compaction.hints import Hints
 from dray.compaction.job_board import JobBoard
-from dray.compaction.known import KnownStreams
+from dray.compaction.known import StreamMemories
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
 from dray.compaction.planning import Planning
 from dray.compaction.round import FORESEEN, Round, interrupted
-from dray.compaction.saga import Saga, Underway, mismatch
+from dray.compaction.saga import RunningJob, Saga, mismatch
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.compaction.table_commits import TableCommits, table_of_job
@@ -50,7 +50,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Stores:
+class CompactorStores:
     streams: StreamStore
     objects: ObjectStore
     may_delete: MayDelete = nothing_may_go
@@ -61,7 +61,7 @@ class Compactor:
 
     def __init__(
         self,
-        stores: Stores,
+        stores: CompactorStores,
         runtime: Runtime,
         writer: UnitWriter,
         tables: Tables | None,
@@ -80,7 +80,7 @@ class Compactor:
         self._topics = topics
         self._board = JobBoard(self._store, runtime)
         self._hints = Hints(self._store, runtime)
-        self._known = KnownStreams(self._settings)
+        self._known = StreamMemories(self._settings)
         self._saga = Saga(self._store, runtime, runtime.uuid().hex, expiry)
         self._commits = TableCommits(tables, self._saga, runtime, self._observer)
         retention = Retention(
@@ -215,7 +215,7 @@ class Compactor:
         await now.each(answered, self._take_result)
 
     async def _take_result(
-        self, now: Round, _: int, answer: tuple[Underway, Unit, WrittenFile | UnitFailed]
+        self, now: Round, _: int, answer: tuple[RunningJob, Unit, WrittenFile | UnitFailed]
     ) -> None:
         underway, unit, result = answer
         if isinstance(result, WrittenFile):
@@ -231,7 +231,7 @@ class Compactor:
             now.summary.records += result.record_count
             now.summary.output_bytes += result.file_size
 
-    async def _failed(self, now: Round, underway: Underway, failed: UnitFailed) -> None:
+    async def _failed(self, now: Round, underway: RunningJob, failed: UnitFailed) -> None:
         """Nothing is swapped; the job is given up, so that retention can go on. A stream that would fail
         again is left alone for a while."""
         if failed.retriable:
@@ -244,12 +244,12 @@ class Compactor:
     # --- commit
 
     async def _commit(self, now: Round) -> None:
-        by_topic: dict[TopicTable, list[Underway]] = {}
+        by_topic: dict[TopicTable, list[RunningJob]] = {}
         for job in now.written:
             by_topic.setdefault(table_of_job(job), []).append(job)
         limit = asyncio.Semaphore(self._settings.topics_at_once)
 
-        async def commit(table: TopicTable, jobs: list[Underway]) -> None:
+        async def commit(table: TopicTable, jobs: list[RunningJob]) -> None:
             async with limit:
                 try:
                     await self._commit_topic(now, table, jobs)
@@ -261,8 +261,8 @@ class Compactor:
         await asyncio.gather(*[commit(table, jobs) for table, jobs in by_topic.items()])
         self._observer.progress(Phase.COMMIT, len(by_topic), len(by_topic))
 
-    async def _commit_topic(self, now: Round, table: TopicTable, jobs: list[Underway]) -> None:
-        open_jobs: list[Underway] = []
+    async def _commit_topic(self, now: Round, table: TopicTable, jobs: list[RunningJob]) -> None:
+        open_jobs: list[RunningJob] = []
         for job in jobs:
             try:
                 job.written  # noqa: B018 - one that says nothing of its file must not stop the others
@@ -280,7 +280,7 @@ class Compactor:
 
     # --- swap
 
-    async def _swap(self, now: Round, _: int, job: Underway) -> None:
+    async def _swap(self, now: Round, _: int, job: RunningJob) -> None:
         try:
             finished = await self._saga.finish(job)
         except SwapImpossible as error:
@@ -293,7 +293,7 @@ class Compactor:
             now.summary.finished += 1
             now.progressed = True
 
-    async def _take_out(self, now: Round, table: TopicTable, job: Underway) -> None:
+    async def _take_out(self, now: Round, table: TopicTable, job: RunningJob) -> None:
         if await self._commits.take_out(table, job, now.summary):
             now.summary.finished += 1
             now.progressed = True

@@ -26,25 +26,25 @@ from dray.topics.settings import TopicSettings
 
 
 @dataclass(frozen=True, slots=True)
-class Oldest:
+class OldestEntry:
     """Of the oldest entry, what retention goes by."""
 
     newest_ms: int
     cumulative_size: int
 
     @classmethod
-    def of(cls, entry: IndexEntry) -> Oldest:
+    def of(cls, entry: IndexEntry) -> OldestEntry:
         newest = entry.max_timestamp if entry.max_timestamp != NO_TIMESTAMP else entry.created_ms
         return cls(newest, entry.cumulative_size)
 
 
 @dataclass(slots=True)
-class KnownStream:
+class StreamMemory:
     settings: TopicSettings
     start: int
     settled_end: int  # the files below this offset are never planned for again
     settled_files: int
-    oldest: Oldest | None
+    oldest: OldestEntry | None
     size: int  # cumulative, of the whole stream
     read_at: float  # when all of its index was read
     # Of the last look, if there was nothing to do: None otherwise.
@@ -63,10 +63,10 @@ class KnownStream:
         return too_old or 0 <= settings.retention_bytes <= self.size - self.oldest.cumulative_size
 
 
-class KnownStreams:
+class StreamMemories:
     def __init__(self, settings: CompactionSettings) -> None:
         self._settings = settings
-        self._streams: dict[int, KnownStream] = {}
+        self._streams: dict[int, StreamMemory] = {}
         self.backlogs: dict[int, Backlog] = {}
 
     def hear(self, changed: Mapping[int, int], doubtful: set[int], domains: int) -> None:
@@ -94,7 +94,7 @@ class KnownStreams:
             found[topic] = found.get(topic, Backlog()) + backlog
         return found
 
-    def recall(self, stream: int, settings: TopicSettings, now: float) -> KnownStream | None:
+    def recall(self, stream: int, settings: TopicSettings, now: float) -> StreamMemory | None:
         """What holds of a stream, if its whole index was read not too long ago."""
         known = self._streams.get(stream)
         if (
@@ -114,9 +114,9 @@ class KnownStreams:
         stream: int,
         view: StreamView,
         settings: TopicSettings,
-        before: KnownStream | None,
+        before: StreamMemory | None,
         now: float,
-    ) -> KnownStream:
+    ) -> StreamMemory:
         """A look at a stream; `before` is what was known where only the end of the index was read."""
         live = view.split()[0]
         files = settled(live, self._settings, by_day=settings.partition_by_day)
@@ -124,9 +124,9 @@ class KnownStreams:
             oldest = before.oldest
         else:
             first = live[0].value if live else view.high_watermark.value.head
-            oldest = None if first is None else Oldest.of(first)
+            oldest = None if first is None else OldestEntry.of(first)
         end = files[-1].value.end if files else 0 if before is None else before.settled_end
-        known = KnownStream(
+        known = StreamMemory(
             settings=settings,
             start=view.start,
             settled_end=end,
@@ -139,7 +139,7 @@ class KnownStreams:
         self.backlogs[stream] = Backlog.of(view)
         return known
 
-    def rests(self, known: KnownStream, view: StreamView, job: int) -> None:
+    def rests(self, known: StreamMemory, view: StreamView, job: int) -> None:
         """Nothing is to be done in the stream, as it was seen with that version of its job."""
         known.mark, known.job = view.high_watermark.version, job
         known.due_ms = due_ms(view, self._settings)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import structlog
 
 from dray.compaction.paths import TABLES_PREFIX, parse_metadata_path
-from dray.log.deletions import HELD, Deleted, MayDelete
+from dray.log.deletions import HELD, DeletionSummary, MayDelete
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
@@ -70,7 +70,7 @@ class MetadataCollector:
                 seen.listed += 1
                 if info.modified_ms <= oldest_ms:
                     by_topic.setdefault(TopicTable(*parsed), []).append(info.path)
-        deleted = Deleted("metadata of tables")
+        deleted = DeletionSummary("metadata of tables")
         try:
             for topic, paths in by_topic.items():
                 try:

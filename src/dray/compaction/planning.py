@@ -7,10 +7,10 @@ sealed as it needs, and perhaps a new job is begun.
 from __future__ import annotations
 
 from dray.compaction.job_board import JobBoard
-from dray.compaction.known import KnownStream, KnownStreams
+from dray.compaction.known import StreamMemories, StreamMemory
 from dray.compaction.planner import StreamPlan, plan_stream, size_of
 from dray.compaction.round import Round
-from dray.compaction.saga import Saga, Underway
+from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.settings import CompactionSettings
 from dray.log.jobs import Job, JobState
 from dray.log.retention import Retention, sweep
@@ -28,7 +28,7 @@ class Planning:
         saga: Saga,
         retention: Retention,
         settings: CompactionSettings,
-        known: KnownStreams,
+        known: StreamMemories,
         *,
         has_tables: bool,
     ) -> None:
@@ -66,11 +66,11 @@ class Planning:
         elif not (now.everything or self._may_carry_on(stream, job)):
             now.summary.left_to_others += 1
         elif state is JobState.CREATED:
-            await self._take_over(now, Underway(stream, job))
+            await self._take_over(now, RunningJob(stream, job))
         elif state is JobState.PARQUET_WRITTEN:
-            now.written.append(Underway(stream, job))
+            now.written.append(RunningJob(stream, job))
         else:
-            now.committed.append(Underway(stream, job))
+            now.committed.append(RunningJob(stream, job))
 
     def _may_carry_on(self, stream: int, job: Versioned[Job]) -> bool:
         mine = job.value.compacted.owner == self._saga.owner
@@ -142,7 +142,7 @@ class Planning:
         limits = self._store.store.limits
         return max(2, min(limits.operations - 2, limits.value_bytes // 1024))
 
-    async def _rests(self, stream: int, known: KnownStream, job: Versioned[Job]) -> bool:
+    async def _rests(self, stream: int, known: StreamMemory, job: Versioned[Job]) -> bool:
         """Is the stream as it was when there was nothing to do in it, and nothing has come of age?"""
         if known.mark is None or known.job != job.version:
             return False
@@ -155,7 +155,7 @@ class Planning:
             known.doubted = False
         return True
 
-    async def _end_of_index(self, stream: int, known: KnownStream) -> StreamView | None:
+    async def _end_of_index(self, stream: int, known: StreamMemory) -> StreamView | None:
         """The stream without the files that need no plan any more. None: all of it has to be read.
 
         These are several reads, so the high watermark comes first: what was filed after it is left out, and
@@ -169,7 +169,7 @@ class Planning:
         entries = await self._store.entries_above(stream, known.settled_end)
         return StreamView(mark, start, [entry for entry in entries if entry.value.end <= reached])
 
-    async def _take_over(self, now: Round, underway: Underway) -> None:
+    async def _take_over(self, now: Round, underway: RunningJob) -> None:
         closed = await self._saga.is_closed(underway.stream)
         unit = None if closed else await self._saga.take_over(underway)
         if unit is not None and not self._is_stopped(underway.stream):
@@ -180,6 +180,6 @@ class Planning:
 
     async def _finish_retention(self, stream: int, job: Versioned[Job]) -> None:
         if await self._saga.is_closed(stream):  # there is nothing left to raise
-            await self._saga.give_up(Underway(stream, job))
+            await self._saga.give_up(RunningJob(stream, job))
         else:
             await self._retention.finish(stream, job)

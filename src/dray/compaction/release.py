@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dray.compaction.job_board import JobBoard
-from dray.compaction.saga import Saga, Underway
+from dray.compaction.saga import RunningJob, Saga
 from dray.log.jobs import Job, JobState
 from dray.log.retention import Retention
 from dray.log.settings import LogSettings
@@ -25,7 +25,7 @@ from dray.runtime import Runtime
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingCompaction:
     """A compaction that is written and not in its table."""
 
     stream: int
@@ -46,27 +46,27 @@ class Waiting:
         return compaction.start, compaction.end
 
 
-class Release:
+class WaitingCompactions:
     def __init__(self, store: StreamStore, runtime: Runtime) -> None:
         self._store = store
         self._board = JobBoard(store, runtime)
         self._saga = Saga(store, runtime, owner="")
         self._retention = Retention(store, runtime, LogSettings())
 
-    async def waiting(self) -> list[Waiting]:
+    async def waiting(self) -> list[WaitingCompaction]:
         """All of them, as they are now."""
         await self._board.read()
         return [
-            Waiting(stream, job, await self._saga.is_closed(stream))
+            WaitingCompaction(stream, job, await self._saga.is_closed(stream))
             for stream, job in sorted(self._board.jobs.items())
             if job.value.state is JobState.PARQUET_WRITTEN and job.value.compacted.table
         ]
 
-    async def finish(self, waiting: Waiting) -> bool:
+    async def finish(self, waiting: WaitingCompaction) -> bool:
         """Without its table. False: somebody else was quicker, or the stream was deleted."""
         if waiting.deleted or await self._saga.is_closed(waiting.stream):
             return False
-        moved = await self._saga.committed(Underway(waiting.stream, waiting.job))
+        moved = await self._saga.committed(RunningJob(waiting.stream, waiting.job))
         if moved is None:
             return False
         try:

@@ -10,8 +10,8 @@ from typing import Final, TypeVar
 import structlog
 
 from dray.compaction.model import Unit
-from dray.compaction.saga import Underway
-from dray.compaction.summary import Cause, CycleSummary, Trouble
+from dray.compaction.saga import RunningJob
+from dray.compaction.summary import Cause, CycleSummary, StalledStream
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
@@ -38,9 +38,9 @@ class Round:
     at_once: int
     background: BackgroundTasks
     places: dict[int, tuple[Topic, int]] = field(default_factory=dict)  # stream: topic and partition
-    units: list[tuple[Underway, Unit]] = field(default_factory=list)
-    written: list[Underway] = field(default_factory=list)
-    committed: list[Underway] = field(default_factory=list)
+    units: list[tuple[RunningJob, Unit]] = field(default_factory=list)
+    written: list[RunningJob] = field(default_factory=list)
+    committed: list[RunningJob] = field(default_factory=list)
     planned_bytes: int = 0
     progressed: bool = False  # something changed, so another round may find more
 
@@ -59,7 +59,7 @@ class Round:
     def note(self, stream: int, reason: str) -> None:
         """A stream stands still, and somebody should know why."""
         name, partition = self.name_of(stream)
-        self.summary.troubles.append(Trouble(name, partition, reason, Cause.UNIT))
+        self.summary.troubles.append(StalledStream(name, partition, reason, Cause.UNIT))
         _log.error("stream not compacted", topic=name, partition=partition, stream=stream, reason=reason)
 
     def unforeseen(self, error: Exception) -> None:
@@ -94,5 +94,5 @@ class Round:
 
 def interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
     told = str(error) or type(error).__name__
-    summary.troubles.append(Trouble(topic, partition, told, Cause.STORE))
+    summary.troubles.append(StalledStream(topic, partition, told, Cause.STORE))
     _log.warning("compaction interrupted", topic=topic, partition=partition, error=told)

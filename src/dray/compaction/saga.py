@@ -27,7 +27,7 @@ _STEPS = 32
 
 
 @dataclass(slots=True)
-class Underway:
+class RunningJob:
     """A job that this compactor works on, as it last saw it."""
 
     stream: int
@@ -72,7 +72,7 @@ class Saga:
         inputs: list[Versioned[IndexEntry]],
         *,
         table: bool,
-    ) -> tuple[Underway, Unit] | None:
+    ) -> tuple[RunningJob, Unit] | None:
         """Start a job over the version that was read *before* the plan was made. None: somebody else did."""
         stream = topic.streams[partition]
         compaction = Compaction(
@@ -92,7 +92,7 @@ class Saga:
             return None
         return underway, _unit(underway, [entry.value for entry in inputs])
 
-    async def take_over(self, underway: Underway) -> Unit | None:
+    async def take_over(self, underway: RunningJob) -> Unit | None:
         """The unit of a job that somebody else created. None if its inputs are not what they were."""
         compaction = underway.compaction
         records = await self._store.store.scan(
@@ -109,7 +109,7 @@ class Saga:
             return None
         return _unit(underway, [IndexEntry.decode(record.value) for record in found])
 
-    async def abandon(self, underway: Underway) -> bool:
+    async def abandon(self, underway: RunningJob) -> bool:
         """Only a job that is CREATED: what was written for it is a file that nobody knows."""
         if underway.job.value.state is not JobState.CREATED:
             raise ValueError(f"job {underway.identity} is {underway.job.value.state.value}: no way back")
@@ -118,20 +118,20 @@ class Saga:
 
     # --- PARQUET_WRITTEN
 
-    async def written(self, underway: Underway, file: WrittenFile) -> Underway | None:
+    async def written(self, underway: RunningJob, file: WrittenFile) -> RunningJob | None:
         """From here on this very file counts, and the job is never abandoned."""
         following = underway.job.value.written(file.to_json())
         return await self._move(underway.stream, underway.job, following)
 
     # --- ICEBERG_COMMITTED
 
-    async def committed(self, underway: Underway) -> Underway | None:
+    async def committed(self, underway: RunningJob) -> RunningJob | None:
         following = underway.job.value.moved(JobState.ICEBERG_COMMITTED)
         return await self._move(underway.stream, underway.job, following)
 
     # --- INDEX_SWAPPED and DONE
 
-    async def finish(self, underway: Underway) -> bool:
+    async def finish(self, underway: RunningJob) -> bool:
         """Swap, delete, done. False: not today, somebody carries it on. Raises `SwapImpossible` where only
         taking the file out of the table is left."""
         job = underway.job
@@ -151,7 +151,7 @@ class Saga:
             job = moved
         return False
 
-    async def give_up(self, underway: Underway) -> bool:
+    async def give_up(self, underway: RunningJob) -> bool:
         """The end of a job whose stream is gone, after its file was taken out of the table. What it would
         have replaced goes too: once swapped, the sweep of the stream no longer finds the last input."""
         if underway.job.value.compaction is not None:
@@ -174,24 +174,24 @@ class Saga:
             found = await self._store.high_watermark(stream)
         return found is None or found.value.closed
 
-    async def still_ours(self, underway: Underway) -> bool:
+    async def still_ours(self, underway: RunningJob) -> bool:
         """Behind a barrier: a table may have forgotten the commit of a job that is done since. By its version
         alone: what a newer build has made of it is not ours, and need not be read."""
         await self._store.barrier(underway.stream)
         record = await self._store.store.get(self._store.domain(underway.stream), keys.job(underway.stream))
         return (0 if record is None else record.version) == underway.job.version
 
-    async def _move(self, stream: int, job: Versioned[Job], to: Job) -> Underway | None:
+    async def _move(self, stream: int, job: Versioned[Job], to: Job) -> RunningJob | None:
         try:
             moved = await move_job(self._store, stream, job, to)
         except Ambiguous:
             await self._store.barrier(stream)
             found = await read_job(self._store, stream)
             moved = found if found.value == to else None
-        return None if moved is None else Underway(stream, moved)
+        return None if moved is None else RunningJob(stream, moved)
 
 
-def _unit(underway: Underway, entries: list[IndexEntry]) -> Unit:
+def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
     compaction = underway.compaction
     return Unit(
         topic=compaction.topic,

@@ -106,7 +106,7 @@ class UnfoldsTooFar(Exception):
     """Several batches that are more together than is held at once."""
 
 
-class Stored(NamedTuple):
+class StoredBatch(NamedTuple):
     """One batch as it was read."""
 
     data: memoryview
@@ -118,13 +118,13 @@ class Stored(NamedTuple):
 class FetchedBatches:
     """Batches that adjoin in the log, to be turned into rows."""
 
-    def __init__(self, batches: list[Stored], partition: int) -> None:
+    def __init__(self, batches: list[StoredBatch], partition: int) -> None:
         self._batches = batches
         self._partition = partition
 
     def cut(self) -> list[FetchedBatches]:
         """Into parts that say they unfold to no more than is held at once, or are one batch."""
-        parts: list[list[Stored]] = []
+        parts: list[list[StoredBatch]] = []
         size = 0
         for batch in self._batches:
             weight = unfolds_to(batch.data) or len(batch.data)
@@ -290,14 +290,14 @@ def _is_compressed(reference: BatchReference) -> bool:
     return reference.attributes & _CODEC_BITS != 0
 
 
-def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[Stored]:
-    batches: list[Stored] = []
+def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[StoredBatch]:
+    batches: list[StoredBatch] = []
     for run, data in zip(runs, found, strict=True):
         view = memoryview(data)
         for base_offset, reference in run.batches:
             start = reference.position - run.position
             batches.append(
-                Stored(view[start : start + reference.length], run.entry.path, base_offset, reference)
+                StoredBatch(view[start : start + reference.length], run.entry.path, base_offset, reference)
             )
     return batches
 

@@ -26,7 +26,7 @@ class Cause(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class StalledStream:
     """A stream, or a table (partition -1), that stands still, and why."""
 
     topic: str
@@ -65,7 +65,7 @@ class CycleSummary:
     seconds: float = 0.0
     more: bool = False  # there is more to do already
     backlog: dict[str, Backlog] = field(default_factory=dict)  # by topic, as it was before this cycle's work
-    troubles: list[Trouble] = field(default_factory=list)
+    troubles: list[StalledStream] = field(default_factory=list)
 
 
 class CompactionObserver:

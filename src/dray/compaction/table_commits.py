@@ -12,8 +12,8 @@ from uuid import UUID
 
 import structlog
 
-from dray.compaction.saga import Saga, Underway
-from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Trouble
+from dray.compaction.saga import RunningJob, Saga
+from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, StalledStream
 from dray.runtime import Runtime
 from dray.tables.contract import (
     CommitOutcome,
@@ -42,11 +42,11 @@ class TableCommits:
         self.refused = False  # something was in the way of a table, perhaps that of a deleted topic
 
     async def commit(
-        self, table: TopicTable, jobs: Sequence[Underway], summary: CycleSummary
-    ) -> list[Underway]:
+        self, table: TopicTable, jobs: Sequence[RunningJob], summary: CycleSummary
+    ) -> list[RunningJob]:
         """Those of the jobs of one topic that may be swapped now."""
-        passed: list[Underway] = []
-        changing: dict[str, Underway] = {}
+        passed: list[RunningJob] = []
+        changing: dict[str, RunningJob] = {}
         for job in jobs:
             if self._tables is None or not job.compaction.table:
                 passed.append(job)  # no table, no step
@@ -59,7 +59,7 @@ class TableCommits:
         moved = [await self._saga.committed(job) for job in passed]
         return [job for job in moved if job is not None]
 
-    async def take_out(self, table: TopicTable, job: Underway, summary: CycleSummary) -> bool:
+    async def take_out(self, table: TopicTable, job: RunningJob, summary: CycleSummary) -> bool:
         """The stream of a written job is gone: its file leaves the table, then the job is done. The commit
         is made even where the file never got there: it stops whoever is slower with adding it."""
         if self._tables is not None and job.compaction.table:
@@ -75,7 +75,7 @@ class TableCommits:
         tables: Tables,
         table: TopicTable,
         changes: Sequence[TableChange],
-        jobs: dict[str, Underway],
+        jobs: dict[str, RunningJob],
         summary: CycleSummary,
     ) -> dict[str, bool]:
         """By job id: is it done with the table?"""
@@ -108,17 +108,17 @@ class TableCommits:
     @staticmethod
     def _waits(table: TopicTable, jobs: int, error: Exception, summary: CycleSummary) -> None:
         summary.waiting += jobs
-        summary.troubles.append(Trouble(table.topic, -1, str(error), Cause.TABLE))
+        summary.troubles.append(StalledStream(table.topic, -1, str(error), Cause.TABLE))
         _log.warning("compaction waits for a table", topic=table.topic, jobs=jobs, error=str(error))
 
 
-def table_of_job(job: Underway) -> TopicTable:
+def table_of_job(job: RunningJob) -> TopicTable:
     """As it was when the job was planned: the topic may be gone."""
     compaction = job.compaction
     return TopicTable(compaction.topic, compaction.topic_id, compaction.by_day)
 
 
-def _change(job: Underway) -> TableChange:
+def _change(job: RunningJob) -> TableChange:
     """The new file instead of those that it was merged from."""
     removed = tuple(each.path for each in job.compaction.inputs if each.path)
     return TableChange(job.identity, (TableFile.of(job.compaction.partition, job.written),), removed)

@@ -34,8 +34,8 @@ class TableKeeper:
         self._runtime = runtime
         self._tables = tables
 
-    async def let_go(self, topic: Topic) -> int | None:
-        """Take the files out of the table that the log has let go of; how many went. None: not now, so that
+    async def remove_expired(self, topic: Topic) -> int | None:
+        """Take the files out of the table that the log no longer has; how many went. None: not now, so that
         nothing may be restored that would stand beside them."""
         table = table_of(topic)
         current = await self._tables.current_files(table)

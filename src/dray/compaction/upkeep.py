@@ -15,7 +15,7 @@ from dray.compaction.collector import FileCollector
 from dray.compaction.job_board import JobBoard
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.settings import CompactionSettings
-from dray.compaction.summary import Cause, CycleSummary, Trouble
+from dray.compaction.summary import Cause, CycleSummary, StalledStream
 from dray.compaction.table_keeper import TableKeeper, table_of
 from dray.log.deletions import HELD, MayDelete
 from dray.log.stream_store import StreamStore
@@ -104,7 +104,7 @@ class Upkeep:
             return
 
         async def hold(topic: Topic) -> None:
-            gone = await keeper.let_go(topic)
+            gone = await keeper.remove_expired(topic)
             summary.table_files_removed += gone or 0
             if topic.settings.iceberg_enabled and gone is not None:
                 summary.table_files_restored += await keeper.restore(topic)
@@ -184,7 +184,7 @@ class Upkeep:
         except Exception as error:
             if not isinstance(error, (TablesError, MetadataError, LogError)):
                 self._runtime.background.report("upkeep of tables", error)
-            summary.troubles.append(Trouble(what, -1, str(error) or type(error).__name__, Cause.TABLE))
+            summary.troubles.append(StalledStream(what, -1, str(error) or type(error).__name__, Cause.TABLE))
             _log.warning("upkeep of tables interrupted", what=what, error=str(error))
 
 

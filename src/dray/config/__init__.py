@@ -4,8 +4,8 @@ Defaults < YAML file < `DRAY_...` environment < flags. Only `cli/` and `dray.dae
 rooms take explicit parameters, so that none of them depends on how a broker is configured.
 """
 
-from dray.config.load import FlagValue, Loaded, load
+from dray.config.load import FlagValue, LoadedConfig, load
 from dray.config.model import Settings
 from dray.config.problems import ConfigError
 
-__all__ = ["ConfigError", "FlagValue", "Loaded", "Settings", "load"]
+__all__ = ["ConfigError", "FlagValue", "LoadedConfig", "Settings", "load"]

@@ -43,7 +43,7 @@ DURATION_UNITS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": MINUTE, "h": HOU
 _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
-class Refused(ValueError):
+class InvalidValue(ValueError):
     """The value is not of this kind; the kind's own text says what is."""
 
 
@@ -78,9 +78,9 @@ class Whole(Kind):
 
     def parse(self, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
-            raise Refused
+            raise InvalidValue
         if not self.minimum <= value <= self.maximum:
-            raise Refused
+            raise InvalidValue
         return value
 
     def allowed(self) -> str:
@@ -94,7 +94,7 @@ class Whole(Kind):
 class Switch(Kind):
     def parse(self, value: Any) -> bool:
         if not isinstance(value, bool):
-            raise Refused
+            raise InvalidValue
         return value
 
     def allowed(self) -> str:
@@ -114,7 +114,7 @@ class Size(Kind):
     def parse(self, value: Any) -> int:
         size = _size_of_text(value) if isinstance(value, str) else value
         if isinstance(size, bool) or not isinstance(size, int) or not self.minimum <= size <= self.maximum:
-            raise Refused
+            raise InvalidValue
         return size
 
     def allowed(self) -> str:
@@ -134,10 +134,10 @@ class Duration(Kind):
     def parse(self, value: Any) -> float:
         match = _AMOUNT.fullmatch(value.strip()) if isinstance(value, str) else None
         if match is None or match[2] not in DURATION_UNITS:
-            raise Refused
+            raise InvalidValue
         seconds = float(match[1]) * DURATION_UNITS[match[2]]
         if not self.minimum <= seconds <= self.maximum:
-            raise Refused
+            raise InvalidValue
         return seconds
 
     def allowed(self) -> str:
@@ -156,7 +156,7 @@ class Choice(Kind):
 
     def parse(self, value: Any) -> str:
         if not isinstance(value, str) or value not in self.choices:
-            raise Refused
+            raise InvalidValue
         return value
 
     def allowed(self) -> str:
@@ -170,7 +170,7 @@ class Text(Kind):
 
     def parse(self, value: Any) -> str:
         if not isinstance(value, str) or re.fullmatch(self.pattern, value) is None:
-            raise Refused
+            raise InvalidValue
         return value
 
     def allowed(self) -> str:
@@ -201,10 +201,10 @@ class HostPort(Kind):
             else None
         )
         if match is None:
-            raise Refused
+            raise InvalidValue
         port = int(match[3])
         if not (0 if self.free_port else 1) <= port <= 65535:
-            raise Refused
+            raise InvalidValue
         return Address(match[1] or match[2], port)
 
     def allowed(self) -> str:
@@ -245,7 +245,7 @@ class TextMap(Kind):
 
     def parse(self, value: Any) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            raise Refused
+            raise InvalidValue
         return {self._name(name): self._text(text) for name, text in value.items()}
 
     def allowed(self) -> str:
@@ -265,14 +265,14 @@ class TextMap(Kind):
 
     def _name(self, name: Any) -> str:
         if not isinstance(name, str) or re.fullmatch(self.name_pattern, name) is None:
-            raise Refused
+            raise InvalidValue
         return name
 
     def _text(self, value: Any) -> Any:
         if isinstance(value, bool):
             return str(value).lower()
         if not isinstance(value, str | int | float):
-            raise Refused
+            raise InvalidValue
         return str(value)
 
 
@@ -324,8 +324,8 @@ def duration_text(seconds: float) -> str:
 def _size_of_text(text: str) -> int:
     match = _AMOUNT.fullmatch(text.strip())
     if match is None:
-        raise Refused
+        raise InvalidValue
     unit = SIZE_UNITS.get(match[2].upper() or "B")
     if unit is None:
-        raise Refused
+        raise InvalidValue
     return round(float(match[1]) * unit)

@@ -15,11 +15,11 @@ from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
 from dray.config.schema import fields, fields_by_path
 from dray.config.sources import FlagValue, KeyPath, Layer, environment_layer, file_layer, flag_layer
 
-__all__ = ["FlagValue", "Loaded", "load"]
+__all__ = ["FlagValue", "LoadedConfig", "load"]
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedConfig:
     settings: Settings
     origins: Mapping[str, str]
     """Where each setting's value came from, by key; what is not here is a default."""
@@ -29,7 +29,7 @@ def load(
     file: Path | None = None,
     environment: Mapping[str, str] | None = None,
     flags: Iterable[FlagValue] = (),
-) -> Loaded:
+) -> LoadedConfig:
     """Later sources win, setting by setting. Raises `ConfigError` with one line."""
     merged = Layer()
     layers = [file_layer(file)] if file is not None else []
@@ -42,7 +42,7 @@ def load(
     except ValidationError as error:
         raise _first_problem(error, merged) from error
     _check_together(settings, merged)
-    return Loaded(settings, {".".join(path): origin for path, origin in merged.origins.items()})
+    return LoadedConfig(settings, {".".join(path): origin for path, origin in merged.origins.items()})
 
 
 def _tree(layer: Layer) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from dray.config.kinds import (
 )
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSettings, OxiaSettings
-from dray.config.pipeline import CompactionSettings, IcebergSettings, SparkSettings
+from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
 
 INT32_MAX = 2**31 - 1
@@ -46,7 +46,7 @@ _OBJECTS_URL = Text(
 )
 
 
-class ClusterSettings(Section):
+class ClusterSection(Section):
     """What the whole cluster shares."""
 
     domains: Annotated[int | None, Either("auto", Whole(1, 1024))] = Field(
@@ -62,7 +62,7 @@ class ClusterSettings(Section):
     )
 
 
-class BrokerSettings(Section):
+class BrokerSection(Section):
     """This broker: who it is and where it listens."""
 
     id: Annotated[int | None, Either("auto", Whole(0, INT32_MAX))] = Field(
@@ -119,7 +119,7 @@ class BrokerSettings(Section):
     )
 
 
-class MetadataSettings(Section):
+class MetadataSection(Section):
     """Where the order of records, the topics and the brokers are kept."""
 
     engine: Annotated[str, Choice("sqlite", "oxia", "etcd", "memory")] = Field(
@@ -135,7 +135,7 @@ class MetadataSettings(Section):
     etcd: EtcdSettings = EtcdSettings()
 
 
-class ObjectSettings(Section):
+class ObjectSection(Section):
     """Where the records themselves are kept."""
 
     url: Annotated[str | None, Either("auto", _OBJECTS_URL)] = Field(
@@ -159,7 +159,7 @@ class ObjectSettings(Section):
     )
 
 
-class LogSettings(Section):
+class LogSection(Section):
     """How records become objects, and what is kept in memory."""
 
     flush_linger: Annotated[float | None, Either("auto", Duration(0.0, 10.0))] = Field(
@@ -251,7 +251,7 @@ class LogSettings(Section):
     )
 
 
-class LimitSettings(Section):
+class LimitSection(Section):
     """What a client may ask of a broker."""
 
     frame_bytes: Annotated[int, Size(64 * KIB, 2 * GIB - 1)] = Field(
@@ -304,7 +304,7 @@ class LimitSettings(Section):
     )
 
 
-class TopicSettings(Section):
+class TopicSection(Section):
     """What a topic gets when its creator does not say."""
 
     auto_create: Annotated[bool, Switch()] = Field(
@@ -329,7 +329,7 @@ class TopicSettings(Section):
     )
 
 
-class GroupSettings(Section):
+class GroupSection(Section):
     """Consumer groups, of the classic protocol and of KIP-848."""
 
     initial_rebalance_delay: Annotated[float, Duration(0.0, HOUR)] = Field(
@@ -381,7 +381,7 @@ class GroupSettings(Section):
     )
 
 
-class RoutingSettings(Section):
+class RoutingSection(Section):
     """Which broker clients are sent to. Any can serve any partition: this is about cost and speed."""
 
     enforce_owner: Annotated[bool, Switch()] = Field(
@@ -391,7 +391,7 @@ class RoutingSettings(Section):
     )
 
 
-class LoggingSettings(Section):
+class LoggingSection(Section):
     """What the process says about itself, on standard error."""
 
     format: Annotated[str, Choice("auto", "console", "json")] = Field(
@@ -411,19 +411,19 @@ class Settings(Section):
         default="./dray-data",
         description="The directory of this process: its lock, and the embedded stores.",
     )
-    cluster: ClusterSettings = ClusterSettings()
-    broker: BrokerSettings = BrokerSettings()
-    metadata: MetadataSettings = MetadataSettings()
-    objects: ObjectSettings = ObjectSettings()
-    log: LogSettings = LogSettings()
-    limits: LimitSettings = LimitSettings()
-    topics: TopicSettings = TopicSettings()
-    groups: GroupSettings = GroupSettings()
-    routing: RoutingSettings = RoutingSettings()
-    compaction: CompactionSettings = CompactionSettings()
-    iceberg: IcebergSettings = IcebergSettings()
-    spark: SparkSettings = SparkSettings()
-    logging: LoggingSettings = LoggingSettings()
+    cluster: ClusterSection = ClusterSection()
+    broker: BrokerSection = BrokerSection()
+    metadata: MetadataSection = MetadataSection()
+    objects: ObjectSection = ObjectSection()
+    log: LogSection = LogSection()
+    limits: LimitSection = LimitSection()
+    topics: TopicSection = TopicSection()
+    groups: GroupSection = GroupSection()
+    routing: RoutingSection = RoutingSection()
+    compaction: CompactionSection = CompactionSection()
+    iceberg: IcebergSection = IcebergSection()
+    spark: SparkSection = SparkSection()
+    logging: LoggingSection = LoggingSection()
 
     @property
     def domains(self) -> int:

@@ -32,7 +32,7 @@ _SOME_TEXT = Text(r"\S+", "text without spaces")
 _SPARK_MEMORY = Text(r"[1-9][0-9]*[mg]", "a size as Spark has it, such as 800m or 2g")
 
 
-class CompactionSettings(Section):
+class CompactionSection(Section):
     """When records move from WAL objects into Parquet files."""
 
     enabled: Annotated[bool, Switch()] = Field(
@@ -96,7 +96,7 @@ class CompactionSettings(Section):
     )
 
 
-class IcebergSettings(Section):
+class IcebergSection(Section):
     """The tables that topics are at the same time."""
 
     enabled: Annotated[bool, Switch()] = Field(
@@ -153,7 +153,7 @@ class IcebergSettings(Section):
     )
 
 
-class SparkSettings(Section):
+class SparkSection(Section):
     """Where compaction runs."""
 
     master: Annotated[str, _SOME_TEXT] = Field(

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from dray.config.load import Loaded
+from dray.config.load import LoadedConfig
 from dray.config.model import Settings
 from dray.config.schema import FieldOfModel, fields, sections
 
@@ -24,7 +24,7 @@ def plain(settings: Settings) -> dict[str, Any]:
     return tree
 
 
-def show(loaded: Loaded, with_origins: bool = False) -> str:
+def show(loaded: LoadedConfig, with_origins: bool = False) -> str:
     """YAML that `--config` reads back to the same settings (but for the masked secrets)."""
     text: str = yaml.safe_dump(plain(loaded.settings), sort_keys=False, default_flow_style=False)
     return _with_origins(text, loaded) if with_origins else text
@@ -47,7 +47,7 @@ def _value(settings: Settings, field: FieldOfModel) -> Any:
     return value
 
 
-def _with_origins(text: str, loaded: Loaded) -> str:
+def _with_origins(text: str, loaded: LoadedConfig) -> str:
     """A comment behind every value, by walking the lines with the path their indentation tells."""
     lines = []
     path: list[str] = []

@@ -25,26 +25,26 @@ from dray.telemetry import quiet_logs
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class CollectionRequest:
     now: bool
     dry_run: bool = False
     release_brake: bool = False
 
 
 @dataclass(frozen=True, slots=True)
-class Collected:
+class CollectionReport:
     counts: dict[str, int]
     """What the round saw and did (in a dry run: would do), by name."""
     held: str | None
     """Why it did not delete all that is garbage, as far as this metadata store knows."""
 
 
-def collect(settings: Settings, wanted: Wanted) -> Collected:
+def collect(settings: Settings, wanted: CollectionRequest) -> CollectionReport:
     with quiet_logs():
         return asyncio.run(_collect(settings, wanted))
 
 
-async def _collect(settings: Settings, wanted: Wanted) -> Collected:
+async def _collect(settings: Settings, wanted: CollectionRequest) -> CollectionReport:
     runtime = SystemRuntime()
     stores = await open_stores(settings, runtime)
     clocks: ClockGuard | None = None
@@ -65,7 +65,7 @@ async def _collect(settings: Settings, wanted: Wanted) -> Collected:
         clocks.start()
         if (doubt := await clocks.settle()) is not None:
             raise Failure(f"nothing is collected, since this machine's clock is doubted: {doubt}")
-        files = Collected({}, None)
+        files = CollectionReport({}, None)
         if asks_tables or not settings.iceberg.enabled:
             files = await _collect_files(settings, pipeline, runtime, guard, clocks, wanted)
         collector = Collector(
@@ -73,7 +73,7 @@ async def _collect(settings: Settings, wanted: Wanted) -> Collected:
         )
         seen = await collector.run(dry_run=wanted.dry_run)
         counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}
-        return Collected(counts | files.counts, seen.held or seen.braked or files.held)
+        return CollectionReport(counts | files.counts, seen.held or seen.braked or files.held)
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error
     except ObjectError as error:
@@ -96,8 +96,8 @@ async def _collect_files(
     runtime: Runtime,
     guard: MayDelete,
     expiry: ExpiryClock,
-    wanted: Wanted,
-) -> Collected:
+    wanted: CollectionRequest,
+) -> CollectionReport:
     knobs = compaction_settings(settings)
     if wanted.now:
         knobs = replace(knobs, grace_seconds=0.0, metadata_orphan_seconds=0.0)
@@ -125,4 +125,4 @@ async def _collect_files(
         "tables_dropped": summary.tables_dropped,
         "metadata_deleted": summary.metadata_deleted,
     }
-    return Collected(counts, summary.held or summary.braked)
+    return CollectionReport(counts, summary.held or summary.braked)

@@ -13,11 +13,11 @@ from typing import TextIO, cast
 import structlog
 
 from dray.compaction.cycle import Compactor
-from dray.compaction.cycle import Stores as CompactedStores
+from dray.compaction.cycle import CompactorStores as CompactedStores
 from dray.compaction.model import UnitWriter, WriterGone
 from dray.compaction.packages import missing_packages
 from dray.compaction.spark.java import SparkUnavailable
-from dray.compaction.spark.session import Session, SparkDied, SparkSettings, open_session
+from dray.compaction.spark.session import SparkDied, SparkProcess, SparkSettings, open_session
 from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import Observers
@@ -27,7 +27,7 @@ from dray.daemon.catalogs import make_tables
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_metrics import CompactorMetrics
-from dray.daemon.compactor_progress import Shown, StandardError, report
+from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
 from dray.daemon.node import clock_guard, log_settings
 from dray.daemon.notify import VARIABLE, tell_manager
@@ -70,7 +70,7 @@ async def _run(settings: Settings, *, once: bool) -> None:
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
-            await _let_go(working)
+            await _stop_working(working)
         else:
             await working
     finally:
@@ -83,7 +83,7 @@ def _has_terminal() -> bool:
     return sys.stderr.isatty() and VARIABLE not in os.environ
 
 
-async def _let_go(working: asyncio.Future[None]) -> None:
+async def _stop_working(working: asyncio.Future[None]) -> None:
     """Stop at any point: whoever comes next carries on where this one was. What takes long, a Spark that is
     only just starting, is not waited for; its JVM ends with this process."""
     working.cancel()
@@ -106,7 +106,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
         pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
         guard = await claimed_bucket(http.stores, pipeline.cluster, runtime)
         with ExitStack() as stack:
-            shown = stack.enter_context(Shown(bars=_has_terminal(), eager=once))
+            shown = stack.enter_context(CompactorProgress(bars=_has_terminal(), eager=once))
             with shown.waiting("Spark is starting"):
                 writer = await _open_writer(settings, runtime, stack)
             http.cycles = CycleHealth(runtime.monotonic, settings.compaction.interval)
@@ -172,7 +172,7 @@ async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -
     return SparkUnitWriter(session, address, runtime)
 
 
-def _stop(session: Session) -> None:
+def _stop(session: SparkProcess) -> None:
     with suppress(SparkDied):  # then there is nothing to stop
         session.stop()
 

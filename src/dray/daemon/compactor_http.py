@@ -20,7 +20,7 @@ from dray.telemetry import ProcessMetrics
 _PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
 
 
-class _Heard(CompactionObserver):
+class _HealthObserver(CompactionObserver):
     """Why the collectors of the last cycle did not delete all that they would have."""
 
     held: str | None = None
@@ -42,7 +42,7 @@ class CompactorHttp:
         metrics.follow(runtime.background)
         self.cycles: CycleHealth | None = None
         """How its cycles go; None until Spark is warm."""
-        self.heard = _Heard()
+        self.heard = _HealthObserver()
         """To be told of cycles."""
         self.clocks: ClockGuard | None = None
         self._runtime = runtime

@@ -40,7 +40,7 @@ class StandardError(io.TextIOBase):
         return sys.stderr.isatty()
 
 
-class Shown(CompactionObserver):
+class CompactorProgress(CompactionObserver):
     """A line in the log for every cycle that did something; and while one is at work, progress bars, where
     they have a terminal of their own (`bars`). An idle cycle shows nothing, unless `eager`."""
 
@@ -50,7 +50,7 @@ class Shown(CompactionObserver):
         self._progress: Progress | None = None
         self._bars: dict[Phase, TaskID] = {}
 
-    def __enter__(self) -> Shown:
+    def __enter__(self) -> CompactorProgress:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
-from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
+from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
 from dray.objects.contract import Buffer, ObjectInfo, ObjectStore, OwnBuffer
 from dray.runtime import Runtime
 from dray.telemetry.instruments import Counter, Family, Histogram
@@ -64,16 +64,16 @@ class InstrumentedMetadataStore:
     def limits(self) -> Limits:
         return self.inner.limits
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return await self._get.time(self.inner.get(domain, key))
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._floor.time(self.inner.floor(domain, key, prefix))
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._ceiling.time(self.inner.ceiling(domain, key, prefix))
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         return await self._scan.time(self.inner.scan(domain, start, end, limit))
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:

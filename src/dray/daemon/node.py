@@ -19,6 +19,7 @@ from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
 from dray.cluster import (
     AUTOMATIC,
+    AdvertisedListener,
     Broker,
     BucketGuard,
     ClockGuard,
@@ -26,14 +27,13 @@ from dray.cluster import (
     claim_bucket,
     open_cluster,
 )
-from dray.cluster import Listener as AdvertisedListener
 from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, Holder
+from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, LeaseHolder
 from dray.log import Collection, Log, LogObserver, LogSettings
 from dray.log.deletions import Brake
 from dray.log.retention import Retention
@@ -75,7 +75,7 @@ def _never_known(_process: int) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Machine:
+class MachineIdentity:
     """Where this process runs, so that a restart here can tell that its predecessor is dead."""
 
     name: str = ""
@@ -88,11 +88,11 @@ class Machine:
             broker.process == self.process or not self.is_running(broker.process)
         )
 
-    def knows_gone(self, holder: Holder) -> bool:
+    def knows_gone(self, holder: LeaseHolder) -> bool:
         """Of whoever holds a lease: this process may run several brokers, and they are no namesakes."""
         return self._is_here(holder) and not self.is_running(holder.process)
 
-    def _is_here(self, other: Broker | Holder) -> bool:
+    def _is_here(self, other: Broker | LeaseHolder) -> bool:
         return bool(self.name) and other.machine == self.name
 
 
@@ -113,13 +113,13 @@ class Node:
         metadata_store: MetadataStore,
         object_store: ObjectStore,
         *,
-        machine: Machine | None = None,
+        machine: MachineIdentity | None = None,
         metrics: Metrics | None = None,
     ) -> None:
         self.metrics = metrics or Metrics()
         self._settings = settings
         self._runtime = runtime
-        self._machine = machine or Machine()
+        self._machine = machine or MachineIdentity()
         self._metadata = InstrumentedMetadataStore(metadata_store, self.metrics, runtime)
         self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
         self.metrics.follow(runtime.background)

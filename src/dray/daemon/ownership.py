@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from dray.cluster.identity import ClusterInfo
 from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
-from dray.compaction.bucket_survey import Survey, survey_bucket
+from dray.compaction.bucket_survey import BucketSurvey, survey_bucket
 from dray.config import Settings
 from dray.daemon.failures import Failure
 from dray.daemon.stores import Stores, open_stores, read_cluster
@@ -44,14 +44,14 @@ async def owned_bucket(stores: Stores, cluster: ClusterInfo) -> BucketGuard:
     return guard
 
 
-async def _survey(stores: Stores, cluster: ClusterInfo, runtime: Runtime) -> Survey:
+async def _survey(stores: Stores, cluster: ClusterInfo, runtime: Runtime) -> BucketSurvey:
     return await survey_bucket(stores.metadata, cluster.domains, stores.objects, runtime.random)
 
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
     cluster_id: str
-    survey: Survey | None  # None where the bucket was this cluster's already
+    survey: BucketSurvey | None  # None where the bucket was this cluster's already
     adopted: bool
 
 

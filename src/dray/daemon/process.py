@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final
 
 from dray.daemon.failures import Failure
-from dray.daemon.node import Machine
+from dray.daemon.node import MachineIdentity
 
 M_TRIM_THRESHOLD: Final = -1
 M_TOP_PAD: Final = -2
@@ -129,15 +129,15 @@ class StopSignals:
             self._received.set_result(signal.SIGHUP)
 
 
-def local_machine() -> Machine:
+def local_machine() -> MachineIdentity:
     """This boot of this machine, and this namespace of process ids: two containers have the same kernel
     and different processes. Without /proc the name stays empty, and nobody is taken for dead."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")
     except OSError:
-        return Machine()
-    return Machine(f"{boot}/{namespace}", os.getpid(), _is_running)
+        return MachineIdentity()
+    return MachineIdentity(f"{boot}/{namespace}", os.getpid(), _is_running)
 
 
 def _is_running(process: int) -> bool:

@@ -70,7 +70,7 @@ class Supervisor:
         self._runtime = runtime
         self._directory = Path(tempfile.mkdtemp(prefix="drayd-"))
         self._watched = [
-            _Watched(child, self._directory / str(number), runtime, policy or RestartPolicy(), launcher)
+            _ChildLives(child, self._directory / str(number), runtime, policy or RestartPolicy(), launcher)
             for number, child in enumerate(children)
         ]
         self._tasks: list[asyncio.Task[None]] = []
@@ -108,7 +108,7 @@ class Supervisor:
         return {watched.name: watched.process.pid for watched in self._watched if watched.process is not None}
 
 
-class _Watched:
+class _ChildLives:
     """One child over all of its lives."""
 
     def __init__(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from dray.log.entries import BatchReference
-from dray.log.types import Appended, LogError
+from dray.log.types import AppendResult, LogError
 from dray.records import Batch
 
 
@@ -17,7 +17,7 @@ class PendingBatch:
     __slots__ = ("answered", "append_time_ms", "batch", "future", "view")
 
     def __init__(
-        self, batch: Batch, view: memoryview, append_time_ms: int, future: asyncio.Future[Appended]
+        self, batch: Batch, view: memoryview, append_time_ms: int, future: asyncio.Future[AppendResult]
     ) -> None:
         self.batch = batch
         self.view = view  # of this batch alone
@@ -25,7 +25,7 @@ class PendingBatch:
         self.future = future
         self.answered = False  # a client that went away cancels the future, not the append
 
-    def acknowledge(self, appended: Appended) -> None:
+    def acknowledge(self, appended: AppendResult) -> None:
         self.answered = True
         if not self.future.done():
             self.future.set_result(appended)
@@ -37,7 +37,7 @@ class PendingBatch:
 
 
 @dataclass(slots=True)
-class Chunk:
+class PendingChunk:
     """The batches of one stream in one object, in the order in which they came."""
 
     stream: int
@@ -50,14 +50,14 @@ class Chunk:
 class OpenObject:
     """Batches gathered for the next WAL object of a domain."""
 
-    chunks: dict[int, Chunk] = field(default_factory=dict)
+    chunks: dict[int, PendingChunk] = field(default_factory=dict)
     size: int = 0
     batch_count: int = 0
 
     def add(self, stream: int, pending: PendingBatch) -> None:
         chunk = self.chunks.get(stream)
         if chunk is None:
-            chunk = self.chunks[stream] = Chunk(stream)
+            chunk = self.chunks[stream] = PendingChunk(stream)
         chunk.pending.append(pending)
         self.size += pending.batch.length
         self.batch_count += 1
@@ -72,4 +72,4 @@ class StagedObject:
     domain: int
     created_ms: int
     staging_version: int
-    chunks: dict[int, Chunk]
+    chunks: dict[int, PendingChunk]

@@ -21,7 +21,7 @@ class Barriers:
             running = self._running.get(domain)
             loop = asyncio.get_running_loop()
             following = loop.create_task(self._send(domain, running))
-            following.add_done_callback(_heard)
+            following.add_done_callback(_take_exception)
             self._next[domain] = following
         await asyncio.shield(following)
 
@@ -37,7 +37,7 @@ class Barriers:
                 del self._running[domain]
 
 
-def _heard(barrier: asyncio.Task[None]) -> None:
+def _take_exception(barrier: asyncio.Task[None]) -> None:
     """Whoever waits gets its error; if all of them went away, nobody needs it."""
     if not barrier.cancelled():
         barrier.exception()

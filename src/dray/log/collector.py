@@ -17,12 +17,12 @@ from uuid import UUID
 import structlog
 
 from dray.log import wal_keys
-from dray.log.deletions import HELD, Deleted, MayDelete
+from dray.log.deletions import HELD, DeletionSummary, MayDelete
 from dray.log.observer import Collection, LogObserver
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import Delete, MetadataError, Put, Record
+from dray.metadata.contract import Delete, MetadataError, Put, StoredValue
 from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
@@ -38,7 +38,7 @@ _MOST_NOMINATED: Final = 100_000
 
 
 @dataclass(slots=True)
-class _Nominated:
+class _Candidate:
     parsed: WalPath
     since: float  # on this collector's own clock
 
@@ -63,11 +63,11 @@ class Collector:
         self._observer = observer or LogObserver()
         self._may_delete = may_delete
         self._dry_run = False
-        self._deleted = Deleted("WAL objects")
+        self._deleted = DeletionSummary("WAL objects")
         # On this collector's own clock: when an object, or a mark at a version, was first seen so.
         self._unreferenced_since: dict[int, dict[UUID, float]] = {}
         self._staged_since: dict[int, dict[tuple[UUID, int], float]] = {}
-        self._nominated: dict[str, _Nominated] = {}  # by path: what the metadata does not know
+        self._nominated: dict[str, _Candidate] = {}  # by path: what the metadata does not know
         self._braked: str | None = None  # by the last audit: why none of them may go
 
     async def run(self, audit: bool = True, dry_run: bool = False) -> Collection:
@@ -79,7 +79,7 @@ class Collector:
             self._observer.collected(seen)
             return seen
         self._dry_run = dry_run
-        self._deleted = Deleted("WAL objects")
+        self._deleted = DeletionSummary("WAL objects")
         try:
             for domain in range(self._store.domains):
                 await self._part(self._resolve_orphans(domain, seen))
@@ -129,7 +129,7 @@ class Collector:
                         await self._store.store.write(domain, [Delete(record.key)])
         self._unreferenced_since[domain] = waiting
 
-    async def _referenced(self, domain: int, page: list[Record]) -> set[UUID]:
+    async def _referenced(self, domain: int, page: list[StoredValue]) -> set[UUID]:
         first, last = keys.wal_id_of(page[0].key), keys.wal_id_of(page[-1].key)
         records = await self._store.store.scan(
             domain, keys.references(first), keys.prefix_end(keys.references(last))
@@ -166,7 +166,7 @@ class Collector:
                     seen.orphans += 1
         self._staged_since[domain] = watched
 
-    async def _resolve_orphan(self, domain: int, wal_id: UUID, record: Record) -> bool:
+    async def _resolve_orphan(self, domain: int, wal_id: UUID, record: StoredValue) -> bool:
         """Take the mark, fence every stream, judge, and let go of what is not in the log."""
         try:
             staging = wal_keys.Staging.decode(record.value)  # before it is touched: it may be unreadable
@@ -214,7 +214,7 @@ class Collector:
         if now_ms is None:
             return  # by a clock that is doubted every object may look old
         oldest_ms = now_ms - int(self._settings.orphan_seconds * 1000)
-        nominated: dict[str, _Nominated] = {}
+        nominated: dict[str, _Candidate] = {}
         page: dict[str, WalPath] = {}
         ours = unknown = 0
         async for info in self._objects.list(PREFIX):
@@ -235,13 +235,13 @@ class Collector:
         if self._braked is not None:
             _log.error(HELD, of="WAL objects", reason=self._braked)
 
-    async def _nominate(self, page: dict[str, WalPath], nominated: dict[str, _Nominated]) -> int:
+    async def _nominate(self, page: dict[str, WalPath], nominated: dict[str, _Candidate]) -> int:
         unknown = await self._unknown(page)
         for path in unknown:
             if len(nominated) < _MOST_NOMINATED:
                 before = self._nominated.get(path)
                 now = self._runtime.monotonic()
-                nominated[path] = before or _Nominated(page[path], now)
+                nominated[path] = before or _Candidate(page[path], now)
         return len(unknown)
 
     async def _unknown(self, page: dict[str, WalPath]) -> list[str]:
@@ -277,14 +277,14 @@ class Collector:
                     if not self._dry_run:
                         del self._nominated[path]
 
-    async def _pages(self, domain: int, prefix: str) -> AsyncIterator[list[Record]]:
+    async def _pages(self, domain: int, prefix: str) -> AsyncIterator[list[StoredValue]]:
         start, end = prefix, keys.prefix_end(prefix)
         while page := await self._store.store.scan(domain, start, end, _PAGE):
             yield page
             start = page[-1].key + "\0"
 
 
-def _path_of(record: Record) -> str | None:
+def _path_of(record: StoredValue) -> str | None:
     """Where the object of an object key lies. None, and it stays, if this build cannot read the value."""
     try:
         path = wal_keys.decode_object(record.value)

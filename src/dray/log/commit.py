@@ -15,10 +15,10 @@ from typing import Final
 
 import structlog
 
-from dray.log.append import Chunk, PendingBatch, StagedObject
+from dray.log.append import PendingBatch, PendingChunk, StagedObject
 from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.failed_sequences import FailedSequences
-from dray.log.producer_state import NO_PRODUCER, ProducerStates, Remembered
+from dray.log.producer_state import NO_PRODUCER, ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
 from dray.log.stream_state import StreamState, load_stream_state
 from dray.log.stream_store import StreamStore, Versioned
@@ -37,7 +37,7 @@ NOTHING: Final = Outcome(False, -1)  # it was not done, and the same may be sent
 TOO_LARGE: Final = Outcome(False, -2)  # it was not even sent
 
 
-class Verdict(Enum):
+class CommitVerdict(Enum):
     """What reading found after an unclear reply."""
 
     COMMITTED = "it is in the log"
@@ -47,7 +47,7 @@ class Verdict(Enum):
 
 
 @dataclass(slots=True)
-class Judgement:
+class AdmissionResult:
     """A chunk held against a stream's state, batch by batch."""
 
     references: list[BatchReference] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Judgement:
     max_timestamp: int = NO_TIMESTAMP
     running_max_timestamp: int = NO_TIMESTAMP
     running_max_offset: int = -1
-    duplicates: list[tuple[Remembered, PendingBatch]] = field(default_factory=list)
+    duplicates: list[tuple[RememberedBatch, PendingBatch]] = field(default_factory=list)
     refused: list[tuple[LogError, PendingBatch]] = field(default_factory=list)
 
     def take(self, offset: int, pending: PendingBatch, reference: BatchReference) -> None:
@@ -78,13 +78,13 @@ class Judgement:
 
 
 @dataclass(slots=True)
-class Aim:
+class CommitAttempt:
     """One stream's part of a commit: the entry it wants to become the head, over which version."""
 
-    chunk: Chunk
+    chunk: PendingChunk
     over: Versioned[HighWatermark]
     entry: IndexEntry
-    judgement: Judgement
+    judgement: AdmissionResult
     producers: ProducerStates
     start: int
     unsure: bool = False  # a reply was lost at this version
@@ -92,7 +92,7 @@ class Aim:
 
 
 @dataclass(frozen=True, slots=True)
-class Settlement:
+class CommitResult:
     """What is left to do for an object: nothing, while a write of it may still land."""
 
     undecided: bool
@@ -100,7 +100,7 @@ class Settlement:
 
 
 @dataclass(frozen=True, slots=True)
-class Committed:
+class CommittedEntry:
     stream: int
     high_watermark: Versioned[HighWatermark]
     entry: IndexEntry
@@ -115,8 +115,8 @@ class Committer:
         store: StreamStore,
         runtime: Runtime,
         settings: LogSettings,
-        on_committed: Callable[[Committed], None],
-        on_duplicate: Callable[[int, Remembered, PendingBatch], None],
+        on_committed: Callable[[CommittedEntry], None],
+        on_duplicate: Callable[[int, RememberedBatch, PendingBatch], None],
         on_retry: Callable[[], None],
         expiry: ExpiryClock | None = None,
     ) -> None:
@@ -154,7 +154,7 @@ class Committer:
                 self.forget(stream)
         self._resting = dict(self._states)
 
-    def fail(self, chunk: Chunk, error: LogError) -> None:
+    def fail(self, chunk: PendingChunk, error: LogError) -> None:
         """Refuse what is left of a chunk. The batches that their producers sent behind it are on their
         way already, perhaps: they must not be taken for the first ones."""
         moment_ms = self._moment_ms()
@@ -167,8 +167,8 @@ class Committer:
         """For what only this process remembers: the wall clock may be set meanwhile."""
         return int(self._runtime.monotonic() * 1000)
 
-    async def commit(self, staged: StagedObject) -> Settlement:
-        waiting: dict[int, Aim | None] = dict.fromkeys(staged.chunks)
+    async def commit(self, staged: StagedObject) -> CommitResult:
+        waiting: dict[int, CommitAttempt | None] = dict.fromkeys(staged.chunks)
         failed: list[int] = []
         undecided = False
         give_up_at = self._runtime.monotonic() + self._settings.commit_seconds
@@ -202,7 +202,7 @@ class Committer:
                     waiting[stream] = None
                 else:
                     aim.unsure = True
-                    if await self._resolve(staged, aim, waiting, failed) is Verdict.UNKNOWN:
+                    if await self._resolve(staged, aim, waiting, failed) is CommitVerdict.UNKNOWN:
                         undecided = True
             if any(aim is not None for aim in waiting.values()):
                 await self._back_off(attempt)
@@ -211,7 +211,7 @@ class Committer:
             self.fail(staged.chunks[stream], LogUnavailable("the commit did not come through: try again"))
             self.forget(stream)
             failed.append(stream)
-        return Settlement(undecided, failed)
+        return CommitResult(undecided, failed)
 
     async def _breathe(self, streams: int) -> None:
         """An object may hold thousands of streams: others get their turn of the event loop in between."""
@@ -221,9 +221,9 @@ class Committer:
     # --- aiming
 
     async def _aim_all(
-        self, staged: StagedObject, waiting: dict[int, Aim | None], failed: list[int]
-    ) -> dict[int, Aim]:
-        aims: dict[int, Aim] = {}
+        self, staged: StagedObject, waiting: dict[int, CommitAttempt | None], failed: list[int]
+    ) -> dict[int, CommitAttempt]:
+        aims: dict[int, CommitAttempt] = {}
         for count, stream in enumerate(list(waiting), 1):
             await self._breathe(count)
             aim = waiting[stream]
@@ -243,7 +243,7 @@ class Committer:
             aims[stream] = aim
         return aims
 
-    async def _aim(self, staged: StagedObject, chunk: Chunk) -> Aim | None:
+    async def _aim(self, staged: StagedObject, chunk: PendingChunk) -> CommitAttempt | None:
         """None when the stream's state leaves nothing of the chunk to append."""
         state = self._states.get(chunk.stream) or await self._load(chunk.stream)
         producers = state.producers.fork()
@@ -257,16 +257,16 @@ class Committer:
             self._answer(chunk.stream, judgement)
             return None
         entry = self._entry(staged, state.high_watermark.value, judgement)
-        return Aim(chunk, state.high_watermark, entry, judgement, producers, state.start)
+        return CommitAttempt(chunk, state.high_watermark, entry, judgement, producers, state.start)
 
     @staticmethod
-    def _certain(judgement: Judgement) -> bool:
+    def _certain(judgement: AdmissionResult) -> bool:
         """What is known of a stream, cached or just read from a leader that was deposed, may lag behind
         what another broker appended. What it appends is held against the compare-and-set, and a
         duplicate stays one; but a refusal needs the newest state."""
         return not judgement.refused
 
-    def _answer(self, stream: int, judgement: Judgement) -> None:
+    def _answer(self, stream: int, judgement: AdmissionResult) -> None:
         """Tell whoever sent a batch again, or out of order. Where other batches of the chunk are to be
         appended, only once they are: the copy of one that may yet fail is no duplicate."""
         for remembered, pending in judgement.duplicates:
@@ -280,11 +280,11 @@ class Committer:
         return state
 
     def _judge(
-        self, state: StreamState, producers: ProducerStates, chunk: Chunk, created_ms: int
-    ) -> Judgement:
+        self, state: StreamState, producers: ProducerStates, chunk: PendingChunk, created_ms: int
+    ) -> AdmissionResult:
         over = state.high_watermark.value
         now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
-        judgement = Judgement(
+        judgement = AdmissionResult(
             end=over.end,
             running_max_timestamp=over.max_timestamp,
             running_max_offset=over.max_timestamp_offset,
@@ -314,7 +314,7 @@ class Committer:
         return judgement
 
     @staticmethod
-    def _entry(staged: StagedObject, over: HighWatermark, judgement: Judgement) -> IndexEntry:
+    def _entry(staged: StagedObject, over: HighWatermark, judgement: AdmissionResult) -> IndexEntry:
         return IndexEntry(
             start=over.end,
             end=judgement.end,
@@ -344,7 +344,7 @@ class Committer:
             return record is not None and record.version == staged.staging_version
         return False
 
-    async def _write(self, staged: StagedObject, aims: dict[int, Aim]) -> dict[int, Outcome | None]:
+    async def _write(self, staged: StagedObject, aims: dict[int, CommitAttempt]) -> dict[int, Outcome | None]:
         """Each stream's outcome: None if the reply was lost, `NOTHING` if nothing happened, `TOO_LARGE` if it
         alone is more than a write may hold.
 
@@ -387,7 +387,7 @@ class Committer:
         for stream, place in places.items():
             found[stream] = None if outcomes is None else outcomes[place]
 
-    async def _make_room(self, aim: Aim) -> None:
+    async def _make_room(self, aim: CommitAttempt) -> None:
         """The head that is there and the new one do not fit into one write: the one that is there is filed
         first, which is a seal, and the stream is aimed at anew. Nothing of the chunk was sent."""
         stream = aim.chunk.stream
@@ -399,63 +399,67 @@ class Committer:
             _log.warning("stream not sealed before a large append", stream=stream, error=str(error))
             await self._back_off(0)
 
-    def _committed(self, aim: Aim, version: int) -> None:
+    def _committed(self, aim: CommitAttempt, version: int) -> None:
         stream = aim.chunk.stream
         high_watermark = Versioned(HighWatermark.at(aim.entry), version)
         since = self.entries_since_snapshot(stream) + 1
         self._states[stream] = StreamState(high_watermark, aim.producers.join(), since, aim.start)
-        self._on_committed(Committed(stream, high_watermark, aim.entry, aim.judgement.selected))
+        self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))
         self._answer(stream, aim.judgement)
 
     # --- after an unclear reply
 
     async def _resolve(
-        self, staged: StagedObject, aim: Aim, waiting: dict[int, Aim | None], failed: list[int]
-    ) -> Verdict:
+        self,
+        staged: StagedObject,
+        aim: CommitAttempt,
+        waiting: dict[int, CommitAttempt | None],
+        failed: list[int],
+    ) -> CommitVerdict:
         stream = aim.chunk.stream
         verdict = await self._find(staged, aim)
-        if verdict is Verdict.UNMOVED:
+        if verdict is CommitVerdict.UNMOVED:
             aim.tries += 1
             if aim.tries <= self._settings.retry_limit:
                 return verdict  # the same write is sent again
-            verdict = Verdict.UNKNOWN
+            verdict = CommitVerdict.UNKNOWN
         del waiting[stream]
-        if verdict is not Verdict.COMMITTED:
+        if verdict is not CommitVerdict.COMMITTED:
             _log.warning("append given up after an unclear reply", stream=stream, found=verdict.value)
             self.fail(aim.chunk, LogUnavailable("the metadata store did not answer: try again"))
             self.forget(stream)
-            if verdict is Verdict.MOVED:
+            if verdict is CommitVerdict.MOVED:
                 failed.append(stream)
         return verdict
 
-    async def _find(self, staged: StagedObject, aim: Aim) -> Verdict:
+    async def _find(self, staged: StagedObject, aim: CommitAttempt) -> CommitVerdict:
         """Where did the write go? High watermark first, then the index: a head that is filed in
         between is then found in the index, never missed in both."""
         for attempt in range(self._settings.retry_limit):
             try:
                 return await self._look(staged, aim)
             except StreamClosed:
-                return Verdict.MOVED
+                return CommitVerdict.MOVED
             except MetadataError:
                 await self._back_off(attempt)
-        return Verdict.UNKNOWN
+        return CommitVerdict.UNKNOWN
 
-    async def _look(self, staged: StagedObject, aim: Aim) -> Verdict:
+    async def _look(self, staged: StagedObject, aim: CommitAttempt) -> CommitVerdict:
         stream = aim.chunk.stream
         await self._store.barrier(stream)  # a version from before the one aimed at is not "moved"
         found = await self._store.high_watermark(stream)
         if found is None:
-            return Verdict.MOVED
+            return CommitVerdict.MOVED
         head = found.value.head
         if head is not None and head.wal_id == staged.wal_id:
             self._committed(aim, found.version)
-            return Verdict.COMMITTED
+            return CommitVerdict.COMMITTED
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
         if filed is not None and filed.value.wal_id == staged.wal_id:
             self._committed(aim, 0)
             self.forget(stream)  # others have moved on: what we hold is an older state
-            return Verdict.COMMITTED
-        return Verdict.UNMOVED if found.version == aim.over.version else Verdict.MOVED
+            return CommitVerdict.COMMITTED
+        return CommitVerdict.UNMOVED if found.version == aim.over.version else CommitVerdict.MOVED
 
     async def _back_off(self, attempt: int) -> None:
         await self._runtime.sleep(self._settings.retry_seconds * min(2**attempt, 16))

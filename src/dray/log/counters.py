@@ -21,7 +21,7 @@ _VALUE = Struct(">Bq")
 _TRIES: Final = 64
 
 
-class Counter:
+class IdCounter:
     def __init__(self, store: MetadataStore, key: str, block: int) -> None:
         self._store = store
         self._key = key

@@ -53,7 +53,7 @@ RELEASED: Final = Brake(share=1.0)
 
 
 @dataclass(slots=True)
-class Deleted:
+class DeletionSummary:
     """What a round deleted: a line for each object on the level of debugging, one line for all at its end."""
 
     what: str  # such as "WAL objects"

@@ -9,7 +9,7 @@ from typing import Final
 
 import structlog
 
-from dray.log.counters import Counter
+from dray.log.counters import IdCounter
 from dray.log.entries import HighWatermark
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
@@ -23,7 +23,7 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Put,
-    Record,
+    StoredValue,
     Unavailable,
 )
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal, unseal
@@ -63,7 +63,7 @@ class Lifecycle:
     def __init__(
         self,
         store: StreamStore,
-        stream_ids: Counter,
+        stream_ids: IdCounter,
         runtime: Runtime,
         expiry: ExpiryClock | None = None,
     ) -> None:
@@ -186,7 +186,7 @@ class Lifecycle:
                     _log.error("the mark of a closed stream stays", stream=stream, error=str(error))
         return forgotten
 
-    async def _forget(self, domain: int, stream: int, note: Record) -> bool:
+    async def _forget(self, domain: int, stream: int, note: StoredValue) -> bool:
         check_note(stream, note.value)
         mark = await self._store.high_watermark(stream)
         if mark is not None and not mark.value.closed:

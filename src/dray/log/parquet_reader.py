@@ -36,7 +36,7 @@ _FOOTER_WEIGHT: Final = 8  # decoded, a footer takes about so many times its byt
 T = TypeVar("T")
 
 
-class Taken(NamedTuple):
+class RowGroupBatches(NamedTuple):
     views: list[memoryview]
     size: int
     finished: bool  # the whole rest of the entry
@@ -107,7 +107,7 @@ class ParquetReader:
 
     # --- reading
 
-    async def read(self, entry: IndexEntry, offset: int, limit: int, at_least_one: bool) -> Taken:
+    async def read(self, entry: IndexEntry, offset: int, limit: int, at_least_one: bool) -> RowGroupBatches:
         """Batches from the one that holds `offset`, as many as fit.
 
         Raises `ObjectMissing` when the file is gone: the caller looks further in the index.
@@ -129,7 +129,7 @@ class ParquetReader:
             self._cached.finish((entry.object_id, number))
             number += 1
         self._read_ahead(entry, number + 1)
-        return Taken(views, size, number == len(groups), number + self._ahead >= len(groups))
+        return RowGroupBatches(views, size, number == len(groups), number + self._ahead >= len(groups))
 
     def read_ahead(self, entry: IndexEntry) -> None:
         """The first row groups of a file that a consumer will come to."""

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
-from dray.log.reader import Plan, Reader
+from dray.log.reader import ReadPlan, StreamReader
 from dray.log.types import AnswerRoom, LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
@@ -38,7 +38,7 @@ class Poller:
     def __init__(
         self,
         store: MetadataStore,
-        reader: Reader,
+        reader: StreamReader,
         runtime: Runtime,
         wakeups: Wakeups,
         observer: LogObserver,
@@ -126,9 +126,9 @@ class Poller:
 
     async def _plan(
         self, requests: Sequence[ReadRequest], max_bytes: int, unheard: dict[int, LogError]
-    ) -> list[Plan | ReadResult]:
+    ) -> list[ReadPlan | ReadResult]:
         oldest = self._runtime.monotonic() - self._bounds_seconds
-        plans: dict[int, Plan | ReadResult] = {}
+        plans: dict[int, ReadPlan | ReadResult] = {}
         remaining = max_bytes
         room = self._reader.parquet.cache_bytes
         empty = True
@@ -148,7 +148,7 @@ class Poller:
                 # in memory, or every one of them would be decoded again for every part.
                 room -= self._reader.parquet.group_bytes(plan.compacted[0], request.offset)
                 if room < 0 and not empty:
-                    plan = Plan(request, plan.bounds)
+                    plan = ReadPlan(request, plan.bounds)
             remaining -= plan.size
             empty = empty and plan.size == 0
             plans[place] = plan
@@ -165,7 +165,7 @@ class Poller:
         return sorted(places, key=lambda place: not self._reader.is_midway(requests[place]))
 
     @staticmethod
-    def _enough(plans: Sequence[Plan | ReadResult], min_bytes: int) -> bool:
+    def _enough(plans: Sequence[ReadPlan | ReadResult], min_bytes: int) -> bool:
         size = 0
         for plan in plans:
             if isinstance(plan, ReadResult):
@@ -173,10 +173,10 @@ class Poller:
             size += plan.size
         return size >= min_bytes
 
-    def _moved(self, plans: Sequence[Plan | ReadResult]) -> bool:
+    def _moved(self, plans: Sequence[ReadPlan | ReadResult]) -> bool:
         """Did a stream grow between planning it and now, when nobody waited for it yet?"""
         for plan in plans:
-            if isinstance(plan, Plan):
+            if isinstance(plan, ReadPlan):
                 bounds = self._reader.known_bounds(plan.request.stream)
                 if bounds is None or bounds.end != plan.bounds.end:
                     return True
@@ -263,19 +263,19 @@ class Poller:
     # --- reading
 
     async def _read(
-        self, plans: Sequence[Plan | ReadResult], unheard: dict[int, LogError], min_bytes: int
+        self, plans: Sequence[ReadPlan | ReadResult], unheard: dict[int, LogError], min_bytes: int
     ) -> list[ReadResult]:
         """Everything that is not in memory is asked for first, then what may be wanted next; only then is
         anything waited for. Not even then if enough is ready for an answer: what is still being read will
         be in memory when the client asks again, and the disk works while the client does."""
         results = [self._ready(plan, unheard) for plan in plans]
         for plan in plans:
-            if isinstance(plan, Plan):
+            if isinstance(plan, ReadPlan):
                 self._reader.read_ahead(plan)
         waiting = [
             (place, plan)
             for place, (plan, result) in enumerate(zip(plans, results, strict=True))
-            if result is None and isinstance(plan, Plan)
+            if result is None and isinstance(plan, ReadPlan)
         ]
         if waiting and _is_worthwhile(results, len(waiting), min_bytes):
             for place, plan in waiting:
@@ -288,7 +288,7 @@ class Poller:
                 results[place] = result
         return [result for result in results if result is not None]
 
-    def _ready(self, plan: Plan | ReadResult, unheard: dict[int, LogError]) -> ReadResult | None:
+    def _ready(self, plan: ReadPlan | ReadResult, unheard: dict[int, LogError]) -> ReadResult | None:
         if isinstance(plan, ReadResult):
             return plan
         if plan.size == 0:
@@ -297,7 +297,7 @@ class Poller:
         buffers = self._reader.ready(plan)
         return None if buffers is None else _answer(plan, buffers)
 
-    async def _wait_for(self, plan: Plan) -> ReadResult:
+    async def _wait_for(self, plan: ReadPlan) -> ReadResult:
         try:
             return _answer(plan, await self._reader.read(plan))
         except LogError as error:
@@ -310,18 +310,18 @@ class Poller:
         return ReadResult(high_watermark=bounds.end, start_offset=bounds.start, error=error)
 
 
-def _planned(plans: Sequence[Plan | ReadResult], allowed: int) -> int:
+def _planned(plans: Sequence[ReadPlan | ReadResult], allowed: int) -> int:
     """What the answer may take: of compacted files, whose sizes are guessed, as much as they may give."""
     size = most = 0
     for plan in plans:
-        if isinstance(plan, Plan):
+        if isinstance(plan, ReadPlan):
             size += plan.size
             most += plan.size if plan.compacted is None else max(plan.size, plan.limit)
     return max(size, min(most, allowed))
 
 
-def _without_records(plan: Plan | ReadResult) -> Plan | ReadResult:
-    return Plan(plan.request, plan.bounds) if isinstance(plan, Plan) else plan
+def _without_records(plan: ReadPlan | ReadResult) -> ReadPlan | ReadResult:
+    return ReadPlan(plan.request, plan.bounds) if isinstance(plan, ReadPlan) else plan
 
 
 def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:
@@ -330,7 +330,7 @@ def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes
     return len(ready) >= waiting and sum(ready) >= min_bytes
 
 
-def _answer(plan: Plan, buffers: list[memoryview]) -> ReadResult:
+def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:
     size = plan.size if plan.tail is not None else sum([len(buffer) for buffer in buffers])
     return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
 

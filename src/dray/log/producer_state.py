@@ -29,17 +29,17 @@ _PRODUCER = Struct(">qhqB")
 _REMEMBERED = Struct(">iiqq")
 
 
-class Remembered(NamedTuple):
+class RememberedBatch(NamedTuple):
     first_sequence: int
     last_sequence: int
     base_offset: int
     append_time_ms: int
 
 
-class Producer(NamedTuple):
+class ProducerEntry(NamedTuple):
     epoch: int
     last_ms: int
-    batches: tuple[Remembered, ...]  # oldest first, at most five, never empty
+    batches: tuple[RememberedBatch, ...]  # oldest first, at most five, never empty
 
 
 def next_sequence(sequence: int, step: int = 1) -> int:
@@ -59,7 +59,7 @@ class ProducerStates:
     def __init__(self, expiry_ms: int, base: ProducerStates | None = None) -> None:
         self.expiry_ms = expiry_ms
         self._base = base
-        self._own: dict[int, Producer] = {}
+        self._own: dict[int, ProducerEntry] = {}
 
     def fork(self) -> ProducerStates:
         return ProducerStates(self.expiry_ms, self)
@@ -71,13 +71,13 @@ class ProducerStates:
         self._base._own.update(self._own)
         return self._base
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerEntry | None:
         producer = self._own.get(producer_id)
         if producer is None and self._base is not None:
             return self._base.get(producer_id)
         return producer
 
-    def items(self) -> Iterable[tuple[int, Producer]]:
+    def items(self) -> Iterable[tuple[int, ProducerEntry]]:
         merged = {} if self._base is None else dict(self._base.items())
         merged.update(self._own)
         return merged.items()
@@ -86,7 +86,7 @@ class ProducerStates:
         producer = self.get(producer_id)
         return producer is not None and now_ms - producer.last_ms <= self.expiry_ms
 
-    def judge(self, batch: BatchReference, now_ms: int) -> Remembered | None:
+    def judge(self, batch: BatchReference, now_ms: int) -> RememberedBatch | None:
         """None: it is the next batch. Else the duplicate's first answer; or it is refused."""
         producer = self.get(batch.producer_id)
         if producer is None or now_ms - producer.last_ms > self.expiry_ms:
@@ -119,16 +119,16 @@ class ProducerStates:
     def record(self, batch: BatchReference, base_offset: int, at_ms: int) -> None:
         """Take in a batch that was appended."""
         last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)
-        remembered = Remembered(batch.base_sequence, last_sequence, base_offset, batch.append_time_ms)
+        remembered = RememberedBatch(batch.base_sequence, last_sequence, base_offset, batch.append_time_ms)
         producer = self.get(batch.producer_id)
-        earlier: tuple[Remembered, ...] = ()
+        earlier: tuple[RememberedBatch, ...] = ()
         if (
             producer is not None
             and producer.epoch == batch.producer_epoch
             and batch.base_sequence == next_sequence(producer.batches[-1].last_sequence)
         ):
             earlier = producer.batches[1 - REMEMBERED_BATCHES :]
-        self._own[batch.producer_id] = Producer(batch.producer_epoch, at_ms, (*earlier, remembered))
+        self._own[batch.producer_id] = ProducerEntry(batch.producer_epoch, at_ms, (*earlier, remembered))
 
     def fold(self, entry: IndexEntry) -> None:
         for base_offset, batch in entry.batches():
@@ -176,7 +176,7 @@ class ProducerStates:
         return states, len(known) - len(kept)
 
 
-def _size_of(producer: Producer) -> int:
+def _size_of(producer: ProducerEntry) -> int:
     return _PRODUCER.size + _REMEMBERED.size * len(producer.batches)
 
 
@@ -207,9 +207,9 @@ class ProducerSnapshot:
                 position += _PRODUCER.size
                 remembered = []
                 for _ in range(batches):
-                    remembered.append(Remembered._make(_REMEMBERED.unpack_from(value, position)))
+                    remembered.append(RememberedBatch._make(_REMEMBERED.unpack_from(value, position)))
                     position += _REMEMBERED.size
-                states._own[producer_id] = Producer(epoch, last_ms, tuple(remembered))
+                states._own[producer_id] = ProducerEntry(epoch, last_ms, tuple(remembered))
         except error as damage:
             raise ValueCorrupt("a producer snapshot", f"{len(value)} bytes") from damage
         if position != len(value):

@@ -45,7 +45,7 @@ class Slice:
 
 
 @dataclass(slots=True)
-class Plan:
+class ReadPlan:
     """What a read will return: sizes are known from the index, before a byte is read. Of compacted files
     they are only guessed: there the read itself keeps to `limit`."""
 
@@ -59,7 +59,7 @@ class Plan:
     compacted: list[IndexEntry] | None = None
 
 
-class Reader:
+class StreamReader:
     def __init__(
         self,
         store: StreamStore,
@@ -164,7 +164,7 @@ class Reader:
 
     # --- planning
 
-    async def plan(self, request: ReadRequest, max_bytes: int, at_least_one: bool) -> Plan:
+    async def plan(self, request: ReadRequest, max_bytes: int, at_least_one: bool) -> ReadPlan:
         """Raises OffsetOutOfRange, StreamClosed, LogUnavailable."""
         bounds = self.known_bounds(request.stream)
         if bounds is None:
@@ -174,7 +174,7 @@ class Reader:
             if not bounds.start <= request.offset <= bounds.end:
                 raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
         limit = min(max_bytes, request.max_bytes)
-        plan = Plan(request, bounds, limit=limit, at_least_one=at_least_one)
+        plan = ReadPlan(request, bounds, limit=limit, at_least_one=at_least_one)
         if request.offset == bounds.end or (limit <= 0 and not at_least_one):
             return plan
         if self._tail.holds(request.stream, request.offset):
@@ -210,7 +210,7 @@ class Reader:
         entry = self._index.find(request.stream, request.offset)
         return entry is not None and entry.is_parquet and self.parquet.is_midway(entry, request.offset)
 
-    async def _plan_compacted(self, plan: Plan, entry: IndexEntry) -> None:
+    async def _plan_compacted(self, plan: ReadPlan, entry: IndexEntry) -> None:
         """Files that follow each other, until they are enough. What lies behind them is for another read:
         only then is what was taken known to the byte."""
         stream, offset = plan.request.stream, plan.request.offset
@@ -264,7 +264,7 @@ class Reader:
 
     # --- reading
 
-    def ready(self, plan: Plan) -> list[memoryview] | None:
+    def ready(self, plan: ReadPlan) -> list[memoryview] | None:
         """What was planned, if it is in memory. WAL objects that have to be read are asked for from here on,
         before anybody waits for one of them."""
         if plan.tail is not None:
@@ -277,13 +277,13 @@ class Reader:
             views = None if found is None or views is None else views + found
         return views
 
-    def is_coming(self, plan: Plan) -> bool:
+    def is_coming(self, plan: ReadPlan) -> bool:
         """Will what was not ready be so when it is asked for again?"""
         if plan.slices is None:
             return False
         return all(self._segments.is_coming(part.layout, part.first, part.end) for part in plan.slices)
 
-    async def read(self, plan: Plan) -> list[memoryview]:
+    async def read(self, plan: ReadPlan) -> list[memoryview]:
         """What was planned, and was not ready."""
         if plan.compacted is not None:
             return await self._read_compacted(plan, plan.compacted)
@@ -297,7 +297,7 @@ class Reader:
                 return await self._read_elsewhere(plan.request, part.entry)
         return views
 
-    async def _read_compacted(self, plan: Plan, entries: list[IndexEntry]) -> list[memoryview]:
+    async def _read_compacted(self, plan: ReadPlan, entries: list[IndexEntry]) -> list[memoryview]:
         stream, offset = plan.request.stream, plan.request.offset
         views: list[memoryview] = []
         size = 0
@@ -335,7 +335,7 @@ class Reader:
         [view] = await self._segments.batches(self._segments.layout(entry, stream), place, place + 1)
         return view
 
-    def read_ahead(self, plan: Plan) -> None:
+    def read_ahead(self, plan: ReadPlan) -> None:
         """Who took that many bytes will take about as many again."""
         if not plan.slices:
             return

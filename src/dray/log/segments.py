@@ -234,7 +234,7 @@ class SegmentReader:
                 for segment in segments:
                     await self._read(path, [segment])
             else:
-                _fail(segments[0], _told(path, error))
+                _fail(segments[0], _read_error(path, error))
             return
         except BaseException as error:  # cancelled, or a fault of ours: nobody may wait for ever
             for segment in segments:
@@ -296,7 +296,7 @@ def _restored(
     return answers
 
 
-def _told(path: str, error: ObjectError) -> Exception:
+def _read_error(path: str, error: ObjectError) -> Exception:
     """What the log says of a failed read. A missing object is the reader's to judge: it looks further."""
     told: Exception
     if isinstance(error, ObjectMissing):

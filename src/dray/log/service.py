@@ -11,8 +11,8 @@ import structlog
 
 from dray.log.append import PendingBatch
 from dray.log.collector import Collector
-from dray.log.commit import Committed, Committer
-from dray.log.counters import Counter
+from dray.log.commit import CommittedEntry, Committer
+from dray.log.counters import IdCounter
 from dray.log.deletions import MayDelete, nothing_may_go
 from dray.log.index_cache import IndexCache
 from dray.log.inquiry import active_producers, stream_size
@@ -21,8 +21,8 @@ from dray.log.observer import LogObserver
 from dray.log.parquet_reader import ParquetReader
 from dray.log.pipeline import DomainPipeline
 from dray.log.poll import Poller
-from dray.log.producer_state import Remembered
-from dray.log.reader import Reader
+from dray.log.producer_state import RememberedBatch
+from dray.log.reader import StreamReader
 from dray.log.retention import Retention
 from dray.log.segments import LEADER_EPOCH, SegmentReader
 from dray.log.settings import LogSettings
@@ -33,7 +33,7 @@ from dray.log.time_lookup import TimeLookup
 from dray.log.types import (
     ActiveProducer,
     AnswerRoom,
-    Appended,
+    AppendResult,
     Bounds,
     EndlessRoom,
     LogError,
@@ -93,7 +93,7 @@ class Log:
             settings.parquet_footer_cache_bytes,
             settings.parquet_groups_ahead,
         )
-        self._reader = Reader(
+        self._reader = StreamReader(
             self._streams, self._index, self._tail, segments, parquet, runtime, self._wakeups.wake
         )
         self._poller = Poller(
@@ -109,11 +109,11 @@ class Log:
         )
         self._lifecycle = Lifecycle(
             self._streams,
-            Counter(store, keys.STREAM_COUNTER, settings.stream_id_block),
+            IdCounter(store, keys.STREAM_COUNTER, settings.stream_id_block),
             runtime,
             self._expiry,
         )
-        self._producer_ids = Counter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
+        self._producer_ids = IdCounter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
             objects,
@@ -150,7 +150,7 @@ class Log:
             following = partial(self._follow, domain)
             self._tasks.append(keep_running(self._runtime, f"follow domain {domain}", following))
         self._tasks.append(keep_running(self._runtime, "collect WAL objects", self._collect))
-        self._tasks.append(keep_running(self._runtime, "let go of idle caches", self._let_go))
+        self._tasks.append(keep_running(self._runtime, "empty idle caches", self._empty_idle_caches))
 
     async def stop(self) -> None:
         """Flush, commit and settle what was appended; then stop what runs in the background."""
@@ -178,19 +178,19 @@ class Log:
 
     def append(
         self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
-    ) -> asyncio.Future[Appended]:
+    ) -> asyncio.Future[AppendResult]:
         """The batch is in the log, at the offset it answers with, when the future is done.
 
         From then on the buffer belongs to the log: it is patched and served to consumers.
         """
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         view = buffer[batch.position : batch.position + batch.length]
         self._pipelines[stream % self._domains].append(
             stream, PendingBatch(batch, view, append_time_ms, future)
         )
         return future
 
-    def _committed(self, committed: Committed) -> None:
+    def _committed(self, committed: CommittedEntry) -> None:
         stream = committed.stream
         start = self._known_start(stream)
         tail: list[TailBatch] = []
@@ -198,16 +198,16 @@ class Log:
             view = _worth_keeping(pending.view)
             patch(view, 0, base_offset, LEADER_EPOCH)
             tail.append(TailBatch(base_offset, base_offset + pending.batch.record_count, view))
-            pending.acknowledge(Appended(base_offset, pending.append_time_ms, start))
+            pending.acknowledge(AppendResult(base_offset, pending.append_time_ms, start))
         self._tail.add(stream, tail)
         self._observer.tail_cache(self._tail.size)
         self._index.observe(stream, committed.high_watermark)
         self._wakeups.wake(stream)
         self._has_appended = True
 
-    def _duplicate(self, stream: int, remembered: Remembered, pending: PendingBatch) -> None:
+    def _duplicate(self, stream: int, remembered: RememberedBatch, pending: PendingBatch) -> None:
         pending.acknowledge(
-            Appended(remembered.base_offset, remembered.append_time_ms, self._known_start(stream))
+            AppendResult(remembered.base_offset, remembered.append_time_ms, self._known_start(stream))
         )
 
     def _known_start(self, stream: int) -> int:
@@ -291,7 +291,7 @@ class Log:
                 _log.warning("watch interrupted", domain=domain, error=str(error))
             await self._runtime.sleep(self._settings.retry_seconds)
 
-    async def _let_go(self) -> None:
+    async def _empty_idle_caches(self) -> None:
         """What nobody used for `cache_idle_seconds` leaves the caches. Memory goes back to the system when
         that was much, and once after nothing was appended for a while: requests leave a heap behind, too."""
         unreturned, is_used = 0, False

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
 from dray.log.entries import IndexEntry
-from dray.log.reader import Reader
+from dray.log.reader import StreamReader
 from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, TimestampedOffset
 from dray.objects.contract import ObjectMissing
 from dray.records import RecordError, RecordFault, decode, find_timestamp, unfolds_to
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 class TimeLookup:
-    def __init__(self, reader: Reader, runtime: Runtime, unfolding: Allowance) -> None:
+    def __init__(self, reader: StreamReader, runtime: Runtime, unfolding: Allowance) -> None:
         self._reader = reader
         self._runtime = runtime
         self._unfolding = unfolding

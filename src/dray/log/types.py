@@ -40,7 +40,7 @@ class ObjectCorrupt(LogError):
     """A stored object is not what its index entry says: named, and never served."""
 
 
-class Appended(NamedTuple):
+class AppendResult(NamedTuple):
     base_offset: int
     append_time_ms: int  # -1 unless the topic stamps LogAppendTime
     start_offset: int  # the stream's first readable offset; -1 if this broker does not know it

@@ -55,7 +55,7 @@ class WriteTooLarge(MetadataError):
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class StoredValue:
     key: str
     value: bytes
     version: int
@@ -131,15 +131,15 @@ class MetadataStore(Protocol):
     @property
     def limits(self) -> Limits: ...
 
-    async def get(self, domain: int, key: str) -> Record | None: ...
+    async def get(self, domain: int, key: str) -> StoredValue | None: ...
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         """The greatest key <= `key` among those starting with `prefix`."""
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         """The least key >= `key` among those starting with `prefix`."""
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         """The keys with start <= key < end in byte order, of one snapshot."""
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:

@@ -25,11 +25,11 @@ from dray.metadata.contract import (
     Operation,
     Outcome,
     Put,
-    Record,
     SessionEnded,
+    StoredValue,
     Unavailable,
 )
-from dray.metadata.sessions import KeptSession, Moment, session_identity
+from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime
 
@@ -41,7 +41,7 @@ _SKIPPED: Final = Outcome(False)
 
 @dataclass(slots=True)
 class _Entry:
-    record: Record
+    record: StoredValue
     session: int | None
 
 
@@ -50,7 +50,7 @@ class _Domain:
     entries: dict[str, _Entry] = field(default_factory=dict)
     keys: list[str] = field(default_factory=list)  # sorted; str order is byte order for ASCII
 
-    def put(self, record: Record, session: int | None) -> None:
+    def put(self, record: StoredValue, session: int | None) -> None:
         if record.key not in self.entries:
             insort(self.keys, record.key)
         self.entries[record.key] = _Entry(record, session)
@@ -147,7 +147,7 @@ class MemoryState:
 
     def _put(self, domain: _Domain, put: Put, session: int | None) -> Outcome:
         self._last_version += 1
-        domain.put(Record(put.key, bytes(put.value), self._last_version), session)
+        domain.put(StoredValue(put.key, bytes(put.value), self._last_version), session)
         return Outcome(True, self._last_version)
 
     def _expire(self, now: float) -> None:
@@ -191,21 +191,21 @@ class MemoryStore:
     def limits(self) -> Limits:
         return LIMITS
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         entry = (await self._domain(domain)).entries.get(key)
         return None if entry is None else entry.record
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         content = await self._domain(domain)
         position = bisect_right(content.keys, min(key, prefix + KEY_END)) - 1
         return _record_under(content, position, prefix)
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         content = await self._domain(domain)
         position = bisect_left(content.keys, max(key, prefix))
         return _record_under(content, position, prefix)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         check_limit(limit)
         content = await self._domain(domain)
         low, high = bisect_left(content.keys, start), bisect_left(content.keys, end)
@@ -232,7 +232,7 @@ class MemoryStore:
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
         check_ttl(ttl)
-        sent = Moment.now(self._runtime)
+        sent = SendTime.now(self._runtime)
         await self._turn()
         state, runtime = self._state, self._runtime
         identity = state.open_session(domain, ttl, self._clock)
@@ -275,7 +275,7 @@ class MemoryStore:
         await self._runtime.sleep(0)
 
 
-def _record_under(domain: _Domain, position: int, prefix: str) -> Record | None:
+def _record_under(domain: _Domain, position: int, prefix: str) -> StoredValue | None:
     if not 0 <= position < len(domain.keys):
         return None
     record = domain.entries[domain.keys[position]].record

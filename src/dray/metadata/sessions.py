@@ -20,7 +20,7 @@ from dray.metadata.contract import MetadataError
 from dray.runtime import Runtime, keep_running, run_once
 
 
-class Moment(NamedTuple):
+class SendTime(NamedTuple):
     """When a request was sent, by both clocks of a process."""
 
     seconds: float
@@ -29,7 +29,7 @@ class Moment(NamedTuple):
     wall_ms: int
 
     @classmethod
-    def now(cls, runtime: Runtime) -> Moment:
+    def now(cls, runtime: Runtime) -> SendTime:
         return cls(runtime.monotonic(), runtime.wall_ms())
 
 
@@ -47,7 +47,7 @@ class KeptSession:
         domain: int,
         identity: int,
         ttl: float,
-        sent: Moment,
+        sent: SendTime,
         renew: Callable[[], Awaitable[bool]],
         remove: Callable[[], Awaitable[None]],
     ) -> None:
@@ -105,7 +105,7 @@ class KeptSession:
 
     async def _confirm(self) -> bool:
         """One keep-alive. False when there was no answer: nothing is lost before the watchdog says so."""
-        sent = Moment.now(self._runtime)
+        sent = SendTime.now(self._runtime)
         try:
             alive = await self._renew()
         except MetadataError:
@@ -117,7 +117,7 @@ class KeptSession:
         return True
 
     def _may_have_been_away(self) -> bool:
-        now, sent = Moment.now(self._runtime), self._sent
+        now, sent = SendTime.now(self._runtime), self._sent
         unseen = (now.wall_ms - sent.wall_ms) / 1000 - (now.seconds - sent.seconds)
         return unseen > self.ttl / 3
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from dray.objects.contract import Buffer, ObjectError
 from dray.objects.disk import Disk
-from dray.objects.incoming import Incoming
+from dray.objects.incoming import IncomingFile
 from dray.objects.scatter import write_all
 
 
@@ -16,7 +16,7 @@ class GrowingFile:
     """Its calls run in threads, and whoever waits for one may be cancelled while it goes on: the lock keeps
     the descriptor from being closed, and its number from being used again, under a write."""
 
-    def __init__(self, disk: Disk, incoming: Incoming) -> None:
+    def __init__(self, disk: Disk, incoming: IncomingFile) -> None:
         self._disk = disk
         self._directory = incoming.descriptor
         self.name = incoming.new_name()

@@ -16,7 +16,7 @@ from dray.objects.names import RESERVED
 from dray.runtime import Runtime
 
 
-class Incoming:
+class IncomingFile:
     def __init__(self, disk: Disk, path: str, descriptor: Descriptor) -> None:
         self._disk = disk
         self._path = path
@@ -24,7 +24,7 @@ class Incoming:
         self.descriptor = descriptor
 
     @classmethod
-    def open(cls, disk: Disk, root: str, runtime: Runtime) -> Incoming:
+    def open(cls, disk: Disk, root: str, runtime: Runtime) -> IncomingFile:
         parent = posixpath.join(root, RESERVED)
         with suppress(FileExistsError):
             disk.make_directory(parent)
@@ -33,7 +33,7 @@ class Incoming:
         return incoming
 
     @classmethod
-    def _claim(cls, disk: Disk, parent: str, runtime: Runtime) -> Incoming:
+    def _claim(cls, disk: Disk, parent: str, runtime: Runtime) -> IncomingFile:
         while True:
             path = posixpath.join(parent, runtime.uuid().hex)
             try:

@@ -37,7 +37,7 @@ from dray.objects.direct import WORTHWHILE, are_dense, read_dense_ranges
 from dray.objects.directories import Directories, make_root_lasting
 from dray.objects.disk import Descriptor, Disk, SystemDisk
 from dray.objects.growing import GrowingFile
-from dray.objects.incoming import Incoming
+from dray.objects.incoming import IncomingFile
 from dray.objects.names import RESERVED, check_inside, check_path, check_prefix, check_ranges
 from dray.objects.open_files import OpenFiles
 from dray.objects.scatter import read_ranges, write_all
@@ -62,7 +62,7 @@ class LocalStore:
         root: str,
         runtime: Runtime,
         disk: Disk,
-        incoming: Incoming,
+        incoming: IncomingFile,
         allocate: Callable[[int], bytearray] = bytearray,
         direct_from: int | None = WORTHWHILE,
     ) -> None:
@@ -103,7 +103,7 @@ class LocalStore:
         root = os.path.abspath(root)
         with _errors("open the object store", root):
             make_root_lasting(disk, root)
-            return cls(root, runtime, disk, Incoming.open(disk, root, runtime), allocate, direct_from)
+            return cls(root, runtime, disk, IncomingFile.open(disk, root, runtime), allocate, direct_from)
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         await self._runtime.in_thread(self._write, check_path(path), list(parts), True)

@@ -53,18 +53,18 @@ class OpenFiles:
         """Let go of a path whose file was deleted or replaced, or its disk space stays taken."""
         with self._lock:
             entry = self._entries.pop(path, None)
-            closing = self._let_go([] if entry is None else [entry])
+            closing = self._evict([] if entry is None else [entry])
         self._close(closing)
 
     def forget_unused_since(self, moment: float) -> None:
         with self._lock:
             old = [path for path, entry in self._entries.items() if entry.used_at <= moment]
-            closing = self._let_go([self._entries.pop(path) for path in old])
+            closing = self._evict([self._entries.pop(path) for path in old])
         self._close(closing)
 
     def close(self) -> None:
         with self._lock:
-            closing = self._let_go(list(self._entries.values()))
+            closing = self._evict(list(self._entries.values()))
             self._entries.clear()
         self._close(closing)
 
@@ -85,7 +85,7 @@ class OpenFiles:
             self._entries[path] = entry
             while len(self._entries) > self._capacity:
                 evicted.append(self._entries.popitem(last=False)[1])
-            closing = self._let_go(evicted)
+            closing = self._evict(evicted)
         self._close(closing)
         return entry
 
@@ -95,7 +95,7 @@ class OpenFiles:
             closing = [entry.descriptor] if entry.borrowers == 0 and not entry.kept else []
         self._close(closing)
 
-    def _let_go(self, entries: list[_Entry]) -> list[Descriptor]:
+    def _evict(self, entries: list[_Entry]) -> list[Descriptor]:
         for entry in entries:
             entry.kept = False
         return [entry.descriptor for entry in entries if entry.borrowers == 0]

@@ -26,7 +26,7 @@ LONGEST_PAUSE: Final = 60.0
 # Of one name, so many seconds lie between two lines with a traceback; what comes meanwhile is counted.
 QUIET_SECONDS: Final = 60.0
 
-Hearer = Callable[[str, BaseException], None]
+FailureListener = Callable[[str, BaseException], None]
 
 _name: ContextVar[str | None] = ContextVar("dray_background", default=None)
 
@@ -45,26 +45,26 @@ class BackgroundTasks:
         self._clock = clock
         self._ended: dict[str, str] = {}
         self._running: dict[KeptTask, None] = {}
-        self._told: dict[str, tuple[float, int]] = {}  # when, and how many failures were told by then
-        self._hearers: list[Hearer] = []
+        self._logged: dict[str, tuple[float, int]] = {}  # when, and how many failures were logged by then
+        self._listeners: list[FailureListener] = []
 
-    def hear(self, hearer: Hearer) -> None:
-        """Be told of every failure, as the metrics are, and the oracle of a simulation."""
-        self._hearers.append(hearer)
+    def subscribe(self, listener: FailureListener) -> None:
+        """Call it with every failure. The metrics and the oracle of a simulation use this."""
+        self._listeners.append(listener)
 
     def report(self, name: str, error: BaseException) -> None:
-        """A failure that was not foreseen, and that nobody else will hear of."""
+        """Count and log a failure that no other code handles."""
         count = self.failures[name] = self.failures.get(name, 0) + 1
-        for hearer in self._hearers:
-            hearer(name, error)
+        for listener in self._listeners:
+            listener(name, error)
         now = self._clock()
-        at, told = self._told.get(name, (-QUIET_SECONDS, 0))
+        at, logged = self._logged.get(name, (-QUIET_SECONDS, 0))
         if now - at >= QUIET_SECONDS:
-            self._told[name] = now, count
+            self._logged[name] = now, count
             _log.error(
                 "something failed in the background; it is tried again",
                 task=name,
-                failures=count - told,
+                failures=count - logged,
                 error=f"{type(error).__name__}: {error}",
                 exc_info=error,
             )

@@ -17,14 +17,14 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 import structlog
 
 Result = TypeVar("Result")
-AnyJob = TypeVar("AnyJob", bound="Job[Any]")
+AnyJob = TypeVar("AnyJob", bound="WorkItem[Any]")
 
 Afterwards: TypeAlias = Callable[[], None] | None
 
 _log = structlog.get_logger(__name__)
 
 
-class Job(Generic[Result]):
+class WorkItem(Generic[Result]):
     """One piece of a worker's batch: processing leaves either a `result` or an `error` in it."""
 
     __slots__ = ("error", "future", "result", "submitted")
@@ -172,7 +172,7 @@ class Worker(Generic[AnyJob]):
                 raise  # with the loop gone, nobody waits for an answer
 
 
-class Poller:
+class PollingThread:
     """One thread that calls `poll` at once and then every `interval` seconds, until stopped. When `poll` has
     found nothing for a while it is called every `quiet_interval` seconds: waking up is what costs an idle
     process most."""

@@ -20,7 +20,7 @@ LOOK_SECONDS: Final = 0.1
 """How often the first in the queue has all connections looked at again."""
 
 
-class Holder(Protocol):
+class AnswerHolder(Protocol):
     """A connection, as the budget sees it."""
 
     def settle(self) -> None: ...
@@ -44,7 +44,7 @@ class AnswerBudget:
         self.used = 0
         self.peak = 0
         self._asked = 0  # since all connections were looked at
-        self._holders: dict[Holder, None] = {}
+        self._holders: dict[AnswerHolder, None] = {}
         self._waiting: OrderedDict[AnswerClaim, None] = OrderedDict()
 
     @property
@@ -57,7 +57,7 @@ class AnswerBudget:
         wanted = sum(claim.size for claim in self._waiting)
         return max(0, wanted - (self.limit - self.used)) if wanted else 0
 
-    def change(self, holder: Holder, before: int, after: int) -> None:
+    def change(self, holder: AnswerHolder, before: int, after: int) -> None:
         """What a connection holds. More than there is room for is counted as well: it is there."""
         if after:
             self._holders[holder] = None

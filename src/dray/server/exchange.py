@@ -6,7 +6,7 @@ import asyncio
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from dray.server.memory import Share
+from dray.server.memory import MemoryShare
 
 if TYPE_CHECKING:
     from dray.server.answers import Reservation
@@ -18,7 +18,7 @@ class Exchange:
 
     __slots__ = ("buffers", "bytes", "done", "last", "reservation", "share", "task", "turn")
 
-    def __init__(self, share: int = Share.NONE) -> None:
+    def __init__(self, share: int = MemoryShare.NONE) -> None:
         self.task: asyncio.Task[None] | None = None
         self.share = share  # of the memory for frames
         self.reservation: Reservation | None = None
@@ -29,7 +29,7 @@ class Exchange:
         self.last = False
         """The connection ends here: this request gets no answer, nor does any after it."""
 
-    def let_go(self) -> None:
+    def give_turn(self) -> None:
         """Whether or not it is its turn."""
         if self.turn is not None and not self.turn.done():
             self.turn.set_result(None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from dray.server.memory import Claim, MemoryBudget, Share
+from dray.server.memory import Claim, MemoryBudget, MemoryShare
 
 if TYPE_CHECKING:
     from dray.server.settings import ServerSettings
@@ -34,7 +34,7 @@ class FrameClaims:
         """What has to be granted before the frame can go on."""
         self.granted = False
         """What was waited for is there, for the frame at hand."""
-        self.share: int = Share.NONE
+        self.share: int = MemoryShare.NONE
         """Where the memory of the frame at hand is from."""
 
     def ask(self, size: int, filled: int, kind: int) -> int:
@@ -69,7 +69,7 @@ class FrameClaims:
         part = self._part
         if part is None:
             part = self._part = self._budget.begin(size, self._grant)
-            self.share = Share.BULK
+            self.share = MemoryShare.BULK
         self.granted = False
         if part.held > filled or part.held == size:
             return part.held

@@ -22,7 +22,7 @@ from heapq import heappop, heappush
 from typing import Final
 
 
-class Share:
+class MemoryShare:
     """Plain numbers: to look up a member of an enumeration would cost a request more than the rest."""
 
     NONE: Final = 0
@@ -36,7 +36,7 @@ class Claim:
 
     __slots__ = ("granted", "held", "order", "share", "size", "wanted")
 
-    def __init__(self, size: int, granted: Callable[[], None], share: int = Share.BULK) -> None:
+    def __init__(self, size: int, granted: Callable[[], None], share: int = MemoryShare.BULK) -> None:
         self.size = size
         self.granted = granted
         self.held = 0
@@ -99,19 +99,19 @@ class MemoryBudget:
         if small and not self._small_waiting and self._small_used + size <= self.small_limit:
             self._small_used += size
             self._note_peak()
-            return Share.SMALL
+            return MemoryShare.SMALL
         if self._waiting or (small and self._small_waiting) or not self._leaves_room(size):
-            return Share.NONE
+            return MemoryShare.NONE
         self._bulk_used += size
         self._note_peak()
-        return Share.BULK
+        return MemoryShare.BULK
 
     def claim(self, size: int, granted: Callable[[], None], small: bool = False) -> Claim:
         """Queue up; `granted` is called from a later release or withdrawal, never from here."""
         small = small and size <= self.small_limit
         if not small and size > self.bulk_limit:
             raise ValueError(f"{size} bytes can never fit a budget of {self.bulk_limit}")
-        claim = Claim(size, granted, Share.SMALL if small else Share.BULK)
+        claim = Claim(size, granted, MemoryShare.SMALL if small else MemoryShare.BULK)
         claim.wanted = size
         if small:
             self._small_waiting[claim] = None
@@ -143,7 +143,7 @@ class MemoryBudget:
 
     def withdraw(self, claim: Claim) -> None:
         """The frame will never be whole: give back what it holds, and its place."""
-        if claim.share == Share.SMALL:
+        if claim.share == MemoryShare.SMALL:
             self._small_waiting.pop(claim, None)
             self._small_used -= claim.held
         else:
@@ -153,8 +153,8 @@ class MemoryBudget:
                 self._leave(claim)
         self._grant()
 
-    def release(self, size: int, share: int = Share.BULK) -> None:
-        if share == Share.SMALL:
+    def release(self, size: int, share: int = MemoryShare.BULK) -> None:
+        if share == MemoryShare.SMALL:
             self._small_used = left = self._small_used - size
         else:
             self._bulk_used = left = self._bulk_used - size
@@ -205,7 +205,7 @@ class MemoryBudget:
                 self._small_used += claim.size
             elif not self._waiting and self._leaves_room(claim.size):
                 self._bulk_used += claim.size
-                claim.share = Share.BULK
+                claim.share = MemoryShare.BULK
             else:
                 break
             del self._small_waiting[claim]

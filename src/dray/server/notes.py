@@ -12,7 +12,7 @@ _log = structlog.get_logger(__name__)
 SPAN_SECONDS: Final = 10.0
 
 
-class Notes:
+class RateLimitedLog:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._last: dict[str, float] = {}

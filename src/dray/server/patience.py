@@ -16,7 +16,7 @@ NO_REQUEST: Final = "no request"
 
 
 @dataclass(slots=True)
-class Standing:
+class ConnectionProgress:
     """What a sweep sees of a connection."""
 
     received_bytes: int
@@ -66,7 +66,7 @@ class Patience:
         self._taken_from = (now, 0)
         self._slow_reader = False
 
-    def exhausted(self, now: float, standing: Standing, settings: ServerSettings) -> str | None:
+    def exhausted(self, now: float, standing: ConnectionProgress, settings: ServerSettings) -> str | None:
         self._watch_frame(now, standing, settings)
         self._watch_answers(now, standing, settings)
         # At the end only our answers count: what a peer still sends is thrown away.
@@ -104,7 +104,7 @@ class Patience:
             return still
         return settings.unread_seconds if self._slow_reader else 0.0
 
-    def _watch_frame(self, now: float, standing: Standing, settings: ServerSettings) -> None:
+    def _watch_frame(self, now: float, standing: ConnectionProgress, settings: ServerSettings) -> None:
         """The pace is that of a whole span in which we were reading the same frame."""
         if standing.unfinished < 0 or standing.closing:
             self._pace_from = self.pace = None
@@ -120,7 +120,7 @@ class Patience:
             self.pace = pace if pace < settings.short_frame_bytes_per_second else None
         self._pace_from = (standing.frames, standing.pauses, now, standing.received_bytes)
 
-    def _watch_answers(self, now: float, standing: Standing, settings: ServerSettings) -> None:
+    def _watch_answers(self, now: float, standing: ConnectionProgress, settings: ServerSettings) -> None:
         if not standing.unsent:
             self._taken_at = None
             self._slow_reader = False

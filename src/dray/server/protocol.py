@@ -20,11 +20,11 @@ from dray.server.connection import AnswerRoom, Buffer, CloseConnection, Connecti
 from dray.server.exchange import Exchange, current_exchange
 from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
-from dray.server.patience import NO_REQUEST, Patience, Standing
+from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
 from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
 
 if TYPE_CHECKING:
-    from dray.server.shared import Shared
+    from dray.server.shared import ServerResources
 
 _log = structlog.get_logger(__name__)
 
@@ -33,7 +33,7 @@ _UNCOUNTED_BYTES: Final = 64 * 1024
 
 
 class FrameProtocol(asyncio.BufferedProtocol):
-    """A member of `Shared` from its connection being made until it is lost *and* its last request is
+    """A member of `ServerResources` from its connection being made until it is lost *and* its last request is
     done: a peer that hangs up does not undo what it asked for."""
 
     __slots__ = (
@@ -73,7 +73,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, shared: Shared, listener: str, tls: bool) -> None:
+    def __init__(self, shared: ServerResources, listener: str, tls: bool) -> None:
         self._shared = shared
         self._settings = shared.settings
         self._dispatch = shared.dispatch
@@ -164,7 +164,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._stop_listening()
         for exchange in self._queue:
             exchange.buffers = ()
-            exchange.let_go()
+            exchange.give_turn()
         self._ready_bytes = 0
         self.settle()
         if self._lingering is not None:
@@ -322,7 +322,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def _give_turn(self) -> None:
         if self._queue and self._writable:
-            self._queue[0].let_go()
+            self._queue[0].give_turn()
 
     def _write(self, buffers: list[Buffer], size: int) -> None:
         if buffers:
@@ -412,7 +412,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._stop_listening()
         for exchange in self._queue:
             exchange.buffers = ()
-            exchange.let_go()
+            exchange.give_turn()
         self._ready_bytes = 0
         self.settle()
         if self._hung_up or not self._transport.can_write_eof():
@@ -439,7 +439,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             return
         reading = not self._held and not self._deaf
         unsent = self._transport.get_write_buffer_size()
-        standing = Standing(
+        standing = ConnectionProgress(
             received_bytes=self._received_bytes,
             frames=self._frames,
             unfinished=self._reader.unfinished if reading else -1,

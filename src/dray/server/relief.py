@@ -20,7 +20,7 @@ TOO_SLOW: Final = "frame too slow while memory is short"
 _UNFINISHED_SHARE: Final = 4
 
 
-class Member(Protocol):
+class DroppableConnection(Protocol):
     """A connection, as this module sees it."""
 
     @property
@@ -37,7 +37,7 @@ class Member(Protocol):
         """Close it now."""
 
 
-def relieve_answers(members: Iterable[Member], answers: AnswerBudget, now: float) -> None:
+def relieve_answers(members: Iterable[DroppableConnection], answers: AnswerBudget, now: float) -> None:
     if not answers.waiting:
         return
     answers.look_again()
@@ -52,7 +52,7 @@ def relieve_answers(members: Iterable[Member], answers: AnswerBudget, now: float
         member.drop(UNREAD)
 
 
-def relieve_frames(members: Iterable[Member], budget: MemoryBudget) -> None:
+def relieve_frames(members: Iterable[DroppableConnection], budget: MemoryBudget) -> None:
     if not budget.waiting:
         return
     slow = [(pace, member) for member in members if (pace := member.pace) is not None]

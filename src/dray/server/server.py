@@ -14,7 +14,7 @@ from dray.server.connection import Buffer, Dispatch
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
 from dray.server.relief import relieve_answers, relieve_frames
-from dray.server.shared import Shared
+from dray.server.shared import ServerResources
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -50,7 +50,7 @@ class Server:
         self._runtime = runtime
         self._settings = settings
         self.metrics = metrics
-        self._shared = Shared(
+        self._shared = ServerResources(
             dispatch, runtime, settings=settings, metrics=metrics, budget=self.budget, allocate=allocate
         )
         self.answers = self._shared.answers

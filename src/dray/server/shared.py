@@ -8,7 +8,7 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from dray.server.answers import AnswerBudget
-from dray.server.notes import Notes
+from dray.server.notes import RateLimitedLog
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -23,7 +23,7 @@ _NEW_SECONDS: Final = 1.0
 """How long a connection is safe from making room for another: its first request may be on its way."""
 
 
-class Shared:
+class ServerResources:
     def __init__(
         self,
         dispatch: Dispatch,
@@ -43,7 +43,7 @@ class Shared:
         self.allocate = allocate
         self.scratch = bytearray(settings.receive_buffer_bytes)
         self.members: set[FrameProtocol] = set()
-        self.notes = Notes(runtime.monotonic)
+        self.notes = RateLimitedLog(runtime.monotonic)
         self.stopping = False
         self.when_empty: Callable[[], None] | None = None
         self._unused: OrderedDict[FrameProtocol, float] = OrderedDict()  # oldest first

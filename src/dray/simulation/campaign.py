@@ -20,7 +20,7 @@ _AHEAD = 2  # runs per processor that wait for their turn
 
 
 @dataclass(slots=True)
-class Coverage:
+class CampaignCoverage:
     """What the runs did, together."""
 
     seeds: int = 0
@@ -32,7 +32,7 @@ class Coverage:
     processor_seconds: float = 0.0
     failed: list[int] = field(default_factory=list)
 
-    def add(self, outcome: Outcome) -> None:
+    def add(self, outcome: RunOutcome) -> None:
         self.seeds += 1
         self.processor_seconds += outcome.seconds
         if outcome.report is None:
@@ -51,7 +51,7 @@ class Coverage:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class RunOutcome:
     seed: int
     seconds: float
     report: ClusterReport | None  # None: it failed
@@ -62,12 +62,12 @@ def fresh_seed() -> int:
     return SystemRandom().randrange(1 << 40)
 
 
-def run_seed(seed: int) -> Outcome:
+def run_seed(seed: int) -> RunOutcome:
     began = time.process_time()
     report: ClusterReport | None = None
     with suppress(RunFailed):  # whoever cares runs it again, and looks at it
         report = simulate_cluster(seed)
-    return Outcome(seed, time.process_time() - began, report)
+    return RunOutcome(seed, time.process_time() - began, report)
 
 
 def campaign(
@@ -75,10 +75,10 @@ def campaign(
     *,
     seconds: float = float("inf"),
     jobs: int = 1,
-    progress: Callable[[Coverage], None] = lambda _: None,
-) -> Coverage:
+    progress: Callable[[CampaignCoverage], None] = lambda _: None,
+) -> CampaignCoverage:
     """Stops at the first failure."""
-    coverage = Coverage()
+    coverage = CampaignCoverage()
     for outcome in _outcomes(seeds, jobs, time.monotonic() + seconds):
         coverage.add(outcome)
         progress(coverage)
@@ -87,7 +87,7 @@ def campaign(
     return coverage
 
 
-def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[Outcome]:
+def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[RunOutcome]:
     if jobs == 1:
         be_quiet()
         for seed in seeds:
@@ -97,7 +97,7 @@ def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[Outc
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
         remaining = iter(seeds)
-        under_way: set[Future[Outcome]] = set()
+        under_way: set[Future[RunOutcome]] = set()
         try:
             while True:
                 while len(under_way) < jobs * _AHEAD and time.monotonic() < deadline:

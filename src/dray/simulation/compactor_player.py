@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from random import Random
 from uuid import UUID
 
-from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.log.jobs import Job
@@ -92,7 +92,7 @@ class CompactorProcess:
         self.tables = FaultyTables(world.catalog, self.runtime, weather)
         self.streams = StreamStore(self.store, DOMAINS, world.conditions.settings.producer_expiry_ms)
         self.compactor = Compactor(
-            Stores(self.streams, self.objects, world.guard(self.objects)),
+            CompactorStores(self.streams, self.objects, world.guard(self.objects)),
             self.runtime,
             LocalUnitWriter(self.objects, self.runtime),
             self.tables,

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from dray.log.stream_store import StreamStore
 from dray.log.types import (
-    Appended,
+    AppendResult,
     Bounds,
     LogError,
     LogUnavailable,
@@ -128,7 +128,7 @@ class IdempotentProducer:
 
     async def _send(self, broker: Broker, batches: list[Sent]) -> None:
         random = self._world.random
-        sent: list[asyncio.Future[Appended]] = []
+        sent: list[asyncio.Future[AppendResult]] = []
         for batch in batches:
             if sent and random.random() < 0.5:
                 await asyncio.sleep(random.random() * 0.03)
@@ -138,7 +138,7 @@ class IdempotentProducer:
         await asyncio.wait(sent, timeout=random.random() * self._world.conditions.patience)
         self._hear(batches, sent)
 
-    def _hear(self, batches: list[Sent], sent: list[asyncio.Future[Appended]]) -> None:
+    def _hear(self, batches: list[Sent], sent: list[asyncio.Future[AppendResult]]) -> None:
         """Batches of a producer are judged in order: one that follows what was acknowledged is never out
         of order; and one whose acknowledgement was lost is still remembered, five back."""
         in_order = True
@@ -188,15 +188,15 @@ def judge_error(world: LogWorld, stream: int, error: BaseException | None) -> No
     raise Violation(f"stream {stream}: a good batch was refused: {error!r}") from error
 
 
-def append(broker: Broker, stream: int, data: bytearray) -> asyncio.Future[Appended]:
+def append(broker: Broker, stream: int, data: bytearray) -> asyncio.Future[AppendResult]:
     own = bytearray(data)
     [batch] = validate(own, max_batch_bytes=_MANY, max_decompressed_bytes=_MANY)
     answer = broker.log.append(stream, batch, memoryview(own))
-    answer.add_done_callback(_heard)
+    answer.add_done_callback(_take_exception)
     return answer
 
 
-def _heard(answer: asyncio.Future[Appended]) -> None:
+def _take_exception(answer: asyncio.Future[AppendResult]) -> None:
     """A client that went away hears no error, and that is none."""
     if not answer.cancelled():
         answer.exception()

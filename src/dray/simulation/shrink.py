@@ -25,7 +25,7 @@ _NETWORK: Final = ("broken", "silent", "split", "slowest")
 
 
 @dataclass(slots=True)
-class Shrunk:
+class SmallestFailure:
     """The least that was found to fail."""
 
     failure: RunFailed
@@ -52,9 +52,9 @@ class Shrunk:
         ]
 
 
-def shrink(failure: RunFailed, tried: Callable[[int], None] = lambda _: None) -> Shrunk:
+def shrink(failure: RunFailed, tried: Callable[[int], None] = lambda _: None) -> SmallestFailure:
     """`tried` hears of each attempt."""
-    shrunk = Shrunk(failure, 0)
+    shrunk = SmallestFailure(failure, 0)
     progress = True
     while progress:
         progress = False

@@ -72,7 +72,7 @@ class TopicState:
     ends: Mapping[int, int]
 
 
-class Log:
+class TopicLog:
     """One task's way to the brokers. Connections are kept until `close`; errors that pass are waited out,
     for as long as the options allow."""
 

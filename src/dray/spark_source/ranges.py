@@ -23,7 +23,7 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Bounds:
+class PartitionOffsets:
     """What the filters of a query leave to read; they are checked again by Spark, so only what certainly
     holds is taken from them."""
 
@@ -31,11 +31,11 @@ class Bounds:
     first_offset: int = 0
     end_offset: int = UNBOUNDED
 
-    def only(self, partitions: Iterable[int]) -> Bounds:
+    def only(self, partitions: Iterable[int]) -> PartitionOffsets:
         wanted = frozenset(partitions)
         return replace(self, partitions=wanted if self.partitions is None else self.partitions & wanted)
 
-    def within(self, first: int, end: int) -> Bounds:
+    def within(self, first: int, end: int) -> PartitionOffsets:
         return replace(self, first_offset=max(self.first_offset, first), end_offset=min(self.end_offset, end))
 
     def applied(self, ranges: Iterable[Range]) -> list[Range]:

@@ -22,12 +22,12 @@ from pyspark.sql.datasource import (
 )
 
 from dray.runtime import SystemRuntime
-from dray.spark_source.log import Log, SourceError, TopicState
+from dray.spark_source.log import SourceError, TopicLog, TopicState
 from dray.spark_source.options import LATEST, SourceOptions
 from dray.spark_source.ranges import (
     UNBOUNDED,
-    Bounds,
     Offset,
+    PartitionOffsets,
     Range,
     between,
     limited,
@@ -74,7 +74,7 @@ class BatchReader(DataSourceReader):
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
-        self.bounds = Bounds()
+        self.bounds = PartitionOffsets()
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
         """Narrows what is read. All filters are handed back: Spark checks the rows again, which costs little
@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader):
         return Offset(str(state.topic_id), self.began, initial=True).to_json()
 
     def latestOffset(self) -> dict[str, Any]:  # noqa: N802
-        state = asked(self.options, Log.state)
+        state = asked(self.options, TopicLog.state)
         ends = dict(state.ends)
         if self.options.offsets_per_trigger is not None and self.position is not None:
             ends = limited(self.position, ends, self.options.offsets_per_trigger)
@@ -148,12 +148,12 @@ class StreamReader(DataSourceStreamReader):
         return rows(self.options, partition)
 
 
-def asked(options: SourceOptions, question: Callable[[Log], Awaitable[T]]) -> T:
+def asked(options: SourceOptions, question: Callable[[TopicLog], Awaitable[T]]) -> T:
     """Ask the brokers from code that waits: Spark's planner does."""
 
     async def ask() -> T:
         runtime = SystemRuntime(threads=1)
-        log = Log(options, runtime)
+        log = TopicLog(options, runtime)
         try:
             return await question(log)
         finally:
@@ -166,7 +166,7 @@ def asked(options: SourceOptions, question: Callable[[Log], Awaitable[T]]) -> T:
 def rows(options: SourceOptions, partition: RangePartition) -> Iterator[pyarrow.RecordBatch]:
     loop = asyncio.new_event_loop()
     runtime = SystemRuntime(threads=1)
-    log = Log(options, runtime, partition.topic_id)
+    log = TopicLog(options, runtime, partition.topic_id)
     batches: AsyncIterator[pyarrow.RecordBatch] = log.read(partition.wanted)
 
     async def following() -> pyarrow.RecordBatch | None:
@@ -181,7 +181,7 @@ def rows(options: SourceOptions, partition: RangePartition) -> Iterator[pyarrow.
         runtime.close()
 
 
-async def _starts(log: Log, options: SourceOptions) -> tuple[TopicState, dict[int, int]]:
+async def _starts(log: TopicLog, options: SourceOptions) -> tuple[TopicState, dict[int, int]]:
     """Where a read begins. Offsets below the log's start are left as they are: that they are gone is found,
     and said, by whoever reads them."""
     state = await log.state()
@@ -198,7 +198,7 @@ async def _starts(log: Log, options: SourceOptions) -> tuple[TopicState, dict[in
     return state, starts
 
 
-def _narrowed(bounds: Bounds, each: Filter) -> Bounds:
+def _narrowed(bounds: PartitionOffsets, each: Filter) -> PartitionOffsets:
     """Nothing is concluded from a filter that is not understood."""
     if not isinstance(each, EqualTo | In | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
         return bounds

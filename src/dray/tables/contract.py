@@ -96,7 +96,7 @@ StillOurs = Callable[[TableChange], Awaitable[bool]]
 
 
 @dataclass(frozen=True, slots=True)
-class Maintained:
+class MaintenanceResult:
     snapshots_expired: int = 0
     metadata_deleted: int = 0
 
@@ -131,7 +131,7 @@ class Tables(Protocol):
 
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
-    ) -> Maintained:
+    ) -> MaintenanceResult:
         """Expire snapshots made before that time (never the newest, never one that names an unfinished job)
         and delete metadata files that no snapshot left needs."""
 

@@ -92,7 +92,7 @@ class ProcessMetrics:
 
     def follow(self, background: BackgroundTasks) -> None:
         """Count what fails in the background of this process."""
-        background.hear(lambda name, _: self.background_failures.labels(name).increment())
+        background.subscribe(lambda name, _: self.background_failures.labels(name).increment())
         self.background_ended.follow(lambda: len(background.ended()))
 
     def exposition(self) -> bytes:

@@ -19,7 +19,7 @@ from uuid import UUID
 import structlog
 
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, MetadataStore, Record
+from dray.metadata.contract import MetadataError, MetadataStore, StoredValue
 from dray.metadata.values import UnreadableValue
 from dray.runtime import Runtime
 from dray.topics.model import Topic, decode_topic
@@ -137,7 +137,7 @@ class TopicCache:
         self._ticket += 1
         return self._ticket
 
-    def _apply(self, name: str, record: Record | None, ticket: int) -> None:
+    def _apply(self, name: str, record: StoredValue | None, ticket: int) -> None:
         if ticket <= max(self._applied.get(name, 0), self._applied_all):
             return
         self._applied[name] = ticket

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from tests.services.oxia import OxiaCluster, OxiaStandalone
 
 from dray.metadata.checks import check_domain
-from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Record, Session
+from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
 from dray.metadata.oxia import OxiaSettings, OxiaStore
 from dray.runtime import SystemRuntime
 
@@ -40,16 +40,16 @@ class ShiftedStore:
     def limits(self) -> Limits:
         return self.store.limits
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return await self.store.get(self._domain(domain), key)
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self.store.floor(self._domain(domain), key, prefix)
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self.store.ceiling(self._domain(domain), key, prefix)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         return await self.store.scan(self._domain(domain), start, end, limit)
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, Record
+from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, StoredValue
 from dray.runtime import SystemRuntime
 from metadata_engines import ENGINES
 
@@ -48,7 +48,7 @@ class Comparison(RuleBasedStateMachine):
         self.directory = tempfile.TemporaryDirectory()
         engine = ENGINES[self.engine_name](Path(self.directory.name), self.runtime)
         self.clients = [self.run(engine.open()), self.run(engine.open())]
-        self.model: dict[int, dict[str, Record]] = {0: {}, 1: {}}
+        self.model: dict[int, dict[str, StoredValue]] = {0: {}, 1: {}}
         self.last_version: dict[tuple[int, str], int] = {}
 
     def run(self, action: Coroutine[Any, Any, T]) -> T:
@@ -102,7 +102,7 @@ class Comparison(RuleBasedStateMachine):
             place = (domain, operation.key)
             assert outcome.version > self.last_version.get(place, 0)
             self.last_version[place] = outcome.version
-            content[operation.key] = Record(operation.key, operation.value, outcome.version)
+            content[operation.key] = StoredValue(operation.key, operation.value, outcome.version)
 
     @rule(domain=DOMAINS, client=st.integers(0, 1), key=KEYS)
     def get(self, domain: int, client: int, key: str) -> None:

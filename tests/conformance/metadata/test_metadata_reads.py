@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from dray.metadata.contract import MetadataStore, Put, Record
+from dray.metadata.contract import MetadataStore, Put, StoredValue
 
 
 async def fill(store: MetadataStore, keys: list[str]) -> None:
     await store.write(0, [Put(key, key.encode()) for key in keys])
 
 
-def key_of(record: Record | None) -> str | None:
+def key_of(record: StoredValue | None) -> str | None:
     return None if record is None else record.key
 
 
@@ -113,8 +113,8 @@ async def test_a_prefix_is_not_its_neighbour(store: MetadataStore, other: Metada
 
 async def test_floor_and_ceiling_return_value_and_version(store: MetadataStore, other: MetadataStore) -> None:
     [outcome] = await store.write(0, [Put("/a", b"value")])
-    assert await other.floor(0, "/b", "/") == Record("/a", b"value", outcome.version)
-    assert await other.ceiling(0, "/", "/") == Record("/a", b"value", outcome.version)
+    assert await other.floor(0, "/b", "/") == StoredValue("/a", b"value", outcome.version)
+    assert await other.ceiling(0, "/", "/") == StoredValue("/a", b"value", outcome.version)
 
 
 async def test_what_was_acknowledged_is_read_after_a_barrier(
@@ -123,7 +123,7 @@ async def test_what_was_acknowledged_is_read_after_a_barrier(
     for number in range(50):
         [outcome] = await store.write(0, [Put("/a", b"%d" % number)])
         await other.barrier(0)
-        assert await other.get(0, "/a") == Record("/a", b"%d" % number, outcome.version)
+        assert await other.get(0, "/a") == StoredValue("/a", b"%d" % number, outcome.version)
         assert [record.value for record in await other.scan(0, "/", "0")] == [b"%d" % number]
 
 

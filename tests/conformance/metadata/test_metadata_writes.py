@@ -15,7 +15,7 @@ from dray.metadata.contract import (
     Operation,
     Outcome,
     Put,
-    Record,
+    StoredValue,
     Unavailable,
     WriteTooLarge,
 )
@@ -32,7 +32,7 @@ async def put(store: MetadataStore, key: str, value: bytes = b"", domain: int = 
 async def test_what_was_put_is_read_with_its_version(store: MetadataStore, other: MetadataStore) -> None:
     version = await put(store, "/a", b"one")
     assert version > 0
-    assert await other.get(0, "/a") == Record("/a", b"one", version)
+    assert await other.get(0, "/a") == StoredValue("/a", b"one", version)
     assert await other.get(0, "/b") is None
 
 
@@ -43,8 +43,8 @@ async def test_an_empty_write_does_nothing(store: MetadataStore) -> None:
 async def test_empty_values_are_kept(store: MetadataStore, other: MetadataStore) -> None:
     [first, second] = await store.write(0, [Put("/a", b""), Put("/b", b"")])
     assert await other.scan(0, "/", "0") == [
-        Record("/a", b"", first.version),
-        Record("/b", b"", second.version),
+        StoredValue("/a", b"", first.version),
+        StoredValue("/b", b"", second.version),
     ]
 
 
@@ -63,7 +63,7 @@ async def test_compare_and_set(store: MetadataStore, other: MetadataStore) -> No
     assert outcome.applied
     assert outcome.version > version
     assert await store.write(0, [Put("/a", b"3", version)]) == [SKIPPED]
-    assert await store.get(0, "/a") == Record("/a", b"2", outcome.version)
+    assert await store.get(0, "/a") == StoredValue("/a", b"2", outcome.version)
 
 
 @pytest.mark.parametrize("expect", [0, -1, 1, 1 << 40])
@@ -131,9 +131,9 @@ async def test_operations_apply_in_their_order(store: MetadataStore, other: Meta
     outcomes = await store.write(0, operations)
     assert [outcome.applied for outcome in outcomes] == [True, True, True, True, False, *[True] * 5]
     assert await other.scan(0, "/", "0") == [
-        Record("/p/first", b"3", outcomes[3].version),
-        Record("/p/old", b"2", outcomes[2].version),
-        Record("/r", b"7", outcomes[8].version),
+        StoredValue("/p/first", b"3", outcomes[3].version),
+        StoredValue("/p/old", b"2", outcomes[2].version),
+        StoredValue("/r", b"7", outcomes[8].version),
     ]
 
 
@@ -263,7 +263,7 @@ async def test_one_of_many_wins_an_absent_key(store: MetadataStore, other: Metad
     assert sum(outcome.applied for outcome in outcomes) == 1
     winner = next(number for number, outcome in enumerate(outcomes) if outcome.applied)
     record = await other.get(0, "/lease")
-    assert record == Record("/lease", b"%d" % winner, outcomes[winner].version)
+    assert record == StoredValue("/lease", b"%d" % winner, outcomes[winner].version)
 
 
 async def test_a_closed_store_is_unavailable(store: MetadataStore) -> None:

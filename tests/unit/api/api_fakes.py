@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, ImpatientRuntime
 
 from dray.api import ApiSettings, Dispatcher, Services
-from dray.cluster import Broker, Listener, Membership, open_cluster
+from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings
 from dray.log.types import (
     ActiveProducer,
     AnswerRoom,
-    Appended,
+    AppendResult,
     Bounds,
     EndlessRoom,
     LogError,
@@ -70,8 +70,8 @@ class FakeLog(FakeStreams):
 
     def append(
         self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
-    ) -> asyncio.Future[Appended]:
-        future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    ) -> asyncio.Future[AppendResult]:
+        future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
         self.appended.append((stream, batch.base_sequence))
         try:
             into = self._stream(stream)
@@ -81,7 +81,7 @@ class FakeLog(FakeStreams):
         view = buffer[batch.position : batch.position + batch.length]
         patch(view, 0, into.end, 0)
         into.batches.append((into.end, bytes(view), append_time_ms))
-        future.set_result(Appended(into.end, append_time_ms, into.start))
+        future.set_result(AppendResult(into.end, append_time_ms, into.start))
         into.end += batch.record_count
         return future
 
@@ -198,8 +198,8 @@ class Harness:
         cluster = await open_cluster(self.store, self.runtime, 4)
         self.topics = Topics(self.store, self.runtime, self.log, options)
         listeners = (
-            Listener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),
-            Listener("OUTSIDE", "broker.example", 9192 + broker_id),
+            AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),
+            AdvertisedListener("OUTSIDE", "broker.example", 9192 + broker_id),
         )
         self.membership = Membership(
             self.store,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.cli.bench_run import Outcome, Plan, count_records, make_batch
+from dray.cli.bench_run import BenchPlan, BenchResult, count_records, make_batch
 from dray.records import decode, validate
 from dray.runtime import SystemRuntime
 
@@ -36,9 +36,9 @@ def test_whole_batches_are_counted_and_a_cut_off_one_is_not() -> None:
 
 
 def test_percentiles() -> None:
-    outcome = Outcome("x", latencies=[float(number) for number in range(100, 0, -1)])
+    outcome = BenchResult("x", latencies=[float(number) for number in range(100, 0, -1)])
     assert (outcome.percentile(0.5), outcome.percentile(0.99)) == (51.0, 100.0)
-    assert Outcome("x").percentile(0.5) == 0.0
+    assert BenchResult("x").percentile(0.5) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_percentiles() -> None:
 def test_every_record_of_the_plan_ends_up_in_a_partition(
     records: int, batch_records: int, partitions: int
 ) -> None:
-    plan = Plan(
+    plan = BenchPlan(
         host="h",
         port=1,
         topic="t",

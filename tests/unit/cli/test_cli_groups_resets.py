@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dray.cli.group_resets import (
-    Aim,
-    Bounds,
-    Chosen,
+    ChosenPartitions,
+    PartitionBounds,
+    ResetTarget,
     Target,
     choose_target,
     parse_duration,
@@ -37,7 +37,7 @@ def target(**given: Any) -> Target:
 
 
 def test_topics_and_partitions() -> None:
-    assert parse_topics(["a", "b.c:2,0,2"]) == [Chosen("a", None), Chosen("b.c", [0, 2])]
+    assert parse_topics(["a", "b.c:2,0,2"]) == [ChosenPartitions("a", None), ChosenPartitions("b.c", [0, 2])]
 
 
 @pytest.mark.parametrize("text", ["", ":1", "a:", "a:x", "a:1,", "a:-1", "a:1:2"])
@@ -97,12 +97,12 @@ def test_durations_that_cannot_be_read(text: str) -> None:
 
 
 def test_exactly_one_target() -> None:
-    assert target(to_earliest=True) == (Aim.EARLIEST, 0)
-    assert target(to_offset=0) == (Aim.OFFSET, 0)
-    assert target(shift_by=-5) == (Aim.SHIFT, -5)
-    assert target(to_datetime="2023-11-14T22:13:20") == (Aim.TIME, NOW)
-    assert target(by_duration="PT1H") == (Aim.AGO, NOW - HOUR)
-    assert target(by_duration="P36500D") == (Aim.AGO, 0)
+    assert target(to_earliest=True) == (ResetTarget.EARLIEST, 0)
+    assert target(to_offset=0) == (ResetTarget.OFFSET, 0)
+    assert target(shift_by=-5) == (ResetTarget.SHIFT, -5)
+    assert target(to_datetime="2023-11-14T22:13:20") == (ResetTarget.TIME, NOW)
+    assert target(by_duration="PT1H") == (ResetTarget.AGO, NOW - HOUR)
+    assert target(by_duration="P36500D") == (ResetTarget.AGO, 0)
     for given in ({}, {"to_latest": True, "to_offset": 3}):
         with pytest.raises(Failure, match="give one of --to-earliest, ") as caught:
             target(**given)
@@ -111,23 +111,23 @@ def test_exactly_one_target() -> None:
         target(to_offset=-1)
 
 
-BOUNDS = Bounds(start=5, end=20, at_time=12)
+BOUNDS = PartitionBounds(start=5, end=20, at_time=12)
 
 
 @pytest.mark.parametrize(
     ("aim", "new", "note"),
     [
-        ((Aim.EARLIEST, 0), 5, ""),
-        ((Aim.LATEST, 0), 20, ""),
-        ((Aim.CURRENT, 0), 8, ""),
-        ((Aim.OFFSET, 7), 7, ""),
-        ((Aim.OFFSET, 4), 5, "4 is below the start"),
-        ((Aim.OFFSET, 20), 20, ""),
-        ((Aim.OFFSET, 21), 20, "21 is beyond the end"),
-        ((Aim.SHIFT, 2), 10, ""),
-        ((Aim.SHIFT, -9), 5, "-1 is below the start"),
-        ((Aim.TIME, NOW), 12, ""),
-        ((Aim.AGO, NOW), 12, ""),
+        ((ResetTarget.EARLIEST, 0), 5, ""),
+        ((ResetTarget.LATEST, 0), 20, ""),
+        ((ResetTarget.CURRENT, 0), 8, ""),
+        ((ResetTarget.OFFSET, 7), 7, ""),
+        ((ResetTarget.OFFSET, 4), 5, "4 is below the start"),
+        ((ResetTarget.OFFSET, 20), 20, ""),
+        ((ResetTarget.OFFSET, 21), 20, "21 is beyond the end"),
+        ((ResetTarget.SHIFT, 2), 10, ""),
+        ((ResetTarget.SHIFT, -9), 5, "-1 is below the start"),
+        ((ResetTarget.TIME, NOW), 12, ""),
+        ((ResetTarget.AGO, NOW), 12, ""),
     ],
 )
 def test_new_offsets(aim: Target, new: int, note: str) -> None:
@@ -137,18 +137,18 @@ def test_new_offsets(aim: Target, new: int, note: str) -> None:
 
 def test_without_a_committed_offset() -> None:
     partitions = {("t", 1): BOUNDS}
-    [move] = plan_moves((Aim.CURRENT, 0), partitions, {})
+    [move] = plan_moves((ResetTarget.CURRENT, 0), partitions, {})
     assert (move.old, move.new, move.note) == (None, 20, "nothing was committed")
     with pytest.raises(Failure, match="t-1 has none committed"):
-        plan_moves((Aim.SHIFT, 1), partitions, {})
+        plan_moves((ResetTarget.SHIFT, 1), partitions, {})
 
 
 def test_a_time_after_the_last_record_is_the_end() -> None:
-    [move] = plan_moves((Aim.TIME, NOW), {("t", 0): Bounds(5, 20, -1)}, {})
+    [move] = plan_moves((ResetTarget.TIME, NOW), {("t", 0): PartitionBounds(5, 20, -1)}, {})
     assert (move.new, move.note) == (20, "no record is as late")
 
 
 def test_moves_are_in_order() -> None:
     partitions = {("b", 0): BOUNDS, ("a", 10): BOUNDS, ("a", 9): BOUNDS}
-    moves = plan_moves((Aim.EARLIEST, 0), partitions, {})
+    moves = plan_moves((ResetTarget.EARLIEST, 0), partitions, {})
     assert [(move.topic, move.partition) for move in moves] == [("a", 9), ("a", 10), ("b", 0)]

@@ -13,12 +13,12 @@ from dray.cli.main import main
 from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
 from dray.cluster.owner import OWNER, put_owner, read_owner
 from dray.compaction.cycle import Compactor
-from dray.compaction.cycle import Stores as CompactedStores
+from dray.compaction.cycle import CompactorStores as CompactedStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.summary import CycleSummary
 from dray.config import Settings, load
 from dray.daemon import compactor as compacting
-from dray.daemon.collection import Collected, Wanted, collect
+from dray.daemon.collection import CollectionReport, CollectionRequest, collect
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_metrics import CompactorMetrics
@@ -85,7 +85,11 @@ def wal_objects(settings: Settings) -> int:
 
 def test_gc_refuses_the_bucket_of_another(settings: Settings) -> None:
     mine = prepare(settings, owner=OTHER, unknown=3)
-    for wanted in (Wanted(now=True), Wanted(now=True, dry_run=True), Wanted(now=True, release_brake=True)):
+    for wanted in (
+        CollectionRequest(now=True),
+        CollectionRequest(now=True, dry_run=True),
+        CollectionRequest(now=True, release_brake=True),
+    ):
         with pytest.raises(Failure) as refused:
             collect(settings, wanted)
         assert mine in str(refused.value)
@@ -96,7 +100,7 @@ def test_gc_refuses_the_bucket_of_another(settings: Settings) -> None:
 def test_gc_refuses_a_bucket_without_an_owner(settings: Settings) -> None:
     prepare(settings, unknown=3)
     with pytest.raises(Failure, match="is gone"):
-        collect(settings, Wanted(now=True))
+        collect(settings, CollectionRequest(now=True))
     assert wal_objects(settings) == 3
 
 
@@ -117,8 +121,8 @@ def test_gc_stops_by_itself_and_goes_on_when_told_to(
 
 def test_what_gc_counts(settings: Settings) -> None:
     prepare(settings, mine=True, unknown=2)
-    done = collect(settings, Wanted(now=True, dry_run=True))
-    assert isinstance(done, Collected)
+    done = collect(settings, CollectionRequest(now=True, dry_run=True))
+    assert isinstance(done, CollectionReport)
     assert (done.held, done.counts["deleted"]) == (None, 2)
     assert all(isinstance(count, int) for count in done.counts.values())
     assert {"files_deleted", "standing", "unknown"} <= done.counts.keys()

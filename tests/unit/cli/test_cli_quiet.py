@@ -10,7 +10,7 @@ import structlog
 from dray.config import load
 from dray.daemon import catalogs, collection, stores
 from dray.daemon.catalogs import open_tables
-from dray.daemon.collection import Wanted, collect
+from dray.daemon.collection import CollectionRequest, collect
 from dray.daemon.failures import Failure
 
 
@@ -48,5 +48,5 @@ def test_whoever_collects(
     monkeypatch.setattr(collection, "open_stores", chatty)
     settings = load(environment={"DRAY_DATA_DIR": str(tmp_path)}).settings
     with pytest.raises(Failure, match="as far as this test goes"):
-        collect(settings, Wanted(now=False))
+        collect(settings, CollectionRequest(now=False))
     check(capsys)

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from dray.cluster.clock_guard import ClockGuard, StoredBeat, decode_beat, encode_beat
 from dray.cluster.clock_judge import STEP_SECONDS
 from dray.metadata import keys
-from dray.metadata.contract import Put, Record, Unavailable
+from dray.metadata.contract import Put, StoredValue, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.clock import PREFIX, read_clock
 from dray.objects.memory import MemoryBucket, MemoryObjects
@@ -45,7 +45,7 @@ class World:
         name = f"machine {self._processes}" if machine is None else machine
         return Process(self, self._processes, ProcessClock(ahead), name, **given)
 
-    def beats(self) -> list[Record]:
+    def beats(self) -> list[StoredValue]:
         content = self.state.domain(keys.CLUSTER_DOMAIN, true_time())
         return [content.entries[key].record for key in content.keys if key.startswith(keys.CLOCKS)]
 

@@ -8,7 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cluster.clock_judge import FRESH_BEATS, GONE_BEATS, STEP_SECONDS, Beat, ClockJudge, Verdict
+from dray.cluster.clock_judge import (
+    FRESH_BEATS,
+    GONE_BEATS,
+    STEP_SECONDS,
+    ClockBeat,
+    ClockJudge,
+    ClockVerdict,
+)
 
 TOLERANCE = 300.0
 BEAT = 30.0
@@ -33,7 +40,7 @@ class World:
         )
         self.silent: set[int] = set()
         self.stepped: set[int] = set()
-        self._beats: dict[int, Beat] = {}
+        self._beats: dict[int, ClockBeat] = {}
 
     def wall_ms(self, ahead: float) -> int:
         return EPOCH_MS + round((self.now + ahead) * 1000)
@@ -42,7 +49,7 @@ class World:
         for number, ahead in enumerate(self.ahead):
             if number and number not in self.silent:
                 self.version += 1
-                self._beats[number] = Beat(
+                self._beats[number] = ClockBeat(
                     f"process {number}",
                     self.machines[number],
                     self.version,
@@ -59,10 +66,10 @@ class World:
             self.judge.probed(self.now - 0.1, self.now, self.wall_ms(self.store_ahead) - 50)
         self.judge.looked(self.now - 0.1, self.now, list(self._beats.values()))
 
-    def verdict(self) -> Verdict:
+    def verdict(self) -> ClockVerdict:
         return self.judge.judge(self.now, self.wall_ms(self.ahead[0]))
 
-    def settle(self) -> Verdict:
+    def settle(self) -> ClockVerdict:
         self.look()
         self.look()
         return self.verdict()
@@ -204,7 +211,7 @@ def test_a_value_that_this_build_cannot_read_is_no_agreement() -> None:
     world = World([0.0, 0.0])
     world.settle()
     world.now += BEAT
-    world.judge.looked(world.now, world.now, [Beat("process 1", "machine 1", 99, None)])
+    world.judge.looked(world.now, world.now, [ClockBeat("process 1", "machine 1", 99, None)])
     assert not world.verdict().believed
     assert "not known" in world.verdict().reason
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 import pytest
 from tests.unit.topics.topic_fakes import FaultyStore, eventually
 
-from dray.cluster import AUTOMATIC, Broker, BrokerIdTaken, Listener, Membership
+from dray.cluster import AUTOMATIC, AdvertisedListener, Broker, BrokerIdTaken, Membership
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.metadata.memory import MemoryState
@@ -32,7 +32,7 @@ class QuickRuntime(SystemRuntime):
 
 
 def broker(broker_id: int, port: int = 9092, **fields: object) -> Broker:
-    return Broker(broker_id, (Listener("PLAINTEXT", "127.0.0.1", port),), **fields)  # type: ignore[arg-type]
+    return Broker(broker_id, (AdvertisedListener("PLAINTEXT", "127.0.0.1", port),), **fields)  # type: ignore[arg-type]
 
 
 class Cluster:

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.cluster import Broker, Listener, brokers_in, zone_of_client, zone_of_rack
+from dray.cluster import AdvertisedListener, Broker, brokers_in, zone_of_client, zone_of_rack
 
 
 def broker(broker_id: int, zone: str | None, rack: str | None = None) -> Broker:
-    return Broker(broker_id, (Listener("PLAINTEXT", "127.0.0.1", 9092),), zone=zone, rack=rack)
+    return Broker(broker_id, (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092),), zone=zone, rack=rack)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 
 from dray.compaction.collector import FileCollector
-from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import (
     PREFIX,
@@ -265,7 +265,7 @@ async def test_no_snapshot_of_a_table_expires_while_the_clock_is_doubted(cluster
 async def test_the_parts_of_a_compactor_ask_its_clock(cluster: Cluster) -> None:
     clock = Doubted()
     tables = KnownMetadata(cluster.catalog, cluster.runtime)
-    stores = Stores(cluster.streams, cluster.objects, cluster.may_delete)
+    stores = CompactorStores(cluster.streams, cluster.objects, cluster.may_delete)
     compactor = Compactor(
         stores, cluster.runtime, cluster.worker().compactor._writer, tables, cluster.topics, expiry=clock
     )

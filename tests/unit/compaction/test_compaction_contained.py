@@ -13,7 +13,7 @@ from tests.services.compaction_cluster import ALL, Cluster, Worker
 
 from dray.compaction.careful import CarefulWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
-from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
+from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.retention import Retention
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
@@ -158,7 +158,7 @@ async def test_etcd_holds_retention_and_compaction_of_a_stream_with_too_many_pro
     crowded = topic.streams[0]
     now = cluster.runtime.wall_ms()
     many = ProducerStates(24 * HOUR)
-    many._own = {number: Producer(0, now, (Remembered(0, 0, 0, -1),)) for number in range(25_000)}
+    many._own = {number: ProducerEntry(0, now, (RememberedBatch(0, 0, 0, -1),)) for number in range(25_000)}
     cluster.state.apply(
         cluster.streams.domain(crowded),
         [Put(keys.producers(crowded), ProducerSnapshot(0, many).encode())],

@@ -13,7 +13,7 @@ from tests.services.compaction_cluster import ALL, Cluster, Worker
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CycleSummary
 from dray.metadata import keys
-from dray.metadata.contract import Put, Record
+from dray.metadata.contract import Put, StoredValue
 from dray.topics.model import Topic
 
 QUIET = replace(ALL, collect_seconds=1e9, wal_max_age_ms=60_000, target_file_bytes=20_000)
@@ -29,11 +29,13 @@ class Counted:
         self.records = 0
         get, scan = worker.store.get, worker.store.scan
 
-        async def counted_get(domain: int, key: str) -> Record | None:
+        async def counted_get(domain: int, key: str) -> StoredValue | None:
             self.calls["get of a stream"] += key.startswith(keys.STREAMS)
             return await get(domain, key)
 
-        async def counted_scan(domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+        async def counted_scan(
+            domain: int, start: str, end: str, limit: int | None = None
+        ) -> list[StoredValue]:
             found = await scan(domain, start, end, limit)
             if start.startswith(keys.STREAMS):
                 self.calls["scan of a stream"] += 1

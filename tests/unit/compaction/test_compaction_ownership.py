@@ -16,9 +16,9 @@ from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 from dray.cluster import BucketGuard, ClusterInfo
 from dray.cluster.owner import put_owner
 from dray.compaction import bucket_survey
-from dray.compaction.bucket_survey import Survey, survey_bucket
+from dray.compaction.bucket_survey import BucketSurvey, survey_bucket
 from dray.compaction.collector import FileCollector
-from dray.compaction.cycle import Stores
+from dray.compaction.cycle import CompactorStores
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.summary import CycleSummary
@@ -244,7 +244,7 @@ async def test_collected_files_leave_one_line(cluster: Cluster) -> None:
 # --- a bucket from before there were owners
 
 
-async def survey(cluster: Cluster, objects: Sequence[str] = ()) -> Survey:
+async def survey(cluster: Cluster, objects: Sequence[str] = ()) -> BucketSurvey:
     for path in objects:
         cluster.bucket.put(path, b"", 0)
     return await survey_bucket(cluster.store, DOMAINS, cluster.objects, Random(1))
@@ -321,7 +321,7 @@ async def test_a_large_bucket_is_sampled(cluster: Cluster, monkeypatch: pytest.M
 
 
 async def test_a_compactor_that_was_given_no_guard_deletes_nothing(cluster: Cluster) -> None:
-    assert await Stores(cluster.streams, cluster.objects).may_delete() is not None
+    assert await CompactorStores(cluster.streams, cluster.objects).may_delete() is not None
 
 
 def test_a_brake_has_a_default() -> None:

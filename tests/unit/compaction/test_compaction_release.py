@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 from dray.cli.main import app
 from dray.cluster.identity import open_cluster
-from dray.compaction.release import Release
+from dray.compaction.release import WaitingCompactions
 from dray.log.jobs import Job, JobState, put_job, read_job
 from dray.log.retention import WaitsForTable
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import Put, Record
+from dray.metadata.contract import Put, StoredValue
 from dray.metadata.factory import SqliteFile, open_store
 from dray.runtime import SystemRuntime
 from dray.simulation.kernel.loop import SimulationLoop
@@ -41,8 +41,8 @@ async def waiting_job(cluster: Cluster, stream: int) -> Job:
     return job
 
 
-def release_of(cluster: Cluster) -> Release:
-    return Release(cluster.streams, cluster.runtime)
+def release_of(cluster: Cluster) -> WaitingCompactions:
+    return WaitingCompactions(cluster.streams, cluster.runtime)
 
 
 async def test_records_can_be_deleted_again_and_the_table_follows_when_a_compactor_comes(
@@ -166,7 +166,7 @@ async def _waiting_cluster() -> tuple[Cluster, int]:
     return cluster, stream
 
 
-async def _records(cluster: Cluster) -> list[tuple[int, Record]]:
+async def _records(cluster: Cluster) -> list[tuple[int, StoredValue]]:
     """All but jobs, with their domains."""
     return [
         (domain, record)
@@ -176,7 +176,9 @@ async def _records(cluster: Cluster) -> list[tuple[int, Record]]:
     ]
 
 
-async def _copied_to_disk(directory: Path, stream: int, records: list[tuple[int, Record]], job: Job) -> None:
+async def _copied_to_disk(
+    directory: Path, stream: int, records: list[tuple[int, StoredValue]], job: Job
+) -> None:
     """The same in the stores of a data directory: there the inputs have other versions."""
     runtime = SystemRuntime()
     store = await open_store(SqliteFile(directory / "metadata.sqlite"), runtime)

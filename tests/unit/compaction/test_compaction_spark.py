@@ -19,8 +19,8 @@ from dray.compaction.spark import packing
 from dray.compaction.spark.java import SparkUnavailable, find_java
 from dray.compaction.spark.packing import pack, weight_of
 from dray.compaction.spark.session import (
-    Session,
     SparkDied,
+    SparkProcess,
     SparkSettings,
     open_session,
     reason_of,
@@ -39,7 +39,7 @@ def spark_log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def session(spark_log: Path) -> Iterator[Session]:
+def session(spark_log: Path) -> Iterator[SparkProcess]:
     try:
         opened = open_session(SparkSettings(master="local[2,3]", log_path=str(spark_log)))
     except SparkUnavailable as error:
@@ -76,7 +76,7 @@ async def units(objects: LocalStore, count: int) -> list[Unit]:
 
 
 async def test_many_units_in_one_job(
-    session: Session, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
+    session: SparkProcess, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
 ) -> None:
     work = await units(objects, 9)
     gone = work[4].decoded()[0].path
@@ -105,12 +105,12 @@ def read(tmp_path: Path, written: WrittenFile) -> list[dict[str, object]]:
     return pq.read_table(tmp_path / "objects" / written.path, partitioning=None).to_pylist()
 
 
-async def test_nothing_to_do_is_no_job(session: Session, runtime: SystemRuntime, tmp_path: Path) -> None:
+async def test_nothing_to_do_is_no_job(session: SparkProcess, runtime: SystemRuntime, tmp_path: Path) -> None:
     assert await SparkUnitWriter(session, address(tmp_path), runtime).write([]) == []
 
 
 async def test_a_worker_that_is_killed_is_tried_again(
-    session: Session,
+    session: SparkProcess,
     objects: LocalStore,
     runtime: SystemRuntime,
     tmp_path: Path,
@@ -143,7 +143,7 @@ async def test_a_worker_that_is_killed_is_tried_again(
 
 
 async def test_a_task_that_always_fails_fails_the_job(
-    session: Session,
+    session: SparkProcess,
     objects: LocalStore,
     runtime: SystemRuntime,
     tmp_path: Path,
@@ -167,7 +167,7 @@ async def test_a_task_that_always_fails_fails_the_job(
 
 
 async def test_secrets_stay_out_of_sight(
-    session: Session, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path, spark_log: Path
+    session: SparkProcess, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path, spark_log: Path
 ) -> None:
     """A local store has no secrets, so every unit fails; what is looked at is what was written about it."""
     store = StoreAddress(f"file:{tmp_path / 'objects'}", {}, {"secret_access_key": "hunter2-hunter2"})
@@ -180,7 +180,7 @@ async def test_secrets_stay_out_of_sight(
 
 
 async def test_workers_open_a_store_that_asks_for_secrets(
-    session: Session, runtime: SystemRuntime, tmp_path: Path, spark_log: Path
+    session: SparkProcess, runtime: SystemRuntime, tmp_path: Path, spark_log: Path
 ) -> None:
     with S3Process(tmp_path) as server:
         address = StoreAddress(f"s3://{BUCKET}/log", server.options(), server.secrets())
@@ -195,7 +195,7 @@ async def test_workers_open_a_store_that_asks_for_secrets(
 
 
 async def test_a_jvm_that_dies_is_noticed(
-    session: Session, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
+    session: SparkProcess, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
 ) -> None:
     """The last of this session."""
     session.check()
@@ -205,7 +205,7 @@ async def test_a_jvm_that_dies_is_noticed(
         await SparkUnitWriter(session, address(tmp_path), runtime).write(await units(objects, 1))
 
 
-def test_a_master_that_spark_does_not_know_is_one_line(session: Session) -> None:
+def test_a_master_that_spark_does_not_know_is_one_line(session: SparkProcess) -> None:
     """After the session above has ended: a process has one at a time."""
     with pytest.raises(SparkDied):
         session.stop()
@@ -221,7 +221,7 @@ def test_a_dead_session_says_so() -> None:
             return 137
 
     with pytest.raises(SparkDied, match="exit code 137"):
-        Session(None, Gone(), 1).check()  # type: ignore[arg-type]
+        SparkProcess(None, Gone(), 1).check()  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("address", ["sc://127.0.0.1:9", "sc://127.0.0.1:9/;token=T0K3N", "sc://127.0.0.1:x"])

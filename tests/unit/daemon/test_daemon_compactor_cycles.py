@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Phase, Trouble
+from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Phase, StalledStream
 from dray.config import load
 from dray.daemon import compactor as compacting
 from dray.daemon.compactor_cycles import FAILED_CYCLES, STILL_SECONDS, CycleHealth
@@ -18,7 +18,7 @@ from dray.daemon.compactor_http import CompactorHttp
 from dray.runtime import SystemRuntime
 
 INTERVAL = 60.0
-STANDS_STILL = Trouble("orders", -1, "the catalog is away", Cause.TABLE)
+STANDS_STILL = StalledStream("orders", -1, "the catalog is away", Cause.TABLE)
 
 
 class Watched:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from dray.cli.options import load_config
 from dray.compaction.backlog import Backlog
-from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
+from dray.compaction.summary import Cause, CycleSummary, Phase, StalledStream
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
@@ -84,7 +84,7 @@ def test_troubles_are_counted_by_cause_and_spoil_the_cycle(scraped: Scraped) -> 
     scraped.observer.finished(CycleSummary())
     clean = scraped.sample("dray_compaction_last_clean_cycle_timestamp_seconds")
     assert clean == scraped.sample("dray_compaction_last_cycle_timestamp_seconds") == NOW_MS / 1000
-    scraped.observer.finished(CycleSummary(troubles=[Trouble("orders", 1, "why", Cause.UNIT)] * 2))
+    scraped.observer.finished(CycleSummary(troubles=[StalledStream("orders", 1, "why", Cause.UNIT)] * 2))
     scraped.observer.interrupted()
     assert scraped.sample("dray_compaction_troubles_total", cause="unit") == 2
     assert scraped.sample("dray_compaction_cycles_total", outcome="troubled") == 1

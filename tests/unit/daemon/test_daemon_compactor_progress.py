@@ -8,8 +8,8 @@ import sys
 import pytest
 from structlog.testing import capture_logs
 
-from dray.compaction.summary import Cause, CycleSummary, Phase, Trouble
-from dray.daemon.compactor_progress import Shown, StandardError, report
+from dray.compaction.summary import Cause, CycleSummary, Phase, StalledStream
+from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
 
 
@@ -29,7 +29,7 @@ def make_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
 
 def test_bars_while_there_is_work_and_lines_go_above_them(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
-    with Shown(bars=True) as shown:
+    with CompactorProgress(bars=True) as shown:
         shown.progress(Phase.PLAN, 1, 1)
         shown.progress(Phase.WRITE, 0, 2)
         assert sys.stderr is not terminal, "whoever writes now writes through the bars"
@@ -48,7 +48,7 @@ def test_bars_while_there_is_work_and_lines_go_above_them(monkeypatch: pytest.Mo
 
 def test_an_idle_cycle_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
-    with Shown(bars=True) as shown, capture_logs() as lines:
+    with CompactorProgress(bars=True) as shown, capture_logs() as lines:
         shown.progress(Phase.PLAN, 5, 5)
         shown.progress(Phase.WRITE, 0, 0)
         shown.progress(Phase.COMMIT, 0, 0)
@@ -58,7 +58,7 @@ def test_an_idle_cycle_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_a_terminal_of_its_own_there_are_lines_and_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
-    with Shown(bars=False) as shown, capture_logs() as lines:
+    with CompactorProgress(bars=False) as shown, capture_logs() as lines:
         shown.progress(Phase.WRITE, 0, 2)
         shown.finished(CycleSummary(finished=1))
     assert terminal.getvalue() == ""
@@ -67,7 +67,7 @@ def test_without_a_terminal_of_its_own_there_are_lines_and_no_bars(monkeypatch: 
 
 def test_a_cycle_that_is_interrupted_leaves_no_bars(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = make_terminal(monkeypatch)
-    shown = Shown(bars=True)
+    shown = CompactorProgress(bars=True)
     shown.progress(Phase.WRITE, 0, 2)
     shown.interrupted()
     assert sys.stderr is terminal
@@ -82,7 +82,10 @@ def test_the_report_of_once(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(Failure, match="2 of it did not go well"):
         report(
             CycleSummary(
-                troubles=[Trouble("orders", 3, "a\nb", Cause.UNIT), Trouble("t", -1, "c", Cause.TABLE)]
+                troubles=[
+                    StalledStream("orders", 3, "a\nb", Cause.UNIT),
+                    StalledStream("t", -1, "c", Cause.TABLE),
+                ]
             )
         )
     assert capsys.readouterr().err == "drayd: orders-3: a b\ndrayd: t: c\n"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dray.cluster import Broker, Listener
+from dray.cluster import AdvertisedListener, Broker
 from dray.daemon.failures import Failure
 from dray.daemon.process import FileLock, tune_memory
 
@@ -147,7 +147,7 @@ def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:
     here = local_machine()
 
     def broker(machine: str, process: int) -> Broker:
-        return Broker(1, (Listener("L", "h", 1),), machine=machine, process=process)
+        return Broker(1, (AdvertisedListener("L", "h", 1),), machine=machine, process=process)
 
     assert here.knows_dead(broker(here.name, ended.pid))
     assert here.knows_dead(broker(here.name, os.getpid()))  # our own id: whoever had it is gone

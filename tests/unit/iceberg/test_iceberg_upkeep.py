@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.services.iceberg_files import TopicFiles, other_topic
 from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
 
-from dray.tables.contract import Maintained
+from dray.tables.contract import MaintenanceResult
 from dray.tables.iceberg.tables import METADATA_VERSIONS, IcebergTables
 
 FOREVER = 2**60
@@ -24,18 +24,18 @@ async def test_old_snapshots_go_and_the_rows_stay(tables: IcebergTables, files: 
     rows = rows_of(await loaded(tables, files))
     done = await tables.maintain(files.topic, [], FOREVER)
     # Four manifest lists; the manifests are all still in use.
-    assert done == Maintained(snapshots_expired=4, metadata_deleted=4)
+    assert done == MaintenanceResult(snapshots_expired=4, metadata_deleted=4)
     table = await loaded(tables, files)
     assert len(table.metadata.snapshots) == 1
     assert rows_of(table) == rows
     assert metadata_on_disk(files) == await tables.live_metadata(files.topic)
-    assert await tables.maintain(files.topic, [], FOREVER) == Maintained()
+    assert await tables.maintain(files.topic, [], FOREVER) == MaintenanceResult()
 
 
 async def test_young_snapshots_stay(tables: IcebergTables, files: TopicFiles) -> None:
     await fill(tables, files, 3)
     times = [snapshot.timestamp_ms for snapshot in (await loaded(tables, files)).metadata.snapshots]
-    assert await tables.maintain(files.topic, [], times[0]) == Maintained()
+    assert await tables.maintain(files.topic, [], times[0]) == MaintenanceResult()
     done = await tables.maintain(files.topic, [], times[0] + 1)
     assert done.snapshots_expired == sum(time == times[0] for time in times)
 
@@ -57,7 +57,7 @@ async def test_the_files_of_expired_snapshots_are_no_longer_live(
     await tables.commit(files.topic, [files.change("100-2", new, removed=(old.path,))], ours)
     assert await tables.live_files(files.topic) == {old.path, new.path}
     done = await tables.maintain(files.topic, [], FOREVER)
-    assert done == Maintained(snapshots_expired=1, metadata_deleted=2)
+    assert done == MaintenanceResult(snapshots_expired=1, metadata_deleted=2)
     assert await tables.live_files(files.topic) == {new.path}
     # The data file itself is the collector's.
     assert (files.root / old.path).exists()
@@ -86,7 +86,7 @@ async def test_old_metadata_files_go_with_the_commits(tables: IcebergTables, fil
 
 
 async def test_a_topic_without_a_table_needs_no_maintenance(tables: IcebergTables, files: TopicFiles) -> None:
-    assert await tables.maintain(files.topic, [], FOREVER) == Maintained()
+    assert await tables.maintain(files.topic, [], FOREVER) == MaintenanceResult()
     assert await tables.live_metadata(files.topic) is None
 
 
@@ -95,7 +95,7 @@ async def test_a_table_is_dropped_for_its_own_topic_only(tables: IcebergTables, 
     stranger = other_topic(files.topic)
     assert await tables.live_files(stranger) is None
     assert await tables.committed(stranger, ["100-0"]) == set()
-    assert await tables.maintain(stranger, [], FOREVER) == Maintained()
+    assert await tables.maintain(stranger, [], FOREVER) == MaintenanceResult()
     assert not await tables.drop(stranger)
     assert await tables.topics() == [files.topic]
     assert await tables.drop(files.topic)

@@ -9,7 +9,7 @@ from typing import Any
 
 from dray.log import Log, LogObserver, LogSettings
 from dray.log.deletions import MayDelete
-from dray.log.types import Appended, ReadRequest, ReadResult
+from dray.log.types import AppendResult, ReadRequest, ReadResult
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
@@ -88,13 +88,13 @@ class World:
 
 def start_append(
     log: Log, stream: int, data: bytearray, append_time_ms: int = -1
-) -> asyncio.Future[Appended]:
+) -> asyncio.Future[AppendResult]:
     own = bytearray(data)
     [batch] = validate(own, max_batch_bytes=EVERYTHING, max_decompressed_bytes=EVERYTHING)
     return log.append(stream, batch, memoryview(own), append_time_ms)
 
 
-async def append(log: Log, stream: int, data: bytearray, append_time_ms: int = -1) -> Appended:
+async def append(log: Log, stream: int, data: bytearray, append_time_ms: int = -1) -> AppendResult:
     return await start_append(log, stream, data, append_time_ms)
 
 

@@ -9,7 +9,7 @@ import pytest
 from log_harness import World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Log, LogObserver
-from dray.log.types import Appended, LogUnavailable, OutOfOrderSequence, ProducerFenced
+from dray.log.types import AppendResult, LogUnavailable, OutOfOrderSequence, ProducerFenced
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Put, Unavailable
 from dray.records import crc32c
@@ -20,7 +20,7 @@ def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 1) -> by
     return batch_bytes([b"%d" % sequence] * count, producer=(producer, epoch, sequence))
 
 
-def offsets(answers: list[Appended]) -> list[int]:
+def offsets(answers: list[AppendResult]) -> list[int]:
     return [answer.base_offset for answer in answers]
 
 
@@ -100,7 +100,7 @@ async def test_a_duplicate_is_answered_with_its_first_append_time(log: Log, worl
     data = batch_bytes([b"v"], producer=(1, 0, 0), timestamps=[5000])
     data[22] |= 0x08  # stamped by the broker
     data[17:21] = crc32c(data[21:]).to_bytes(4, "big")
-    assert await append(log, stream, data, append_time_ms=5000) == Appended(0, 5000, 0)
+    assert await append(log, stream, data, append_time_ms=5000) == AppendResult(0, 5000, 0)
     for broker in (log, world.log()):
         again = await append(broker, stream, data, append_time_ms=9000)
         assert again[:2] == (0, 5000)

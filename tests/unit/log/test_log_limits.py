@@ -10,7 +10,13 @@ from structlog.testing import capture_logs
 
 from dray.log import Log
 from dray.log.entries import HighWatermark
-from dray.log.producer_state import RETRIED_MS, Producer, ProducerSnapshot, ProducerStates, Remembered
+from dray.log.producer_state import (
+    RETRIED_MS,
+    ProducerEntry,
+    ProducerSnapshot,
+    ProducerStates,
+    RememberedBatch,
+)
 from dray.log.settings import LogSettings
 from dray.log.types import LogUnavailable, OutOfOrderSequence
 from dray.metadata import keys
@@ -26,8 +32,8 @@ def states(producers: int, batches: int = 1) -> ProducerStates:
     """Each as silent as its number is small."""
     made = ProducerStates(DAY_MS)
     for number in range(producers):
-        remembered = tuple(Remembered(place, place, place, -1) for place in range(batches))
-        made._own[number] = Producer(0, 1_000 + number, remembered)
+        remembered = tuple(RememberedBatch(place, place, place, -1) for place in range(batches))
+        made._own[number] = ProducerEntry(0, 1_000 + number, remembered)
     return made
 
 
@@ -54,7 +60,9 @@ def test_old_batches_go_before_producers_do() -> None:
     assert forgotten == 0
     batches = [len(producer.batches) for _, producer in sorted(kept.items())]
     assert batches == [1] + [5] * 99
-    assert kept.get(0) == Producer(0, 1_000, (Remembered(4, 4, 4, -1),)), "the last is the one that counts"
+    assert kept.get(0) == ProducerEntry(0, 1_000, (RememberedBatch(4, 4, 4, -1),)), (
+        "the last is the one that counts"
+    )
 
 
 @pytest.mark.parametrize("size", [13 + 139, 13 + 30 * 139])
@@ -83,7 +91,9 @@ async def crowded(world: World, log: Log, producers: int) -> int:
     await append(log, stream, batch_bytes([b"b"], producer=(1 << 40, 0, 1)))
     told = world.runtime.wall_ms() - RETRIED_MS - 1000
     many = ProducerStates(DAY_MS)
-    many._own = {number: Producer(0, told, (Remembered(0, 0, 0, -1),)) for number in range(producers)}
+    many._own = {
+        number: ProducerEntry(0, told, (RememberedBatch(0, 0, 0, -1),)) for number in range(producers)
+    }
     value = ProducerSnapshot(0, many).encode()
     await world.store.write(stream % DOMAINS, [Put(keys.producers(stream), value)])
     return stream
@@ -110,7 +120,7 @@ async def test_a_batch_that_is_no_longer_remembered_is_refused_not_doubled() -> 
     for sequence in range(3):
         await append(log, stream, batch_bytes([b"v"], producer=(7, 0, sequence)))
     snapshot = await log._streams.snapshot(stream)
-    producer = Producer(0, world.runtime.wall_ms(), (Remembered(2, 2, 2, -1),))
+    producer = ProducerEntry(0, world.runtime.wall_ms(), (RememberedBatch(2, 2, 2, -1),))
     snapshot.value.states._own = {7: producer}
     moved = ProducerSnapshot(3, snapshot.value.states)
     await world.store.write(stream % DOMAINS, [Put(keys.producers(stream), moved.encode())])

@@ -20,7 +20,7 @@ from log_harness import (
 
 from dray.log import Log, LogObserver
 from dray.log.append import PendingBatch
-from dray.log.types import Appended, LogUnavailable
+from dray.log.types import AppendResult, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.records import twin
@@ -279,10 +279,10 @@ async def test_a_client_that_goes_away_does_not_take_its_batch_along(log: Log, w
 
 
 async def test_an_answer_is_given_once() -> None:
-    future: asyncio.Future[Appended] = asyncio.get_running_loop().create_future()
+    future: asyncio.Future[AppendResult] = asyncio.get_running_loop().create_future()
     pending = PendingBatch(None, memoryview(b""), -1, future)  # type: ignore[arg-type]
     future.cancel()
-    pending.acknowledge(Appended(0, -1, 0))
+    pending.acknowledge(AppendResult(0, -1, 0))
     assert pending.answered, "though nobody heard it"
     pending.refuse(LogUnavailable("too late"))
 

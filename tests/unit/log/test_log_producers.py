@@ -15,7 +15,7 @@ from dray.log.producer_state import (
     REMEMBERED_BATCHES,
     ProducerSnapshot,
     ProducerStates,
-    Remembered,
+    RememberedBatch,
     next_sequence,
 )
 from dray.log.types import LogError, OutOfOrderSequence, ProducerFenced
@@ -201,7 +201,7 @@ def test_five_are_remembered_and_no_more() -> None:
 def test_a_duplicate_is_the_same_from_its_first_sequence_to_its_last() -> None:
     states = ProducerStates(EXPIRY_MS)
     states.record(reference(0, count=3, append_time_ms=77), 100, 0)
-    assert states.judge(reference(0, count=3), 0) == Remembered(0, 2, 100, 77)
+    assert states.judge(reference(0, count=3), 0) == RememberedBatch(0, 2, 100, 77)
     for other in (reference(0, count=2), reference(1, count=2), reference(0, count=4)):
         with pytest.raises(OutOfOrderSequence):
             states.judge(other, 0)

@@ -9,7 +9,7 @@ import pytest
 from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, counters
-from dray.log.counters import Counter
+from dray.log.counters import IdCounter
 from dray.log.entries import EntryKind
 from dray.log.jobs import Compaction, Input, Job, JobState
 from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
@@ -22,9 +22,9 @@ KEY = "/dray/v1/counters/test"
 DAY = 24 * 3600.0
 
 
-def counter(world: World, block: int = 3) -> tuple[Counter, ScriptedStore]:
+def counter(world: World, block: int = 3) -> tuple[IdCounter, ScriptedStore]:
     store = ScriptedStore(world.runtime, world.state)
-    return Counter(store, KEY, block), store
+    return IdCounter(store, KEY, block), store
 
 
 # --- counters

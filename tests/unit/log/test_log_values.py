@@ -15,7 +15,7 @@ from dray.log import counters, wal_keys
 from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, RowGroup, pack_batches
 from dray.log.jobs import Compaction, Input, Job, JobState
 from dray.log.lifecycle import note_closed
-from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
+from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.stream_store import StreamStore, Versioned, _decode_start
 from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue
@@ -60,10 +60,10 @@ PARQUET_ENTRY = IndexEntry.parquet(
 
 def _snapshot() -> ProducerSnapshot:
     states = ProducerStates(DAY_MS)
-    states._own[7] = Producer(
-        3, 1_790_000_000_000, (Remembered(0, 4, 990, -1), Remembered(5, 9, 995, 1_790_000_000_000))
+    states._own[7] = ProducerEntry(
+        3, 1_790_000_000_000, (RememberedBatch(0, 4, 990, -1), RememberedBatch(5, 9, 995, 1_790_000_000_000))
     )
-    states._own[2**40] = Producer(0, 1_789_000_000_000, (Remembered(2**31 - 1, 1, 3, -1),))
+    states._own[2**40] = ProducerEntry(0, 1_789_000_000_000, (RememberedBatch(2**31 - 1, 1, 3, -1),))
     return ProducerSnapshot(1000, states)
 
 

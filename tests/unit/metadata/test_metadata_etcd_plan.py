@@ -18,7 +18,7 @@ from dray.metadata.etcd.keys import (
     value_bounds,
     version_of,
 )
-from dray.metadata.etcd.plan import Plan
+from dray.metadata.etcd.plan import TransactionPlan
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 
 KEYSPACE = Keyspace("p/")
@@ -143,7 +143,7 @@ def test_a_plan_does_what_its_operations_would_one_by_one(writes: list[list[Oper
     model: dict[str, tuple[int, bytes]] = {}
     seen: set[tuple[str, int]] = set()
     for write in writes:
-        plan = Plan(3, write, KEYSPACE, 0, 128)
+        plan = TransactionPlan(3, write, KEYSPACE, 0, 128)
         outcomes = plan.outcomes(etcd.apply(plan.request))
         assert outcomes == played(model, write, etcd.revision)
         kept = {
@@ -166,27 +166,27 @@ def test_a_plan_does_what_its_operations_would_one_by_one(writes: list[list[Oper
 def test_a_thousand_operations_fit_into_the_default_limit(count: int, expect: str) -> None:
     write = [Put(f"/{number:04d}", b"", expect) for number in range(count)]  # type: ignore[arg-type]
     etcd = SmallEtcd(128)
-    plan = Plan(0, write, KEYSPACE, 0, 128)
+    plan = TransactionPlan(0, write, KEYSPACE, 0, 128)
     outcomes = plan.outcomes(etcd.apply(plan.request))
     assert [outcome.version for outcome in outcomes] == [version_of(2, place) for place in range(count)]
 
 
 def test_compare_and_sets_of_a_thousand_keys_fit_too() -> None:
     etcd = SmallEtcd(128)
-    first = Plan(0, [Put(f"/{number:04d}", b"") for number in range(1100)], KEYSPACE, 0, 128)
+    first = TransactionPlan(0, [Put(f"/{number:04d}", b"") for number in range(1100)], KEYSPACE, 0, 128)
     versions = [outcome.version for outcome in first.outcomes(etcd.apply(first.request))]
     write = [Put(f"/{number:04d}", b"x", version) for number, version in enumerate(versions)]
-    second = Plan(0, write, KEYSPACE, 0, 128)
+    second = TransactionPlan(0, write, KEYSPACE, 0, 128)
     assert all(outcome.applied for outcome in second.outcomes(etcd.apply(second.request)))
 
 
 def test_more_than_fits_is_refused_here_and_not_by_the_server() -> None:
     with pytest.raises(ValueError, match="too much for one transaction"):
-        Plan(0, [Put(f"/{number:05d}", b"") for number in range(5000)], KEYSPACE, 0, 128)
+        TransactionPlan(0, [Put(f"/{number:05d}", b"") for number in range(5000)], KEYSPACE, 0, 128)
 
 
 def test_a_lease_is_on_every_put() -> None:
-    plan = Plan(0, [Put("/a", b""), Put("/b", b"", ABSENT)], KEYSPACE, 77, 128)
+    plan = TransactionPlan(0, [Put("/a", b""), Put("/b", b"", ABSENT)], KEYSPACE, 77, 128)
     plain, conditional = plan.request.success
     assert plain.request_put.lease == 77
     assert conditional.request_txn.success[0].request_put.lease == 77

@@ -9,7 +9,7 @@ from oxia_fake import FakeShard
 
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, SessionEnded
 from dray.metadata.oxia.keys import partition_key, stored_key
-from dray.metadata.oxia.plan import Plan
+from dray.metadata.oxia.plan import RequestPlan
 from dray.metadata.oxia.wire import client_pb2 as wire
 
 DOMAIN = 3
@@ -33,14 +33,14 @@ def one_by_one(shard: FakeShard, operations: list[Operation]) -> list[bool]:
     """Each operation as a request of its own: what the contract says, but for the one step."""
     applied = []
     for operation in operations:
-        plan = Plan(0, DOMAIN, [operation])
+        plan = RequestPlan(0, DOMAIN, [operation])
         applied += [outcome.applied for outcome in plan.outcomes(shard.apply(plan.request))]
     return applied
 
 
 def filled(present: list[str]) -> FakeShard:
     shard = FakeShard()
-    plan = Plan(0, DOMAIN, [Put(key, b"old") for key in present])
+    plan = RequestPlan(0, DOMAIN, [Put(key, b"old") for key in present])
     plan.outcomes(shard.apply(plan.request))
     shard.last_version = BEFORE - 1
     return shard
@@ -52,7 +52,7 @@ def test_one_request_does_what_the_operations_do_in_their_order(
 ) -> None:
     expected, shard = filled(present), filled(present)
     applied = one_by_one(expected, operations)
-    plan = Plan(0, DOMAIN, operations)
+    plan = RequestPlan(0, DOMAIN, operations)
     outcomes = plan.outcomes(shard.apply(plan.request))
     assert [outcome.applied for outcome in outcomes] == applied
     assert {key: record.value for key, record in shard.records.items()} == {
@@ -71,7 +71,7 @@ def test_one_request_does_what_the_operations_do_in_their_order(
 def test_the_version_that_stays_is_the_one_told_last(present: list[str], operations: list[Operation]) -> None:
     shard = filled(present)
     before = {key: record.version.version_id for key, record in shard.records.items()}
-    plan = Plan(0, DOMAIN, operations)
+    plan = RequestPlan(0, DOMAIN, operations)
     outcomes = plan.outcomes(shard.apply(plan.request))
     told = {
         stored_key(DOMAIN, operation.key): outcome.version - 1
@@ -83,7 +83,9 @@ def test_the_version_that_stays_is_the_one_told_last(present: list[str], operati
 
 
 def test_each_key_once_is_sent_as_it_is() -> None:
-    plan = Plan(7, DOMAIN, [Put("/a", b"1", ABSENT), Delete("/b", 5), Put("/c", b"2", 9), Put("/d", b"")])
+    plan = RequestPlan(
+        7, DOMAIN, [Put("/a", b"1", ABSENT), Delete("/b", 5), Put("/c", b"2", 9), Put("/d", b"")]
+    )
     puts = [(put.key, put.value, put.expected_version_id) for put in plan.request.puts]
     stored = [stored_key(DOMAIN, key) for key in ("/a", "/b", "/c", "/d")]
     assert puts == [(stored[0], b"1", -1), (stored[2], b"2", 8), (stored[3], b"", 0)]
@@ -96,14 +98,14 @@ def test_each_key_once_is_sent_as_it_is() -> None:
 @pytest.mark.parametrize("expect", [0, -1])
 def test_a_version_that_cannot_be_is_not_sent(expect: int) -> None:
     """Oxia would take it for "absent"."""
-    plan = Plan(0, DOMAIN, [Put("/a", b"", expect), Delete("/b", expect)])
+    plan = RequestPlan(0, DOMAIN, [Put("/a", b"", expect), Delete("/b", expect)])
     assert not plan.request.puts
     assert not plan.request.deletes
     assert plan.outcomes(wire.WriteResponse()) == [Outcome(False), Outcome(False)]
 
 
 def test_a_session_that_is_over_ends_the_whole_write() -> None:
-    plan = Plan(0, DOMAIN, [Put("/a", b""), Put("/b", b"")], session=12)
+    plan = RequestPlan(0, DOMAIN, [Put("/a", b""), Put("/b", b"")], session=12)
     assert [put.session_id for put in plan.request.puts] == [12, 12]
     response = wire.WriteResponse(
         puts=[

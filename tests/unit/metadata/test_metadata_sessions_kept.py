@@ -9,7 +9,7 @@ import pytest
 from metadata_clock import StoppedClock
 
 from dray.metadata.contract import Unavailable
-from dray.metadata.sessions import KeptSession, Moment
+from dray.metadata.sessions import KeptSession, SendTime
 
 TTL = 0.06
 
@@ -25,7 +25,7 @@ def kept(
             removed.append("removed")
 
     return KeptSession(
-        runtime, domain=0, identity=1, ttl=ttl, sent=Moment.now(runtime), renew=renew, remove=remove
+        runtime, domain=0, identity=1, ttl=ttl, sent=SendTime.now(runtime), renew=renew, remove=remove
     )
 
 
@@ -129,7 +129,7 @@ async def test_close_removes_once_and_again_if_it_failed() -> None:
         domain=0,
         identity=1,
         ttl=TTL,
-        sent=Moment.now(runtime),
+        sent=SendTime.now(runtime),
         renew=asyncio.Event().wait,
         remove=remove,
     )

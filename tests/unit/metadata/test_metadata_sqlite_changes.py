@@ -127,7 +127,7 @@ async def test_nobody_polls_when_nobody_watches(
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    class Counted(changes_module.Poller):
+    class Counted(changes_module.PollingThread):
         def __init__(self, name: str, *arguments: Any) -> None:
             started.append(name)
             super().__init__(name, *arguments)
@@ -136,7 +136,7 @@ async def test_nobody_polls_when_nobody_watches(
             super().stop()
             loop.call_soon(stopped.set)
 
-    monkeypatch.setattr(changes_module, "Poller", Counted)
+    monkeypatch.setattr(changes_module, "PollingThread", Counted)
     store = stores[0]
     await store.write(0, [Put("/a", b"")])
     assert started == []

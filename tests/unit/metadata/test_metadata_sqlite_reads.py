@@ -8,9 +8,9 @@ from sqlite3 import connect
 import pytest
 from metadata_clock import StoppedClock
 
-from dray.metadata.contract import ABSENT, ANY, Put, Record
+from dray.metadata.contract import ABSENT, ANY, Put, StoredValue
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
-from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, Reader, ReadJob
+from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader
 
 NEVER = SqliteSettings(upkeep_interval=3600.0)
 
@@ -26,7 +26,7 @@ async def test_keys_of_a_dead_session_are_not_read(tmp_path: Path, now: float) -
     [held] = await store.write(0, [Put("/lease", b"", ANY, session)])
     session.abandon()
 
-    async def seen() -> list[Record | None]:
+    async def seen() -> list[StoredValue | None]:
         return [
             await store.get(0, "/lease"),
             await store.floor(0, "/z", "/"),
@@ -35,7 +35,7 @@ async def test_keys_of_a_dead_session_are_not_read(tmp_path: Path, now: float) -
         ]
 
     runtime.now = 1009.9
-    assert await seen() == [Record("/lease", b"", held.version)] * 4
+    assert await seen() == [StoredValue("/lease", b"", held.version)] * 4
     runtime.now = now
     assert await seen() == [None] * 4
     [outcome] = await store.write(0, [Put("/lease", b"new", ABSENT)])
@@ -60,7 +60,7 @@ async def test_a_session_that_is_renewed_while_a_read_begins_is_alive(tmp_path: 
             other.execute("UPDATE sessions SET expires = 1000.5 + ttl")
         return 1000.0
 
-    reader = Reader(path, clock, 5.0)
+    reader = SqliteReader(path, clock, 5.0)
     arguments = ["/lease"] if statement == GET else ["/", "/z"]
     job = ReadJob(statement, 0, *arguments, *([-1] if statement == SCAN else []))
     reader.run([job])

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 
 import pytest
 
-from dray.runtime.workers import Job, Poller, Worker
+from dray.runtime.workers import PollingThread, Worker, WorkItem
 
 
-class Number(Job[int]):
+class Number(WorkItem[int]):
     __slots__ = ("value",)
 
     def __init__(self, value: int) -> None:
@@ -191,7 +191,7 @@ async def test_a_poller_polls_until_stopped() -> None:
             enough.set()
         return False
 
-    poller = Poller("test", 0.001, 0.001, poll, finished.set)
+    poller = PollingThread("test", 0.001, 0.001, poll, finished.set)
     assert await asyncio.to_thread(enough.wait, 5.0)
     poller.stop()
     assert await asyncio.to_thread(finished.wait, 5.0)
@@ -203,7 +203,7 @@ async def test_a_poller_polls_until_stopped() -> None:
 async def test_a_poller_that_finds_nothing_polls_less_often() -> None:
     """Here the pause is longer than the test: it ends because the poller is stopped."""
     polls = 0
-    last = 10 + Poller.QUIET_AFTER
+    last = 10 + PollingThread.QUIET_AFTER
     reached, finished = threading.Event(), threading.Event()
 
     def poll() -> bool:
@@ -213,7 +213,7 @@ async def test_a_poller_that_finds_nothing_polls_less_often() -> None:
             reached.set()
         return polls == 10  # which begins the count anew
 
-    poller = Poller("test", 0.0001, 1000.0, poll, finished.set)
+    poller = PollingThread("test", 0.0001, 1000.0, poll, finished.set)
     assert await asyncio.to_thread(reached.wait, 5.0)
     assert not await asyncio.to_thread(finished.wait, 0.05)
     poller.stop()

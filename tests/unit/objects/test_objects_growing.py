@@ -11,7 +11,7 @@ import pytest
 from dray.objects import LocalStore, ObjectError
 from dray.objects.disk import SystemDisk
 from dray.objects.growing import GrowingFile
-from dray.objects.incoming import Incoming
+from dray.objects.incoming import IncomingFile
 from dray.runtime import SystemRuntime
 
 
@@ -48,7 +48,7 @@ def files(folder: Path) -> list[Path]:
 async def test_a_piece_that_comes_after_the_end_is_refused(tmp_path: Path, runtime: SystemRuntime) -> None:
     """A thread that was slow must not write to a descriptor that is somebody else's by now."""
     disk = SystemDisk()
-    incoming = Incoming.open(disk, str(tmp_path), runtime)
+    incoming = IncomingFile.open(disk, str(tmp_path), runtime)
     for end in (GrowingFile.discard, GrowingFile.finish):
         growing = GrowingFile(disk, incoming)
         growing.add([b"x"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from dray.objects.disk import Descriptor, SystemDisk
-from dray.objects.incoming import Incoming
+from dray.objects.incoming import IncomingFile
 from dray.runtime import SystemRuntime
 
 
@@ -25,7 +25,7 @@ class SweptDisk(SystemDisk):
 
 def test_a_place_that_was_taken_for_abandoned_is_made_anew(tmp_path: Path) -> None:
     disk = SweptDisk()
-    incoming = Incoming.open(disk, str(tmp_path), SystemRuntime(threads=1))
+    incoming = IncomingFile.open(disk, str(tmp_path), SystemRuntime(threads=1))
     [place] = (tmp_path / ".dray-incoming").iterdir()
     assert len(disk.swept) == 1
     assert place.name != Path(disk.swept[0]).name

@@ -107,7 +107,7 @@ async def test_a_task_that_ended_is_missed(runtime: SimulatedRuntime, way: str) 
 
 async def test_lines_are_bounded_and_failures_are_counted(runtime: SimulatedRuntime) -> None:
     heard: list[str] = []
-    runtime.background.hear(lambda name, _: heard.append(name))
+    runtime.background.subscribe(lambda name, _: heard.append(name))
     with capture_logs() as lines:
         for _ in range(100):
             runtime.background.report("an errand", ValueError("again"))

@@ -12,7 +12,7 @@ from dray.groups.coordinator.timers import GroupTimers, Timer
 from dray.metadata.contract import Change
 from dray.metadata.follow import Follower
 from dray.metadata.memory import MemoryState, MemoryStore
-from dray.metadata.sessions import KeptSession, Moment
+from dray.metadata.sessions import KeptSession, SendTime
 from dray.server.server import Server
 from dray.server.settings import ServerSettings
 from dray.simulation.kernel.runtime import SimulatedRuntime
@@ -86,7 +86,7 @@ async def test_a_session_outlives_signs_of_life_that_fail(runtime: SimulatedRunt
         return
 
     session = KeptSession(
-        runtime, domain=0, identity=1, ttl=12.0, sent=Moment.now(runtime), renew=renew, remove=remove
+        runtime, domain=0, identity=1, ttl=12.0, sent=SendTime.now(runtime), renew=renew, remove=remove
     )
     await asyncio.sleep(120)
     assert not session.ended

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from dray.runtime.workers import Poller
+from dray.runtime.workers import PollingThread
 
 
 def test_a_thread_that_polls_lives_through_whatever_it_raises() -> None:
@@ -19,7 +19,7 @@ def test_a_thread_that_polls_lives_through_whatever_it_raises() -> None:
         looked.set()
         return False
 
-    poller = Poller("test", 0.001, 0.001, poll, finished.set)
+    poller = PollingThread("test", 0.001, 0.001, poll, finished.set)
     assert looked.wait(30)
     poller.stop()
     assert finished.wait(30)

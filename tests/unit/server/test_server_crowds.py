@@ -13,7 +13,7 @@ from dray.runtime import SystemRuntime
 from dray.server import Listener, MemoryBudget, ServerSettings
 from dray.server.patience import Patience
 from dray.server.protocol import FrameProtocol
-from dray.server.shared import UNUSED, Shared
+from dray.server.shared import UNUSED, ServerResources
 from dray.telemetry import Metrics
 
 
@@ -32,7 +32,7 @@ class Door:
     def __init__(self, **bounds) -> None:
         self.runtime = Hand()
         settings = ServerSettings(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
-        self.shared = Shared(
+        self.shared = ServerResources(
             echo,
             self.runtime,
             settings=settings,

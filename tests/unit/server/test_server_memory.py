@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dray.server import MemoryBudget
-from dray.server.memory import Claim, Share
+from dray.server.memory import Claim, MemoryShare
 
 
 def nothing() -> None:
@@ -52,7 +52,7 @@ def test_what_can_never_fit_is_refused():
         MemoryBudget(10, 2).begin(9, nothing)
 
 
-@pytest.mark.parametrize("share", [Share.BULK, Share.SMALL])
+@pytest.mark.parametrize("share", [MemoryShare.BULK, MemoryShare.SMALL])
 def test_releasing_too_much_is_noticed(share):
     with pytest.raises(AssertionError):
         MemoryBudget(10, 5).release(1, share)
@@ -91,19 +91,19 @@ def test_any_history_stays_within_the_limit_and_serves_in_order(sizes, random):
 
 def test_small_requests_have_a_share_of_their_own():
     budget = MemoryBudget(100, 10)
-    assert budget.try_reserve(90) == Share.BULK
+    assert budget.try_reserve(90) == MemoryShare.BULK
     budget.claim(50, nothing)
-    assert budget.try_reserve(10, small=True) == Share.SMALL, "though producers wait"
+    assert budget.try_reserve(10, small=True) == MemoryShare.SMALL, "though producers wait"
     assert budget.used == budget.limit
 
 
 def test_a_full_small_share_leaves_the_other_to_small_requests():
     budget = MemoryBudget(100, 10)
-    assert budget.try_reserve(10, small=True) == Share.SMALL
-    assert budget.try_reserve(10, small=True) == Share.BULK
-    assert budget.try_reserve(81) == Share.NONE
+    assert budget.try_reserve(10, small=True) == MemoryShare.SMALL
+    assert budget.try_reserve(10, small=True) == MemoryShare.BULK
+    assert budget.try_reserve(81) == MemoryShare.NONE
     budget.release(10)
-    budget.release(10, Share.SMALL)
+    budget.release(10, MemoryShare.SMALL)
     assert budget.used == 0
 
 
@@ -115,11 +115,11 @@ def test_small_requests_that_wait_are_served_in_order_from_whatever_is_given_bac
     first = budget.claim(8, lambda: granted.append("first"), small=True)
     second = budget.claim(8, lambda: granted.append("second"), small=True)
     assert not budget.try_reserve(1, small=True), "nobody overtakes them"
-    budget.release(7, Share.SMALL)
+    budget.release(7, MemoryShare.SMALL)
     assert granted == ["first"]
     budget.release(90)
     assert granted == ["first", "second"]
-    assert (first.share, second.share) == (Share.SMALL, Share.BULK)
+    assert (first.share, second.share) == (MemoryShare.SMALL, MemoryShare.BULK)
     for claim in first, second:
         budget.release(8, claim.share)
     assert budget.used == 0
@@ -130,9 +130,11 @@ def test_bulk_is_not_starved_by_small_requests():
     assert budget.try_reserve(90)
     granted: list[str] = []
     budget.claim(80, lambda: granted.append("bulk"))
-    assert budget.try_reserve(10, small=True) == Share.SMALL
+    assert budget.try_reserve(10, small=True) == MemoryShare.SMALL
     budget.release(50)
-    assert budget.try_reserve(10, small=True) == Share.NONE, "50 are free, and are the producer's who waits"
+    assert budget.try_reserve(10, small=True) == MemoryShare.NONE, (
+        "50 are free, and are the producer's who waits"
+    )
     budget.release(40)
     assert granted == ["bulk"]
 
@@ -214,7 +216,7 @@ class Peer:
         self.step = step
         self.kind = kind
         self.claim: Claim | None = None
-        self.share = Share.NONE
+        self.share = MemoryShare.NONE
         self.state = "idle"
 
     def act(self) -> None:
@@ -230,7 +232,7 @@ class Peer:
                 self.claim = budget.claim(self.size, self.granted, small)
         elif claim is None:
             self.claim = budget.begin(self.size, self.granted)
-            self.share = Share.BULK
+            self.share = MemoryShare.BULK
             self.state = "sending"
         else:
             self.state = "waiting"

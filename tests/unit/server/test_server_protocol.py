@@ -16,15 +16,15 @@ from structlog.testing import capture_logs
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import MemoryBudget, ServerSettings
-from dray.server.patience import Patience, Standing
+from dray.server.patience import ConnectionProgress, Patience
 from dray.server.protocol import FrameProtocol
-from dray.server.shared import Shared
+from dray.server.shared import ServerResources
 from dray.telemetry import Metrics
 
 
-def connected(dispatch=echo, **bounds) -> tuple[FrameProtocol, PaperTransport, Shared]:
+def connected(dispatch=echo, **bounds) -> tuple[FrameProtocol, PaperTransport, ServerResources]:
     chosen = replace(SETTINGS, **bounds)
-    shared = Shared(
+    shared = ServerResources(
         dispatch,
         SystemRuntime(),
         settings=chosen,
@@ -255,8 +255,8 @@ async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
 BOUNDS = ServerSettings(frame_seconds=30, idle_seconds=600, slowest_frame_bytes_per_second=1000)
 
 
-def standing(**changes) -> Standing:
-    quiet = Standing(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
+def standing(**changes) -> ConnectionProgress:
+    quiet = ConnectionProgress(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
     return replace(quiet, **changes)
 
 

@@ -12,10 +12,10 @@ from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import MemoryBudget, ServerSettings
 from dray.server.answers import AnswerBudget
-from dray.server.patience import Patience, Standing
+from dray.server.patience import ConnectionProgress, Patience
 from dray.server.protocol import FrameProtocol
 from dray.server.relief import TOO_SLOW, relieve_answers, relieve_frames
-from dray.server.shared import Shared
+from dray.server.shared import ServerResources
 from dray.telemetry import Metrics
 
 MEBIBYTE = 1024 * 1024
@@ -105,8 +105,8 @@ BOUNDS = ServerSettings(
 )
 
 
-def standing(**changes) -> Standing:
-    quiet = Standing(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
+def standing(**changes) -> ConnectionProgress:
+    quiet = ConnectionProgress(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
     return replace(quiet, **changes)
 
 
@@ -242,7 +242,7 @@ def test_a_dripping_frame_is_closed_when_others_wait(run):
 
 async def test_a_dropped_connection_gives_its_memory_back_at_once():
     settings = replace(SETTINGS, memory_budget_bytes=MEBIBYTE, small_frame_bytes=16)
-    shared = Shared(
+    shared = ServerResources(
         echo,
         SystemRuntime(),
         settings=settings,

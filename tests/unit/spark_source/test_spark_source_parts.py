@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from tests.services.batches import CONTROL, batch, plain
 
 from dray.spark_source import source
-from dray.spark_source.log import Log, TopicState, whole_batches
+from dray.spark_source.log import TopicLog, TopicState, whole_batches
 from dray.spark_source.options import OptionRefused, SourceOptions
 from dray.spark_source.ranges import Offset, Range, between, limited, split
 from dray.spark_source.source import BatchReader, StreamReader
@@ -180,7 +180,7 @@ class TestLatest:
 
         def asked(_: SourceOptions, question: object) -> object:
             state = TopicState(TOPIC_ID, dict.fromkeys(ends, 0), dict(ends))
-            return state if question is Log.state else (state, dict(ends))
+            return state if question is TopicLog.state else (state, dict(ends))
 
         monkeypatch.setattr(source, "asked", asked)
         return ends

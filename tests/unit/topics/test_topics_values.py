@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from dray.cluster.broker import Broker, Listener, decode_broker, encode_broker
+from dray.cluster.broker import AdvertisedListener, Broker, decode_broker, encode_broker
 from dray.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
 from dray.metadata.values import FormatTooNew, ValueCorrupt, seal, unseal, unseal_json
 from dray.topics.model import (
@@ -31,7 +31,7 @@ TOMBSTONE = Tombstone("orders", TOPIC_ID, (7, 8, 11), 1700000001234)
 CLUSTER = ClusterInfo("C49vZI8OTAqdDjp8H14tEQ", 16, 1700000000000)
 BROKER = Broker(
     3,
-    (Listener("PLAINTEXT", "127.0.0.1", 9092), Listener("TLS", "broker.example", 9093)),
+    (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092), AdvertisedListener("TLS", "broker.example", 9093)),
     "zone-a",
     "rack-1",
     1700000000456,

@@ -33,7 +33,7 @@ from dray.client.admin import (
     describe_topics,
     list_topics,
 )
-from dray.daemon.collection import Wanted, collect
+from dray.daemon.collection import CollectionRequest, collect
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.ownership import adopt
 
@@ -244,7 +244,7 @@ def gc(
 
     [dim]Example:[/] drayd admin gc --data-dir ./dray-data --now
     """
-    done = collect(load_config(config, data_dir).settings, Wanted(now, dry_run, release_brake))
+    done = collect(load_config(config, data_dir).settings, CollectionRequest(now, dry_run, release_brake))
     if json:
         print_json(done.counts)
     else:

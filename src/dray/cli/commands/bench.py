@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 import uvloop
 
-from dray.cli.bench_run import Outcome, Plan, run
+from dray.cli.bench_run import BenchPlan, BenchResult, run
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -55,7 +55,7 @@ def bench(
     except ValueError as error:
         raise Failure(f"--batch-bytes = {batch_bytes!r}: must be {kind.allowed()}", USAGE) from error
     host, port = parse_bootstrap(bootstrap)[0]
-    plan = Plan(
+    plan = BenchPlan(
         host=host,
         port=port,
         topic=topic,
@@ -79,7 +79,7 @@ def bench(
         _print_outcomes(outcomes)
 
 
-def _print_outcomes(outcomes: list[Outcome]) -> None:
+def _print_outcomes(outcomes: list[BenchResult]) -> None:
     measured = ["MB/s", "records/s", "request p50", "request p99"]
     print_table(
         ["", "records", *measured],

@@ -9,7 +9,7 @@ import typer
 
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json, print_table
-from dray.compaction.release import Release
+from dray.compaction.release import WaitingCompactions
 from dray.config import Settings
 from dray.daemon.failures import Failure
 from dray.daemon.stores import open_stores, read_cluster
@@ -57,7 +57,7 @@ async def _finish(settings: Settings, *, yes: bool) -> list[dict[str, object]]:
     try:
         cluster = await read_cluster(stores)
         streams = StreamStore(stores.metadata, cluster.domains, round(settings.log.producer_expiry * 1000))
-        release = Release(streams, runtime)
+        release = WaitingCompactions(streams, runtime)
         found: list[dict[str, object]] = []
         for each in await release.waiting():
             state = "waits: its topic is deleted, and only a compactor can go on" if each.deleted else "waits"

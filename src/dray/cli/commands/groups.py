@@ -11,11 +11,11 @@ from typing import Annotated
 import typer
 
 from dray.cli import group_resets, group_views
-from dray.cli.group_resets import Move
+from dray.cli.group_resets import OffsetMove
 from dray.cli.group_views import GroupView
 from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
 from dray.cli.output import print_json, print_table
-from dray.client.groups import Broker, GroupCalls, refuse_live
+from dray.client.groups import BrokerConnection, GroupCalls, refuse_live
 from dray.daemon.failures import USAGE, Failure
 from dray.protocol.messages.list_groups import ListedGroup
 from dray.runtime import SystemRuntime
@@ -52,7 +52,7 @@ def list_(
     """
     states, types = _known("--state", state, STATES), _known("--type", type_, TYPES)
 
-    async def list_groups(first: Broker) -> list[ListedGroup]:
+    async def list_groups(first: BrokerConnection) -> list[ListedGroup]:
         return await _calls(first).list_groups(states, types)
 
     found = ask(bootstrap, list_groups)
@@ -102,7 +102,7 @@ def describe(
     if bool(groups) == all_groups:
         raise Failure("give the ids of groups, or --all-groups", USAGE)
 
-    async def view(first: Broker) -> list[GroupView]:
+    async def view(first: BrokerConnection) -> list[GroupView]:
         calls = _calls(first)
         names = groups or [group.group_id for group in await calls.list_groups(types=("classic", "consumer"))]
         return [await group_views.view_group(name, calls, first, connect) for name in names]
@@ -133,7 +133,7 @@ def delete(
 ) -> None:
     """Delete groups that have no members, with all their offsets."""
 
-    async def delete_each(first: Broker) -> None:
+    async def delete_each(first: BrokerConnection) -> None:
         calls = _calls(first)
         for name in groups:
             deleted = await calls.delete(name, if_exists)
@@ -204,7 +204,7 @@ def reset_offsets(
         now_ms=SystemRuntime().wall_ms(),
     )
 
-    async def reset(first: Broker) -> list[Move]:
+    async def reset(first: BrokerConnection) -> list[OffsetMove]:
         calls = _calls(first)
         found = await calls.describe_if_any(group)
         if found is not None and found.state != group_resets.RESETTABLE:
@@ -227,7 +227,7 @@ def reset_offsets(
     print(f"group {group} reset" if execute else "nothing was changed: add --execute to do this")
 
 
-def _calls(first: Broker) -> GroupCalls:
+def _calls(first: BrokerConnection) -> GroupCalls:
     return GroupCalls(first, connect, SystemRuntime())
 
 

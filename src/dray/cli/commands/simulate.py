@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from dray.daemon.failures import Failure
-from dray.simulation.campaign import Coverage, be_quiet, campaign, fresh_seed
+from dray.simulation.campaign import CampaignCoverage, be_quiet, campaign, fresh_seed
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.shrink import fails, shrink
 
@@ -71,12 +71,12 @@ class _Bar:
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
-    def show(self, coverage: Coverage) -> None:
+    def show(self, coverage: CampaignCoverage) -> None:
         speed = f"{coverage.operations_per_second:,.0f} operations/s a processor"
         self._progress.update(self._task, completed=coverage.seeds, speed=speed)
 
 
-def _print_coverage(console: Console, coverage: Coverage) -> None:
+def _print_coverage(console: Console, coverage: CampaignCoverage) -> None:
     counts, operations = coverage.counts, coverage.by_kind
     console.print(
         f"{coverage.seeds} runs, {coverage.operations:,} operations "

@@ -44,7 +44,7 @@ class SparkDied(WriterGone):
     """The JVM is gone, and with it the session: the process had better end and be started again."""
 
 
-class Session:
+class SparkProcess:
     """A Spark session and the JVM behind it. Its calls block: they belong in threads."""
 
     def __init__(self, spark: SparkSession, process: Any, parallelism: int, is_classic: bool = True) -> None:
@@ -93,7 +93,7 @@ def _forget_jvm() -> None:
     SparkSession._instantiatedSession = None
 
 
-def open_session(settings: SparkSettings) -> Session:
+def open_session(settings: SparkSettings) -> SparkProcess:
     """Takes seconds. Raises `SparkUnavailable` with one line."""
     try:
         import pandas  # noqa: F401
@@ -119,7 +119,7 @@ def worker_python(settings: SparkSettings, environment: Mapping[str, str]) -> st
     return named or sys.executable
 
 
-def _launch(settings: SparkSettings) -> Session:
+def _launch(settings: SparkSettings) -> SparkProcess:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
@@ -143,10 +143,10 @@ def _launch(settings: SparkSettings) -> Session:
         raise SparkUnavailable(
             f"Spark does not start with master {settings.master}{where}: {reason_of(error)}"
         ) from error
-    return Session(SparkSession(context), gateway.proc, int(context.defaultParallelism))
+    return SparkProcess(SparkSession(context), gateway.proc, int(context.defaultParallelism))
 
 
-def _connect(settings: SparkSettings) -> Session:
+def _connect(settings: SparkSettings) -> SparkProcess:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -155,7 +155,7 @@ def _connect(settings: SparkSettings) -> Session:
         builder = SparkSession.builder.remote(settings.master)
         for name, value in settings.conf.items():
             builder = builder.config(name, value)
-        return Session(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
+        return SparkProcess(builder.getOrCreate(), None, _UNKNOWN_PARALLELISM, is_classic=False)
     except (PySparkException, ImportError) as error:
         raise SparkUnavailable(f"no session from {_plain(settings.master)}: {reason_of(error)}") from error
 

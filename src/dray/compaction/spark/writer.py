@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
 from dray.compaction.spark.packing import pack
-from dray.compaction.spark.session import Session, SparkDied, reason_of
+from dray.compaction.spark.session import SparkDied, SparkProcess, reason_of
 from dray.compaction.spark.worker import StoreAddress, from_row
 from dray.log.written_file import WrittenFile
 from dray.runtime import Runtime
@@ -37,7 +37,7 @@ class NoWorkers(WriterGone):
 class SparkUnitWriter:
     """A `UnitWriter` on a warm session."""
 
-    def __init__(self, session: Session, store: StoreAddress, runtime: Runtime) -> None:
+    def __init__(self, session: SparkProcess, store: StoreAddress, runtime: Runtime) -> None:
         self._session = session
         self._store = store
         self._runtime = runtime

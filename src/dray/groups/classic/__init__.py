@@ -2,9 +2,9 @@
 
 from dray.groups.classic.codec import decode_group, encode_group
 from dray.groups.classic.description import (
-    GroupDescription,
+    ClassicGroupDescription,
+    ClassicMemberDescription,
     GroupListing,
-    MemberDescription,
     description_of,
     description_of_none,
     listing_of,
@@ -12,9 +12,10 @@ from dray.groups.classic.description import (
 from dray.groups.classic.events import (
     Answer,
     CancelTimer,
-    Commit,
-    Delete,
+    CommitCheck,
+    DeleteGroup,
     Effect,
+    ErrorAnswer,
     Event,
     Heartbeat,
     Join,
@@ -30,7 +31,6 @@ from dray.groups.classic.events import (
     TakenOver,
     TimerFired,
     TimerKind,
-    Verdict,
 )
 from dray.groups.classic.expiry import expiry_rule, may_go
 from dray.groups.classic.machine import abandoned, handle
@@ -42,12 +42,14 @@ __all__ = [
     "Answer",
     "CancelTimer",
     "ClassicGroup",
+    "ClassicGroupDescription",
     "ClassicGroupSettings",
-    "Commit",
-    "Delete",
+    "ClassicMemberDescription",
+    "CommitCheck",
+    "DeleteGroup",
     "Effect",
+    "ErrorAnswer",
     "Event",
-    "GroupDescription",
     "GroupListing",
     "GroupState",
     "Heartbeat",
@@ -57,7 +59,6 @@ __all__ = [
     "Leave",
     "LeaveAnswer",
     "Member",
-    "MemberDescription",
     "Protocol",
     "Reply",
     "Result",
@@ -68,7 +69,6 @@ __all__ = [
     "TimerFired",
     "TimerKind",
     "Token",
-    "Verdict",
     "abandoned",
     "decode_group",
     "deletion_fault",

@@ -13,7 +13,7 @@ GROUP_TYPE: Final = "classic"
 FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND: Final = 6
 
 
-class MemberDescription(NamedTuple):
+class ClassicMemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
     client_id: str
@@ -22,13 +22,13 @@ class MemberDescription(NamedTuple):
     assignment: bytes
 
 
-class GroupDescription(NamedTuple):
+class ClassicGroupDescription(NamedTuple):
     error: ErrorCode
     group_id: str
     state: GroupState
     protocol_type: str = ""
     protocol_name: str = ""
-    members: tuple[MemberDescription, ...] = ()
+    members: tuple[ClassicMemberDescription, ...] = ()
 
 
 class GroupListing(NamedTuple):
@@ -38,10 +38,10 @@ class GroupListing(NamedTuple):
     group_type: str = GROUP_TYPE
 
 
-def description_of(group: ClassicGroup) -> GroupDescription:
+def description_of(group: ClassicGroup) -> ClassicGroupDescription:
     """Only a stable group has settled what its protocol and its members' metadata are."""
     protocol_name = group.protocol_name if group.state is GroupState.STABLE else None
-    return GroupDescription(
+    return ClassicGroupDescription(
         ErrorCode.NONE,
         group.group_id,
         group.state,
@@ -51,19 +51,19 @@ def description_of(group: ClassicGroup) -> GroupDescription:
     )
 
 
-def description_of_none(group_id: str, version: int) -> GroupDescription:
+def description_of_none(group_id: str, version: int) -> ClassicGroupDescription:
     """Of a group that does not exist: older clients know no error for that."""
     known = version >= FIRST_DESCRIBE_VERSION_WITH_GROUP_ID_NOT_FOUND
     error = ErrorCode.GROUP_ID_NOT_FOUND if known else ErrorCode.NONE
-    return GroupDescription(error, group_id, GroupState.DEAD)
+    return ClassicGroupDescription(error, group_id, GroupState.DEAD)
 
 
 def listing_of(group: ClassicGroup) -> GroupListing:
     return GroupListing(group.group_id, group.protocol_type or "", group.state)
 
 
-def _member(member: Member, protocol_name: str | None) -> MemberDescription:
-    return MemberDescription(
+def _member(member: Member, protocol_name: str | None) -> ClassicMemberDescription:
+    return ClassicMemberDescription(
         member.member_id,
         member.instance_id,
         member.client_id,

@@ -77,7 +77,7 @@ class Leave(NamedTuple):
     """(member id, instance id) of each. An administrator names a static member by its instance id alone."""
 
 
-class Commit(NamedTuple):
+class CommitCheck(NamedTuple):
     """May this member commit offsets now? The offsets themselves are the caller's to check and to store."""
 
     token: Token
@@ -88,7 +88,7 @@ class Commit(NamedTuple):
     instance_id: str | None = None
 
 
-class Delete(NamedTuple):
+class DeleteGroup(NamedTuple):
     token: Token
 
 
@@ -103,7 +103,7 @@ class TakenOver(NamedTuple):
     """The state was loaded by a coordinator that did not make it. The first event it gives the group."""
 
 
-Event: TypeAlias = Join | Sync | Heartbeat | Leave | Commit | Delete | TimerFired | TakenOver
+Event: TypeAlias = Join | Sync | Heartbeat | Leave | CommitCheck | DeleteGroup | TimerFired | TakenOver
 
 
 # Answers
@@ -140,13 +140,13 @@ class LeaveAnswer(NamedTuple):
     """(member id, instance id, error) of each that was named, in that order."""
 
 
-class Verdict(NamedTuple):
+class ErrorAnswer(NamedTuple):
     """The answer to a heartbeat, a commit or a deletion."""
 
     error: ErrorCode
 
 
-Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | Verdict
+Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | ErrorAnswer
 
 
 class Reply(NamedTuple):

@@ -21,8 +21,9 @@ from dataclasses import replace
 
 from dray.groups.classic.events import (
     CancelTimer,
-    Commit,
-    Delete,
+    CommitCheck,
+    DeleteGroup,
+    ErrorAnswer,
     Event,
     Heartbeat,
     Join,
@@ -36,7 +37,6 @@ from dray.groups.classic.events import (
     SyncAnswer,
     TimerFired,
     TimerKind,
-    Verdict,
 )
 from dray.groups.classic.join import on_join
 from dray.groups.classic.rebalance import (
@@ -54,13 +54,13 @@ from dray.groups.classic.step import GROUP_WIDE, Step
 from dray.groups.classic.validation import commit_fault, deletion_fault, generation_fault, member_fault
 from dray.protocol import ErrorCode
 
-_GOOD = Verdict(ErrorCode.NONE)
+_GOOD = ErrorAnswer(ErrorCode.NONE)
 
 
 def handle(group: ClassicGroup | None, event: Event, now_ms: int, settings: ClassicGroupSettings) -> Result:
     if isinstance(event, Heartbeat):
         return _on_heartbeat(group, event, now_ms)
-    if isinstance(event, Commit):
+    if isinstance(event, CommitCheck):
         return _on_commit(group, event, now_ms)
     if isinstance(event, Join):
         return on_join(group, event, now_ms, settings)
@@ -68,7 +68,7 @@ def handle(group: ClassicGroup | None, event: Event, now_ms: int, settings: Clas
         return _on_sync(group, event, now_ms, settings)
     if isinstance(event, Leave):
         return _on_leave(group, event, now_ms, settings)
-    if isinstance(event, Delete):
+    if isinstance(event, DeleteGroup):
         return _on_delete(group, event)
     if group is None:
         return Result(None)
@@ -104,15 +104,15 @@ def _on_heartbeat(group: ClassicGroup | None, beat: Heartbeat, now_ms: int) -> R
         if fault is ErrorCode.NONE:
             session = _session_timer(group.members[beat.member_id], now_ms)
             verdict = (
-                Verdict(ErrorCode.REBALANCE_IN_PROGRESS) if group.state is GroupState.PREPARING else _GOOD
+                ErrorAnswer(ErrorCode.REBALANCE_IN_PROGRESS) if group.state is GroupState.PREPARING else _GOOD
             )
             return Result(group, (Reply(beat.token, verdict),), effects=(session,))
-    return Result(group, (Reply(beat.token, Verdict(fault)),))
+    return Result(group, (Reply(beat.token, ErrorAnswer(fault)),))
 
 
-def _on_commit(group: ClassicGroup | None, commit: Commit, now_ms: int) -> Result:
+def _on_commit(group: ClassicGroup | None, commit: CommitCheck, now_ms: int) -> Result:
     fault = commit_fault(group, commit)
-    reply = Reply(commit.token, Verdict(fault))
+    reply = Reply(commit.token, ErrorAnswer(fault))
     if fault is not ErrorCode.NONE:
         return Result(group, (reply,))
     if group is None:
@@ -205,9 +205,9 @@ def _leave(step: Step, member_id: str, instance_id: str | None) -> ErrorCode:
     return fault
 
 
-def _on_delete(group: ClassicGroup | None, delete: Delete) -> Result:
+def _on_delete(group: ClassicGroup | None, delete: DeleteGroup) -> Result:
     fault = deletion_fault(group)
-    reply = Reply(delete.token, Verdict(fault))
+    reply = Reply(delete.token, ErrorAnswer(fault))
     if fault is not ErrorCode.NONE or group is None:
         return Result(group, (reply,))
     cancelled = tuple(CancelTimer(TimerKind.SESSION, member_id) for member_id in sorted(group.pending))

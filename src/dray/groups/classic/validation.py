@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.groups.classic.events import Commit
+from dray.groups.classic.events import CommitCheck
 from dray.groups.classic.state import CONSUMER_PROTOCOL_TYPE, ClassicGroup, GroupState
 from dray.protocol import ErrorCode
 
@@ -34,7 +34,7 @@ def generation_fault(
     return fault
 
 
-def commit_fault(group: ClassicGroup | None, commit: Commit) -> ErrorCode:
+def commit_fault(group: ClassicGroup | None, commit: CommitCheck) -> ErrorCode:
     """A negative generation is an administrator's, or that of a consumer that uses no group management."""
     if group is None:
         if commit.generation < 0:

@@ -3,8 +3,8 @@
 from dray.groups.consumer.codec import decode_group, encode_group
 from dray.groups.consumer.conversion import classic_join_fault, heartbeat_to_classic_fault
 from dray.groups.consumer.description import (
-    GroupDescription,
-    MemberDescription,
+    ConsumerGroupDescription,
+    ConsumerMemberDescription,
     TopicPartitions,
     description_of,
 )
@@ -40,15 +40,15 @@ __all__ = [
     "BatchResult",
     "CancelTimer",
     "ConsumerGroup",
+    "ConsumerGroupDescription",
     "ConsumerGroupSettings",
+    "ConsumerMemberDescription",
     "Effect",
     "Event",
-    "GroupDescription",
     "GroupState",
     "Heartbeat",
     "HeartbeatAnswer",
     "Member",
-    "MemberDescription",
     "MemberState",
     "OwnedPartitions",
     "PatternsResolved",

@@ -18,7 +18,7 @@ class TopicPartitions(NamedTuple):
     partitions: tuple[int, ...]
 
 
-class MemberDescription(NamedTuple):
+class ConsumerMemberDescription(NamedTuple):
     member_id: str
     instance_id: str | None
     rack_id: str | None
@@ -33,19 +33,19 @@ class MemberDescription(NamedTuple):
     target_assignment: tuple[TopicPartitions, ...]
 
 
-class GroupDescription(NamedTuple):
+class ConsumerGroupDescription(NamedTuple):
     group_id: str
     state: GroupState
     group_epoch: int
     assignment_epoch: int
     assignor_name: str
-    members: tuple[MemberDescription, ...]
+    members: tuple[ConsumerMemberDescription, ...]
 
 
 def description_of(
     group: ConsumerGroup, view: TopicsView, settings: ConsumerGroupSettings
-) -> GroupDescription:
-    return GroupDescription(
+) -> ConsumerGroupDescription:
+    return ConsumerGroupDescription(
         group.group_id,
         group.state,
         group.epoch,
@@ -55,8 +55,8 @@ def description_of(
     )
 
 
-def _member(member: Member, view: TopicsView) -> MemberDescription:
-    return MemberDescription(
+def _member(member: Member, view: TopicsView) -> ConsumerMemberDescription:
+    return ConsumerMemberDescription(
         member.member_id,
         member.instance_id,
         member.rack_id,

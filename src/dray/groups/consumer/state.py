@@ -73,7 +73,7 @@ class Member:
         return self.state is MemberState.STABLE and self.epoch == assignment_epoch
 
 
-class Notes(NamedTuple):
+class CoordinatorNotes(NamedTuple):
     """What the running coordinator remembers of its own doing; lost at a takeover without harm."""
 
     topics_version: int | None = None
@@ -102,7 +102,7 @@ class ConsumerGroup:
 
     owned: Mapping[UUID, frozenset[int]] = field(default_factory=dict, compare=False)
     static: Mapping[str, str] = field(default_factory=dict, compare=False)
-    notes: Notes = field(default=Notes(), compare=False)
+    notes: CoordinatorNotes = field(default=CoordinatorNotes(), compare=False)
 
     @property
     def state(self) -> GroupState:

@@ -1,8 +1,8 @@
 """What runs the groups' state machines: leases, storage, timers, parked requests, committed offsets."""
 
 from dray.groups.coordinator.administration import delete_offsets, describe_classic, describe_consumer
-from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Unreachable
-from dray.groups.coordinator.lease import Holder
+from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.lease import LeaseHolder
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.listing import GroupListing, list_groups
 from dray.groups.coordinator.machines import GROUP_STATES
@@ -13,14 +13,14 @@ from dray.groups.coordinator.settings import GroupsSettings
 __all__ = [
     "GROUP_STATES",
     "GroupListing",
+    "GroupUnavailable",
     "Groups",
     "GroupsObserver",
     "GroupsSettings",
-    "Holder",
+    "LeaseHolder",
     "Ledger",
     "NotCoordinator",
     "Place",
-    "Refused",
     "TooLarge",
     "Unreachable",
     "delete_offsets",

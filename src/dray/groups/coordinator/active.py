@@ -17,14 +17,14 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import structlog
 
 from dray.groups import classic, consumer
-from dray.groups.coordinator.faults import NotCoordinator, Refused
+from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator
 from dray.groups.coordinator.ledger import Ledger
 from dray.groups.coordinator.machines import (
     Effect,
     Event,
     Machines,
     State,
-    Stepped,
+    StepResult,
     encode_state,
     kind_of,
     rounds_of,
@@ -124,7 +124,7 @@ class ActiveGroup:
         self._go_on(batch)
 
     def ask(self, event: Event, future: asyncio.Future[Any]) -> None:
-        """The future gets the answer, or a `Refused`; perhaps before this returns, perhaps much later."""
+        """The future gets the answer, or a `GroupUnavailable`; before this returns, or much later."""
         if not self.usable():
             self.drop()
             raise NotCoordinator(f"the lease of group '{self.group_id}' may have ended")
@@ -181,7 +181,7 @@ class ActiveGroup:
         except NotCoordinator as error:
             _refuse(batch.entries, error)
             self.drop(error.message)
-        except Refused as error:
+        except GroupUnavailable as error:
             _log.warning("a group was not stored", group=self.group_id, error=error.message)
             self._undo(batch, error)
         except BaseException as error:
@@ -206,7 +206,7 @@ class ActiveGroup:
         try:
             await self.ledger.delete_all()
             await self._storage.delete()
-        except Refused as error:
+        except GroupUnavailable as error:
             # It is deleted all the same: who loads it next finishes this.
             _log.info("a deleted group is left to be swept", group=self.group_id, error=error.message)
             self._half_deleted = True
@@ -277,7 +277,7 @@ class ActiveGroup:
         if rounds_of(after) != (rounds_of(before) if type(before) is type(after) else 0) and after.members:
             self._observer.rebalanced(kind)
 
-    def _undo(self, batch: _Batch, error: Refused) -> None:
+    def _undo(self, batch: _Batch, error: GroupUnavailable) -> None:
         """Nothing of it has happened. Requests hear of it; what nobody asked for comes again."""
         _refuse(batch.entries, error)
         for entry in batch.entries:
@@ -294,7 +294,7 @@ class ActiveGroup:
 
     # --- effects
 
-    def _timed(self, stepped: Stepped, now_ms: int | None = None) -> list[tuple[float, Effect]]:
+    def _timed(self, stepped: StepResult, now_ms: int | None = None) -> list[tuple[float, Effect]]:
         """The machines count milliseconds of the wall clock, which may be set; timers run on the other."""
         if now_ms is None:
             now_ms = self._runtime.wall_ms()
@@ -339,7 +339,7 @@ def _begins_batch(entry: _Entry) -> bool:
 
 
 def _stands_alone(entry: _Entry) -> bool:
-    return isinstance(entry.event, classic.Delete)
+    return isinstance(entry.event, classic.DeleteGroup)
 
 
 def _deliver(replies: Iterable[tuple[Any, Any]]) -> None:
@@ -348,11 +348,11 @@ def _deliver(replies: Iterable[tuple[Any, Any]]) -> None:
             future.set_result(answer)
 
 
-def _refuse(entries: Iterable[_Entry], error: Refused) -> None:
+def _refuse(entries: Iterable[_Entry], error: GroupUnavailable) -> None:
     for entry in entries:
         _fail(entry.future, error)
 
 
-def _fail(future: Any, error: Refused) -> None:
+def _fail(future: Any, error: GroupUnavailable) -> None:
     if future is not None and not future.done():
         future.set_exception(error)

@@ -5,39 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from dray.groups import classic, consumer
-from dray.groups.coordinator.faults import Refused
+from dray.groups.coordinator.faults import GroupUnavailable
 from dray.groups.coordinator.ledger import Place
 from dray.groups.coordinator.service import Groups
 from dray.protocol import ErrorCode
 
 
-async def describe_classic(groups: Groups, group_id: str, version: int) -> classic.GroupDescription:
-    """As DescribeGroups shows it: a group of the other protocol is none. Raises `Refused`."""
+async def describe_classic(groups: Groups, group_id: str, version: int) -> classic.ClassicGroupDescription:
+    """As DescribeGroups shows it: a group of the other protocol is none. Raises `GroupUnavailable`."""
     state = await groups.state(group_id)
     if isinstance(state, classic.ClassicGroup):
         return classic.description_of(state)
     return classic.description_of_none(group_id, version)
 
 
-async def describe_consumer(groups: Groups, group_id: str) -> consumer.GroupDescription:
-    """Raises `Refused`, with GROUP_ID_NOT_FOUND where there is no such group of this protocol."""
+async def describe_consumer(groups: Groups, group_id: str) -> consumer.ConsumerGroupDescription:
+    """Raises `GroupUnavailable`, with GROUP_ID_NOT_FOUND where there is no such group of this protocol."""
     state = await groups.state(group_id)
     if isinstance(state, consumer.ConsumerGroup):
         return consumer.description_of(state, groups.view, groups.settings.consumer)
     what = "not found" if state is None else "not a consumer group"
-    raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
+    raise GroupUnavailable(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is {what}.")
 
 
 async def delete_offsets(groups: Groups, group_id: str, places: Iterable[Place]) -> dict[Place, ErrorCode]:
-    """What became of each; deleted where that is NONE. Raises `Refused`."""
+    """What became of each; deleted where that is NONE. Raises `GroupUnavailable`."""
     group = await groups.existing(group_id)
     if group is None:
-        raise Refused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not found.")
+        raise GroupUnavailable(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not found.")
     state = group.state
     if isinstance(state, classic.ClassicGroup):
         fault = classic.offset_deletion_fault(state)
         if fault is not ErrorCode.NONE:
-            raise Refused(fault)
+            raise GroupUnavailable(fault)
     errors = {
         place: ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if _subscribed(state, place[0]) else ErrorCode.NONE
         for place in places

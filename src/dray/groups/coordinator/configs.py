@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator.faults import Refused, Unreachable
+from dray.groups.coordinator.faults import GroupUnavailable, Unreachable
 from dray.metadata import keys
 from dray.metadata.contract import (
     ABSENT,
@@ -23,7 +23,7 @@ from dray.metadata.contract import (
     MetadataStore,
     Operation,
     Put,
-    Record,
+    StoredValue,
 )
 from dray.metadata.follow import Follower
 from dray.metadata.values import UnreadableValue, seal_json, unseal_json
@@ -107,7 +107,7 @@ class GroupConfigs:
         self, group_id: str, change: Callable[[Overrides], Overrides], *, validate_only: bool = False
     ) -> None:
         """`change` makes new overrides of the present ones, all at once or, if they are wrong, not at all.
-        Raises `Refused`."""
+        Raises `GroupUnavailable`."""
         try:
             for _ in range(_ATTEMPTS):
                 if await self._try_alter(group_id, change, validate_only):
@@ -193,7 +193,7 @@ class GroupConfigs:
             else:
                 self._learn(record)
 
-    def _learn(self, record: Record) -> None:
+    def _learn(self, record: StoredValue) -> None:
         """Limits may have moved since a value was set: it is held between those of today. A value that cannot
         be read is not taken for none: what was known before stays."""
         group_id = _group_of(record.key)
@@ -211,5 +211,5 @@ def _group_of(key: str) -> str:
     return keys.group_of_configs(key) or ""
 
 
-def _invalid(message: str) -> Refused:
-    return Refused(ErrorCode.INVALID_CONFIG, message)
+def _invalid(message: str) -> GroupUnavailable:
+    return GroupUnavailable(ErrorCode.INVALID_CONFIG, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dray.protocol import ErrorCode
 
 
-class Refused(Exception):
+class GroupUnavailable(Exception):
     """Answer the request with this error code; the text is for logs and for APIs that carry one."""
 
     def __init__(self, error: ErrorCode, message: str = "") -> None:
@@ -14,21 +14,21 @@ class Refused(Exception):
         self.message = message
 
 
-class NotCoordinator(Refused):
+class NotCoordinator(GroupUnavailable):
     """Another broker looks after the group, or may by now: the client asks who, and goes there."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.NOT_COORDINATOR, message)
 
 
-class Unreachable(Refused):
+class Unreachable(GroupUnavailable):
     """The metadata store did not do it. Nothing has happened that the group knows of: try again."""
 
     def __init__(self, message: str) -> None:
         super().__init__(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
 
 
-class TooLarge(Refused):
+class TooLarge(GroupUnavailable):
     """The group has outgrown what one value of the store may hold. Kafka answers the same way."""
 
     def __init__(self, message: str) -> None:

@@ -41,7 +41,7 @@ _PAUSE: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class LeaseHolder:
     """Machine and process let another broker on the same machine see that this one has died."""
 
     broker_id: int
@@ -50,7 +50,7 @@ class Holder:
     session: str = ""
 
 
-def encode_holder(holder: Holder) -> bytes:
+def encode_holder(holder: LeaseHolder) -> bytes:
     return seal_json(
         LEASE_FORMAT,
         {
@@ -62,11 +62,11 @@ def encode_holder(holder: Holder) -> bytes:
     )
 
 
-def decode_holder(group_id: str, value: bytes) -> Holder:
+def decode_holder(group_id: str, value: bytes) -> LeaseHolder:
     what = f"the lease of group '{group_id}'"
     _, fields = unseal_json(what, value, LEASE_FORMAT)
     try:
-        return Holder(
+        return LeaseHolder(
             int(fields["broker"]), str(fields["machine"]), int(fields["process"]), str(fields["session"])
         )
     except (KeyError, TypeError, ValueError) as error:
@@ -93,7 +93,7 @@ class Lease:
 @dataclass(frozen=True, slots=True)
 class _OwnSession:
     session: Session
-    holder: Holder
+    holder: LeaseHolder
     watching: asyncio.Task[None]
 
 
@@ -102,12 +102,12 @@ class Leases:
         self,
         store: MetadataStore,
         runtime: Runtime,
-        me: Holder,
+        me: LeaseHolder,
         *,
         domains: int,
         ttl: float,
         lost: Callable[[int], None],
-        is_dead: Callable[[Holder], bool] = lambda _: False,
+        is_dead: Callable[[LeaseHolder], bool] = lambda _: False,
     ) -> None:
         """`lost` hears of a domain whose session has ended. `is_dead` says of a holder that its process is
         certainly gone (same machine, no such process)."""
@@ -144,15 +144,15 @@ class Leases:
         with suppress(MetadataError):  # it ends by itself, a little later
             await session.close()
 
-    async def holder(self, group_id: str) -> Holder | None:
+    async def holder(self, group_id: str) -> LeaseHolder | None:
         """Who holds the lease, as far as a read can tell."""
         record = await self._store.get(self._domain(group_id), keys.group_lease(group_id))
         return None if record is None else decode_holder(group_id, record.value)
 
-    def is_me(self, holder: Holder) -> bool:
+    def is_me(self, holder: LeaseHolder) -> bool:
         return holder.session in self._own_sessions
 
-    def is_dead(self, holder: Holder) -> bool:
+    def is_dead(self, holder: LeaseHolder) -> bool:
         return self._is_dead(holder)
 
     async def take(self, group_id: str) -> Lease:
@@ -235,7 +235,7 @@ class Leases:
         except MetadataError as error:
             return error
         token = self._runtime.uuid().hex
-        holder = Holder(self._me.broker_id, self._me.machine, self._me.process, token)
+        holder = LeaseHolder(self._me.broker_id, self._me.machine, self._me.process, token)
         self._own_sessions.add(token)
         watching = run_once(self._runtime, "end of group session", self._watch, domain, session)
         own = self._sessions[domain] = _OwnSession(session, holder, watching)

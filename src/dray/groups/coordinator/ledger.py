@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from dray.groups.coordinator.faults import NotCoordinator, Refused, TooLarge, Unreachable
+from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
@@ -62,7 +62,7 @@ class Ledger:
         self._pending: list[_Change] = []
         self._writing = False
         self._deleting = False
-        self._gone: Refused | None = None
+        self._gone: GroupUnavailable | None = None
         self.fenced: Callable[[str], None] = lambda _: None
         """Told when it turns out that somebody else writes these offsets."""
 
@@ -103,7 +103,7 @@ class Ledger:
             self._adopt(place[1:], _Entry(offset, record.version, record.key))
 
     async def change(self, offsets: Mapping[Place, Wanted]) -> None:
-        """Commit or delete. Done when this returns; raises `Refused`."""
+        """Commit or delete. Done when this returns; raises `GroupUnavailable`."""
         if self._deleting:
             raise Unreachable(f"group '{self._storage.group_id}' is being deleted")
         await self._change_in_parts(offsets)
@@ -117,7 +117,7 @@ class Ledger:
         finally:
             self._deleting = False
 
-    def drop(self, error: Refused) -> None:
+    def drop(self, error: GroupUnavailable) -> None:
         """The group is another's by now, or may be."""
         self._gone = error
         pending, self._pending = self._pending, []
@@ -154,7 +154,7 @@ class Ledger:
                 changes = self._take_changes()
                 try:
                     await self._write(changes)
-                except Refused as error:
+                except GroupUnavailable as error:
                     _fail(changes, error)
                     if isinstance(error, NotCoordinator):
                         self.fenced(error.message)
@@ -281,7 +281,7 @@ def _succeed(change: _Change) -> None:
         change.done.set_result(None)
 
 
-def _fail(changes: Iterable[_Change], error: Refused) -> None:
+def _fail(changes: Iterable[_Change], error: GroupUnavailable) -> None:
     for change in changes:
         if not change.done.done():
             change.done.set_exception(error)

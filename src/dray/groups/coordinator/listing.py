@@ -9,12 +9,12 @@ import structlog
 
 from dray.groups import classic
 from dray.groups.coordinator.faults import Unreachable
-from dray.groups.coordinator.lease import Holder, decode_holder
+from dray.groups.coordinator.lease import LeaseHolder, decode_holder
 from dray.groups.coordinator.machines import State, decode_state
 from dray.groups.coordinator.record import decode_record
 from dray.groups.coordinator.service import Groups
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Record
+from dray.metadata.contract import MetadataError, StoredValue
 from dray.metadata.values import UnreadableValue
 
 _log = structlog.get_logger(__name__)
@@ -45,11 +45,11 @@ async def list_groups(groups: Groups) -> list[GroupListing]:
     return [listing for _, listing in sorted(listed.items()) if listing is not None]
 
 
-async def _scan(groups: Groups, domain: int, prefix: str) -> list[Record]:
+async def _scan(groups: Groups, domain: int, prefix: str) -> list[StoredValue]:
     return await groups.store.scan(domain, prefix, keys.prefix_end(prefix))
 
 
-def _holders(leases: list[Record]) -> dict[str, Holder]:
+def _holders(leases: list[StoredValue]) -> dict[str, LeaseHolder]:
     """Without those that cannot be read: such a group may be told of twice, which is better than never."""
     holders = {}
     for lease in leases:
@@ -63,7 +63,7 @@ def _holders(leases: list[Record]) -> dict[str, Holder]:
     return holders
 
 
-def _stored_state(group_id: str, record: Record) -> State:
+def _stored_state(group_id: str, record: StoredValue) -> State:
     try:
         return decode_state(group_id, decode_record(group_id, record.value))
     except UnreadableValue as error:

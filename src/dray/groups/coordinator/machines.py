@@ -31,7 +31,7 @@ _UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
 _NOTHING: tuple[Any, ...] = ()
 
 
-class Stepped(NamedTuple):
+class StepResult(NamedTuple):
     state: State
     replies: Sequence[tuple[Any, Any]] = ()
     """(token, answer) of each request that is answered by this."""
@@ -52,7 +52,7 @@ class Machines:
         self.consumer_settings = consumer_settings
         self.view = view
 
-    def step(self, state: State, event: Event, token: object | None, now_ms: int) -> Stepped:
+    def step(self, state: State, event: Event, token: object | None, now_ms: int) -> StepResult:
         """`token` is the request's own; what is answered comes back with the token of whoever asked."""
         if isinstance(
             event,
@@ -61,7 +61,7 @@ class Machines:
             return self._consumer(state, event, token, now_ms)
         if isinstance(state, ConsumerGroup):
             return self._classic_to_consumer(state, event, token, now_ms)
-        return Stepped(*classic.handle(state, event, now_ms, self.classic_settings))
+        return StepResult(*classic.handle(state, event, now_ms, self.classic_settings))
 
     def count_together(self, state: State, beats: Sequence[consumer.Heartbeat]) -> int:
         """How many of these, from the first on, `step_together` may be given: one run of the assignor then
@@ -70,7 +70,7 @@ class Machines:
 
     def step_together(
         self, state: State, events: Sequence[Event], tokens: Sequence[object | None], now_ms: int
-    ) -> Stepped:
+    ) -> StepResult:
         """One event of any kind, or as many heartbeats as `count_together` allows."""
         if len(events) == 1:
             return self.step(state, events[0], tokens[0], now_ms)
@@ -79,26 +79,26 @@ class Machines:
         settings = self.consumer_settings(beats[0].group_id)
         result = consumer.on_heartbeats(state, beats, now_ms, self.view, settings)
         replies = tuple(zip(tokens, result.answers, strict=True))
-        return Stepped(result.group, replies, result.persist, result.effects)
+        return StepResult(result.group, replies, result.persist, result.effects)
 
-    def after_load(self, state: State, now_ms: int) -> Stepped:
+    def after_load(self, state: State, now_ms: int) -> StepResult:
         """What a coordinator does first with a group that it did not make."""
         if isinstance(state, ClassicGroup):
-            return Stepped(*classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings))
+            return StepResult(*classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings))
         if isinstance(state, ConsumerGroup):
             timers = consumer.timers_after_load(state, now_ms, self.consumer_settings(state.group_id))
-            return Stepped(state, effects=timers)
-        return Stepped(None)
+            return StepResult(state, effects=timers)
+        return StepResult(None)
 
-    def _consumer(self, state: State, event: consumer.Event, token: object | None, now_ms: int) -> Stepped:
+    def _consumer(self, state: State, event: consumer.Event, token: object | None, now_ms: int) -> StepResult:
         if isinstance(state, ClassicGroup):
             if not isinstance(event, consumer.Heartbeat):
-                return Stepped(state)  # from before the group changed its protocol
+                return StepResult(state)  # from before the group changed its protocol
             fault = consumer.heartbeat_to_classic_fault(
                 event.group_id, event.member_epoch, is_empty=is_empty(state)
             )
             if fault is not None:
-                return Stepped(state, ((token, fault),))
+                return StepResult(state, ((token, fault),))
             converted = self._consumer(None, event, token, now_ms)
             return converted if converted.persist else converted._replace(state=state)
         group_id = (
@@ -107,23 +107,23 @@ class Machines:
         settings = self.consumer_settings(group_id)
         result = consumer.handle(state, event, now_ms, self.view, settings)
         replies = _NOTHING if token is None else ((token, result.answer),)
-        return Stepped(result.group, replies, result.persist, result.effects)
+        return StepResult(result.group, replies, result.persist, result.effects)
 
     def _classic_to_consumer(
         self, group: ConsumerGroup, event: classic.Event, token: object | None, now_ms: int
-    ) -> Stepped:
+    ) -> StepResult:
         """Joins may convert the group. The rest is what administrators do to it, or meant for no one here."""
         answer: classic.Answer
         if isinstance(event, classic.Join):
             fault = consumer.classic_join_fault(group)
             if fault is None:
-                converted = Stepped(*classic.handle(None, event, now_ms, self.classic_settings))
+                converted = StepResult(*classic.handle(None, event, now_ms, self.classic_settings))
                 return converted if converted.persist else converted._replace(state=group)
             answer = classic.JoinAnswer(fault.error, event.member_id)
         elif isinstance(event, classic.Sync):
             answer = classic.SyncAnswer(_UNKNOWN_MEMBER)
         elif isinstance(event, classic.Heartbeat):
-            answer = classic.Verdict(_UNKNOWN_MEMBER)
+            answer = classic.ErrorAnswer(_UNKNOWN_MEMBER)
         elif isinstance(event, classic.Leave):
             removal = consumer.RemoveMembers(event.members)
             stepped = self._consumer(group, removal, token, now_ms)
@@ -132,17 +132,17 @@ class Machines:
                 (*member, error) for member, error in zip(event.members, removed.errors, strict=True)
             )
             return stepped._replace(replies=((token, classic.LeaveAnswer(ErrorCode.NONE, members)),))
-        elif isinstance(event, classic.Commit):
+        elif isinstance(event, classic.CommitCheck):
             refusal = consumer.commit_fault(group, event.member_id, event.generation, event.version)
-            answer = classic.Verdict(ErrorCode.NONE if refusal is None else refusal.error)
-        elif isinstance(event, classic.Delete):
+            answer = classic.ErrorAnswer(ErrorCode.NONE if refusal is None else refusal.error)
+        elif isinstance(event, classic.DeleteGroup):
             refusal = consumer.deletion_fault(group)
             if refusal is None:
-                return Stepped(None, ((token, classic.Verdict(ErrorCode.NONE)),), persist=True)
-            answer = classic.Verdict(refusal.error)
+                return StepResult(None, ((token, classic.ErrorAnswer(ErrorCode.NONE)),), persist=True)
+            answer = classic.ErrorAnswer(refusal.error)
         else:
-            return Stepped(group)  # a timer from before the group changed its protocol
-        return Stepped(group, ((token, answer),))
+            return StepResult(group)  # a timer from before the group changed its protocol
+        return StepResult(group, ((token, answer),))
 
 
 def is_empty(state: State) -> bool:

@@ -21,8 +21,8 @@ from dray.groups import classic, consumer
 from dray.groups.coordinator import patterns
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.configs import GroupConfigs
-from dray.groups.coordinator.faults import NotCoordinator, Refused, Unreachable
-from dray.groups.coordinator.lease import Holder, Lease, Leases
+from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, Unreachable
+from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
 from dray.groups.coordinator.observer import GroupsObserver
@@ -51,7 +51,7 @@ class Groups:
         domains: int,
         settings: GroupsSettings | None = None,
         *,
-        is_dead: Callable[[Holder], bool] = lambda _: False,
+        is_dead: Callable[[LeaseHolder], bool] = lambda _: False,
         observer: GroupsObserver | None = None,
         expiry: ExpiryClock | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class Groups:
         self.leases = Leases(
             store,
             runtime,
-            Holder(me.broker_id, me.machine, me.process),
+            LeaseHolder(me.broker_id, me.machine, me.process),
             domains=domains,
             ttl=self.settings.session_ttl,
             lost=self._on_session_lost,
@@ -79,7 +79,7 @@ class Groups:
         )
         membership.listen(self.leases.renumber)
         self._active: dict[str, ActiveGroup] = {}
-        self._loading: dict[str, asyncio.Task[ActiveGroup | Refused]] = {}
+        self._loading: dict[str, asyncio.Task[ActiveGroup | GroupUnavailable]] = {}
         self._tasks: list[KeptTask] = []
         self._census: Mapping[tuple[str, str], int] = {}
         self._counted_at = float("-inf")
@@ -134,7 +134,7 @@ class Groups:
     def is_candidate(self, group_id: str) -> bool:
         return self.candidate(group_id).broker_id == self._membership.me.broker_id
 
-    def tells_of(self, group_id: str, holder: Holder | None) -> bool:
+    def tells_of(self, group_id: str, holder: LeaseHolder | None) -> bool:
         """Whether this broker is the one that lists a group with this holder of its lease."""
         if holder is None or self.leases.is_dead(holder):
             return self.is_candidate(group_id)
@@ -145,7 +145,7 @@ class Groups:
     # --- asking a group
 
     async def ask(self, group_id: str, event_with: Callable[[object], Event]) -> Any:
-        """What the machine answers to an event, made with the token that it gets. Raises `Refused`."""
+        """The machine's answer to an event, made with the token that it gets. Raises `GroupUnavailable`."""
         return (await self._ask(group_id, event_with))[1]
 
     async def _ask(
@@ -171,7 +171,7 @@ class Groups:
         return group, answer
 
     async def state(self, group_id: str) -> State:
-        """The group as it is now; None where there is none. Raises `Refused`."""
+        """The group as it is now; None where there is none. Raises `GroupUnavailable`."""
         group = await self.existing(group_id)
         return None if group is None else group.state
 
@@ -214,10 +214,10 @@ class Groups:
     async def commit(
         self,
         group_id: str,
-        commit_with: Callable[[object], classic.Commit],
+        commit_with: Callable[[object], classic.CommitCheck],
         offsets: Mapping[Place, CommittedOffset],
     ) -> ErrorCode:
-        """Stored when this returns NONE. Raises `Refused`."""
+        """Stored when this returns NONE. Raises `GroupUnavailable`."""
         self.view.look()  # a topic that has offsets has been seen, and so is missed when it goes
         group, verdict = await self._ask(group_id, commit_with)
         if verdict.error is ErrorCode.NONE:
@@ -229,14 +229,14 @@ class Groups:
         return error
 
     async def offsets(self, group_id: str, member_id: str | None, member_epoch: int) -> Ledger | None:
-        """The offsets of a group, to be read at once; None where there is no group. Raises `Refused`."""
+        """The offsets of a group, to be read at once; None without a group. Raises `GroupUnavailable`."""
         group = await self.existing(group_id)
         if group is None:
             return None
         if isinstance(group.state, consumer.ConsumerGroup):
             refusal = consumer.fetch_fault(group.state, member_id, member_epoch)
             if refusal is not None:
-                raise Refused(refusal.error, refusal.message)
+                raise GroupUnavailable(refusal.error, refusal.message)
         return group.ledger
 
     # --- memory
@@ -287,19 +287,19 @@ class Groups:
             self._loading[group_id] = task
             task.add_done_callback(lambda _: self._loading.pop(group_id, None))
         loaded = await asyncio.shield(task)
-        if isinstance(loaded, Refused):
+        if isinstance(loaded, GroupUnavailable):
             raise loaded
         return loaded
 
-    async def _take_and_load(self, group_id: str) -> ActiveGroup | Refused:
+    async def _take_and_load(self, group_id: str) -> ActiveGroup | GroupUnavailable:
         """A refusal is an answer for all who wait, and no failure of the task they share."""
         try:
             lease = await self.leases.take(group_id)
-        except Refused as error:
+        except GroupUnavailable as error:
             return error
         try:
             group = await self._open(group_id, lease)
-        except Refused as error:
+        except GroupUnavailable as error:
             # Another broker may be able to: of a newer build, say, where this one cannot read the group.
             await self.leases.release(lease)
             return error

@@ -27,7 +27,7 @@ from dray.metadata.contract import (
     Operation,
     Outcome,
     Put,
-    Record,
+    StoredValue,
     Unavailable,
 )
 from dray.runtime import Runtime
@@ -169,12 +169,12 @@ class GroupStorage:
             self._current = _Current(record, value, outcome.version)
         return outcome.applied
 
-    async def _read(self) -> Record | None:
+    async def _read(self) -> StoredValue | None:
         await self._store.barrier(self._domain)
         return await self._store.get(self._domain, self._key)
 
-    async def _read_until_clear(self) -> Record | None:
-        found: Record | None = None
+    async def _read_until_clear(self) -> StoredValue | None:
+        found: StoredValue | None = None
 
         async def read() -> bool:
             nonlocal found
@@ -204,9 +204,9 @@ class GroupStorage:
 
     # --- the offsets beside it
 
-    async def scan_offsets(self) -> list[Record]:
+    async def scan_offsets(self) -> list[StoredValue]:
         """Every offset of the group, as all acknowledged writes left them."""
-        found: list[Record] = []
+        found: list[StoredValue] = []
         prefix = keys.group_offsets(self.group_id)
 
         async def scan() -> bool:

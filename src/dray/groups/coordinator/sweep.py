@@ -15,7 +15,7 @@ import structlog
 
 from dray.groups import classic, consumer
 from dray.groups.coordinator.active import ActiveGroup
-from dray.groups.coordinator.faults import Refused
+from dray.groups.coordinator.faults import GroupUnavailable
 from dray.groups.coordinator.ledger import Forget, Place
 from dray.groups.coordinator.machines import State
 from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets
@@ -35,7 +35,7 @@ async def sweep_forever(groups: Groups) -> None:
         await groups.runtime.sleep(groups.settings.sweep_interval)
         try:
             await sweep(groups)
-        except (MetadataError, TopicsUnavailable, Refused) as error:
+        except (MetadataError, TopicsUnavailable, GroupUnavailable) as error:
             _log.warning("groups are swept later", error=str(error))
 
 
@@ -50,7 +50,7 @@ async def sweep(groups: Groups) -> None:
             continue
         try:
             found = await groups.existing(group_id)
-        except Refused as error:
+        except GroupUnavailable as error:
             _log.info("a group is not swept", group=group_id, error=str(error))
             continue
         if found is not None:
@@ -64,7 +64,7 @@ async def _try_to_sweep(groups: Groups, group: ActiveGroup) -> None:
         await sweep_group(groups, group)
     except MetadataError:
         raise
-    except (TopicsUnavailable, Refused) as error:
+    except (TopicsUnavailable, GroupUnavailable) as error:
         _log.warning("a group is swept later", group=group.group_id, error=str(error))
     except Exception as error:
         groups.runtime.background.report("sweep groups", error)
@@ -97,7 +97,7 @@ async def forget_topics(groups: Groups, names: frozenset[str]) -> None:
             judged = await _orphaned(groups, offsets, names & {topic for topic, _ in offsets})
             if judged:
                 await group.ledger.change({place: Forget(offsets[place]) for place in judged})
-        except (TopicsUnavailable, Refused) as error:
+        except (TopicsUnavailable, GroupUnavailable) as error:
             _log.info("offsets of deleted topics are left to the sweep", error=str(error))
 
 
@@ -151,8 +151,8 @@ async def _delete_if_useless(group: ActiveGroup) -> None:
     if state is None or not group.ledger.is_empty() or not (group.usable() and group.is_idle()):
         return
     # Nothing is under way, so this begins at once: a commit that comes now finds no group, and makes one.
-    future: asyncio.Future[classic.Verdict] = asyncio.get_running_loop().create_future()
-    group.ask(classic.Delete(future), future)
+    future: asyncio.Future[classic.ErrorAnswer] = asyncio.get_running_loop().create_future()
+    group.ask(classic.DeleteGroup(future), future)
     await future
 
 

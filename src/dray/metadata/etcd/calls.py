@@ -11,7 +11,7 @@ from grpc import aio
 
 from dray.metadata.contract import Ambiguous, SessionEnded, Unavailable
 from dray.metadata.etcd.errors import INVALID_TOKEN, LEASE_NOT_FOUND, Fault, understand
-from dray.metadata.etcd.server import Call, Server
+from dray.metadata.etcd.server import Call, EtcdServer
 from dray.metadata.etcd.settings import EtcdSettings
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 from dray.runtime import Runtime
@@ -30,7 +30,7 @@ class Calls:
     def __init__(self, settings: EtcdSettings, runtime: Runtime) -> None:
         self._settings = settings
         self._runtime = runtime
-        self._servers = [Server(address, settings) for address in settings.endpoints]
+        self._servers = [EtcdServer(address, settings) for address in settings.endpoints]
         self._current = runtime.random.randrange(len(self._servers))
         self._token = settings.token
         self._closed = False
@@ -48,12 +48,12 @@ class Calls:
         return [REQUIRE_LEADER] if self._token is None else [REQUIRE_LEADER, ("token", self._token)]
 
     async def repeatable(
-        self, call: Callable[[Server], Call[Answer]], request: Message, timeout: float | None = None
+        self, call: Callable[[EtcdServer], Call[Answer]], request: Message, timeout: float | None = None
     ) -> Answer:
         """For what may happen twice: it is asked again, elsewhere, until patience ends."""
         seconds = self._settings.request_timeout if timeout is None else timeout
 
-        async def once(server: Server) -> Answer:
+        async def once(server: EtcdServer) -> Answer:
             return await call(server)(request, timeout=seconds, metadata=self.metadata())
 
         return await self.patiently(once, repeatable=True)
@@ -61,13 +61,13 @@ class Calls:
     async def write(self, request: wire.TxnRequest) -> wire.TxnResponse:
         """Sent again only where it is certain that nothing happened."""
 
-        async def once(server: Server) -> wire.TxnResponse:
+        async def once(server: EtcdServer) -> wire.TxnResponse:
             timeout = self._settings.request_timeout
             return await server.transaction(request, timeout=timeout, metadata=self.metadata())
 
         return await self.patiently(once, repeatable=False)
 
-    async def patiently(self, ask: Callable[[Server], Awaitable[Answer]], *, repeatable: bool) -> Answer:
+    async def patiently(self, ask: Callable[[EtcdServer], Awaitable[Answer]], *, repeatable: bool) -> Answer:
         deadline = self._runtime.monotonic() + self._settings.patience
         while True:
             server = await self.connected(deadline)
@@ -92,7 +92,7 @@ class Calls:
             if self._runtime.monotonic() >= deadline:
                 raise Unavailable(str(fault))
 
-    async def connected(self, deadline: float) -> Server:
+    async def connected(self, deadline: float) -> EtcdServer:
         """A server with a connection, logged in where that is asked for."""
         while True:
             if self._closed:
@@ -112,19 +112,19 @@ class Calls:
                 raise Unavailable(trouble)
             await self._runtime.sleep(PAUSE)
 
-    def leave(self, server: Server) -> None:
+    def leave(self, server: EtcdServer) -> None:
         """The next call asks another one."""
         if self._servers[self._current] is server:
             self._current = (self._current + 1) % len(self._servers)
 
-    async def recover(self, server: Server, fault: Fault) -> None:
+    async def recover(self, server: EtcdServer, fault: Fault) -> None:
         if fault.text == INVALID_TOKEN and self._settings.user is not None:
             self._token = None
             return
         self.leave(server)
         await self._runtime.sleep(PAUSE)
 
-    async def _log_in(self, server: Server) -> Fault | None:
+    async def _log_in(self, server: EtcdServer) -> Fault | None:
         if self._token is not None or self._settings.user is None:
             return None
         request = wire.AuthenticateRequest(name=self._settings.user, password=self._settings.password or "")

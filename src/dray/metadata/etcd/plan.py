@@ -115,7 +115,7 @@ class _KeyPlan:
         return self.otherwise
 
 
-class Plan:
+class TransactionPlan:
     """`request` is what to send; `outcomes` reads its answer."""
 
     def __init__(

@@ -43,7 +43,7 @@ class Call(Protocol[Answer_co]):
     ) -> Awaitable[Answer_co]: ...
 
 
-class Server:
+class EtcdServer:
     def __init__(self, address: str, settings: EtcdSettings) -> None:
         self.address = address
         self._settings = settings

@@ -17,19 +17,19 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Outcome,
-    Record,
     SessionEnded,
+    StoredValue,
     Unavailable,
 )
 from dray.metadata.etcd.calls import Calls
 from dray.metadata.etcd.errors import understand
 from dray.metadata.etcd.inspection import inspect
 from dray.metadata.etcd.keys import Keyspace, place_and_value, version_of
-from dray.metadata.etcd.plan import Plan
+from dray.metadata.etcd.plan import TransactionPlan
 from dray.metadata.etcd.settings import KIB, EtcdSettings
 from dray.metadata.etcd.watch import DomainWatch
 from dray.metadata.etcd.wire import etcd_pb2 as wire
-from dray.metadata.sessions import KeptSession, Moment, session_identity
+from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime
 
@@ -63,19 +63,19 @@ class EtcdStore:
 
     # --- reads
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         check_domain(domain)
         return self._first(domain, await self._range(wire.RangeRequest(key=self._keyspace.key(domain, key))))
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         # Every key up to and with `key`: the least that is greater ends with a zero byte.
         end = min(key + "\0", prefix + KEY_END)
         return await self._nearest(domain, prefix, end, wire.RangeRequest.DESCEND)
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._nearest(domain, max(key, prefix), prefix + KEY_END, wire.RangeRequest.ASCEND)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         check_domain(domain)
         check_limit(limit)
         if start >= end or limit == 0:
@@ -96,7 +96,7 @@ class EtcdStore:
 
     async def _nearest(
         self, domain: int, start: str, end: str, order: wire.RangeRequest.SortOrder
-    ) -> Record | None:
+    ) -> StoredValue | None:
         check_domain(domain)
         if start >= end:
             self._check_open()
@@ -121,12 +121,14 @@ class EtcdStore:
     def _saw(self, revision: int) -> None:
         self._newest = max(self._newest, revision)
 
-    def _first(self, domain: int, response: wire.RangeResponse) -> Record | None:
+    def _first(self, domain: int, response: wire.RangeResponse) -> StoredValue | None:
         return self._record(domain, response.kvs[0]) if response.kvs else None
 
-    def _record(self, domain: int, found: wire.KeyValue) -> Record:
+    def _record(self, domain: int, found: wire.KeyValue) -> StoredValue:
         place, value = place_and_value(found.value)
-        return Record(self._keyspace.bare(domain, found.key), value, version_of(found.mod_revision, place))
+        return StoredValue(
+            self._keyspace.bare(domain, found.key), value, version_of(found.mod_revision, place)
+        )
 
     # --- writes
 
@@ -138,7 +140,9 @@ class EtcdStore:
             raise SessionEnded(f"session {lease:x} is over")
         if not operations:
             return []
-        plan = Plan(domain, operations, self._keyspace, lease, self._settings.max_transaction_operations)
+        plan = TransactionPlan(
+            domain, operations, self._keyspace, lease, self._settings.max_transaction_operations
+        )
         size, most = plan.request.ByteSize(), self._settings.max_request_bytes
         if size > most:
             raise ValueError(f"{size} bytes in one write, at most {most} go")
@@ -180,7 +184,7 @@ class EtcdStore:
     async def session(self, domain: int, ttl: float) -> KeptSession:
         check_domain(domain)
         check_ttl(ttl)
-        sent = Moment.now(self._runtime)
+        sent = SendTime.now(self._runtime)
         request = wire.LeaseGrantRequest(TTL=math.ceil(ttl))
         # A lease whose answer was lost runs out by itself: nobody knows its name.
         granted = await self._calls.repeatable(lambda server: server.grant, request)

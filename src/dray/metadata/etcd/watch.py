@@ -19,7 +19,7 @@ from dray.metadata.contract import MetadataError
 from dray.metadata.etcd.calls import PAUSE, Calls
 from dray.metadata.etcd.errors import understand
 from dray.metadata.etcd.keys import Keyspace
-from dray.metadata.etcd.server import Server
+from dray.metadata.etcd.server import EtcdServer
 from dray.metadata.watching import WatchHub
 from dray.runtime import Runtime, keep_running
 
@@ -67,7 +67,7 @@ class DomainWatch:
             self.in_place.clear()
             await self._runtime.sleep(PAUSE)
 
-    async def _follow(self, server: Server) -> None:
+    async def _follow(self, server: EtcdServer) -> None:
         start, end = self._keyspace.domain(self._domain), self._keyspace.domain_end(self._domain)
         async with aclosing(server.watch(start, end, self._calls.metadata())) as responses:
             async for response in responses:

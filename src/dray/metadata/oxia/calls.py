@@ -45,7 +45,7 @@ class Calls:
 
     async def read(self, domain: int, ask: Callable[[Leader, int, float], Awaitable[T]]) -> T:
         """The answer of a proven leader. `ask` gets the leader, the shard and the seconds it may take."""
-        attempt = Patience(self._runtime, self._settings.patience)
+        attempt = RetryDeadline(self._runtime, self._settings.patience)
         while True:
             shard = self._shards.of(domain)
             leader = shard.leader
@@ -62,7 +62,7 @@ class Calls:
                 return answer
 
     async def write(self, shard: Shard, request: wire.WriteRequest) -> wire.WriteResponse:
-        attempt = Patience(self._runtime, self._settings.patience)
+        attempt = RetryDeadline(self._runtime, self._settings.patience)
         while True:
             leader = await self.leader(shard, attempt)
             try:
@@ -111,7 +111,7 @@ class Calls:
         leader = shard.leader
         return leader if leader is not None and leader.proven else await self.barrier(shard)
 
-    async def leader(self, shard: Shard, attempt: Patience) -> Leader:
+    async def leader(self, shard: Shard, attempt: RetryDeadline) -> Leader:
         """Who leads now, with a connection that stands. `Unavailable` when nobody does for too long."""
         while True:
             leader, changed = shard.leader, shard.changed
@@ -162,7 +162,7 @@ class Calls:
 
     async def insist(self, shard: Shard, request: wire.WriteRequest) -> Leader:
         """A write that may be repeated without harm, until a leader acknowledges it."""
-        attempt = Patience(self._runtime, self._settings.patience)
+        attempt = RetryDeadline(self._runtime, self._settings.patience)
         while True:
             leader = await self.leader(shard, attempt)
             timeout = min(BARRIER_TIMEOUT, self._settings.request_timeout)
@@ -181,7 +181,7 @@ class Calls:
         with leader.under_way(call):
             return await call
 
-    async def _failed(self, shard: Shard, leader: Leader, fault: Fault, attempt: Patience) -> None:
+    async def _failed(self, shard: Shard, leader: Leader, fault: Fault, attempt: RetryDeadline) -> None:
         """Wait for something to change before the next attempt, if there may be one."""
         attempt.note(f"Oxia at {leader.server.address}: {fault}")
         if fault.hopeless or attempt.remaining() <= 0:
@@ -222,7 +222,7 @@ class _Round:
             self.done.exception()  # whoever waited may be gone: then nobody need hear of it
 
 
-class Patience:
+class RetryDeadline:
     """How long one call may still try, and why it had to so far."""
 
     def __init__(self, runtime: Runtime, seconds: float) -> None:

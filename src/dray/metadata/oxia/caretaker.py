@@ -24,7 +24,7 @@ from grpc import aio
 from dray.metadata.contract import MetadataError
 from dray.metadata.oxia.calls import Calls
 from dray.metadata.oxia.errors import SESSION_NOT_FOUND, understand
-from dray.metadata.oxia.server import Server
+from dray.metadata.oxia.server import OxiaServer
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Leader, Shard, Shards, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
@@ -51,7 +51,7 @@ async def erase_session(calls: Calls, shard: Shard, identity: int) -> None:
     await calls.insist(shard, wire.WriteRequest(shard=shard.identity, deletes=deletes))
 
 
-class Caretaker:
+class SessionCaretaker:
     def __init__(self, shards: Shards, calls: Calls, settings: OxiaSettings, runtime: Runtime) -> None:
         self._shards = shards
         self._calls = calls
@@ -95,7 +95,7 @@ class Caretaker:
             leader.inspected = False
             raise
 
-    async def _sessions(self, server: Server, shard: Shard) -> list[tuple[int, float]]:
+    async def _sessions(self, server: OxiaServer, shard: Shard) -> list[tuple[int, float]]:
         request = wire.RangeScanRequest(
             shard=shard.identity,
             start_inclusive=SESSIONS,

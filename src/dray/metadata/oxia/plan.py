@@ -56,7 +56,7 @@ class _Key:
     """Conditional deletes by the version they expect, not yet sent."""
 
 
-class Plan:
+class RequestPlan:
     """The request for one write; `outcomes` reads its response."""
 
     def __init__(

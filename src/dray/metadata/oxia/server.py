@@ -98,7 +98,7 @@ class _Service:
         return call
 
 
-class Server:
+class OxiaServer:
     """Calls take the metadata of the connection (the token) by themselves; timeouts are the caller's. They
     are for a server that was `introduced`, as every one that is `ready` was."""
 
@@ -201,7 +201,7 @@ class Servers:
     def __init__(self, settings: OxiaSettings) -> None:
         self._settings = settings
         self._credentials = None if settings.tls is None else _credentials(settings.tls)
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, OxiaServer] = {}
         for address in settings.addresses:
             self.at(address)
 
@@ -209,10 +209,10 @@ class Servers:
     def addresses(self) -> list[str]:
         return list(self._servers)
 
-    def at(self, address: str) -> Server:
+    def at(self, address: str) -> OxiaServer:
         server = self._servers.get(address)
         if server is None:
-            server = self._servers[address] = Server(
+            server = self._servers[address] = OxiaServer(
                 address, self._channel(address), self._settings.namespace, self._settings.token
             )
         return server

@@ -15,13 +15,13 @@ from grpc import aio
 
 from dray.metadata.checks import check_ttl
 from dray.metadata.contract import Ambiguous, Unavailable
-from dray.metadata.oxia.calls import Calls, Patience
+from dray.metadata.oxia.calls import Calls, RetryDeadline
 from dray.metadata.oxia.caretaker import erase_session
 from dray.metadata.oxia.errors import SESSION_NOT_FOUND, understand
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.shards import Shard, Superseded
 from dray.metadata.oxia.wire import client_pb2 as wire
-from dray.metadata.sessions import KeptSession, Moment
+from dray.metadata.sessions import KeptSession, SendTime
 from dray.runtime import Runtime
 
 SHORTEST: Final = 2.0
@@ -37,8 +37,8 @@ async def open_session(
     request = wire.CreateSessionRequest(
         shard=shard.identity, session_timeout_ms=round(ttl * 1000), client_identity="dray"
     )
-    leader = await calls.leader(shard, Patience(runtime, settings.patience))
-    sent = Moment.now(runtime)
+    leader = await calls.leader(shard, RetryDeadline(runtime, settings.patience))
+    sent = SendTime.now(runtime)
     try:
         answer = await calls.once(
             shard, leader, leader.server.create_session(request, settings.request_timeout)
@@ -71,7 +71,7 @@ class _Kept:
 
     async def renew(self) -> bool:
         timeout = min(self._settings.request_timeout, self._ttl / 3)
-        leader = await self._calls.leader(self._shard, Patience(self._runtime, timeout))
+        leader = await self._calls.leader(self._shard, RetryDeadline(self._runtime, timeout))
         beat = wire.SessionHeartbeat(shard=self._shard.identity, session_id=self._identity)
         lives = True
         try:
@@ -90,7 +90,7 @@ class _Kept:
 
     async def remove(self) -> None:
         """Until a leader says that it is gone, also where an earlier attempt was left unanswered."""
-        attempt = Patience(self._runtime, self._settings.patience)
+        attempt = RetryDeadline(self._runtime, self._settings.patience)
         request = wire.CloseSessionRequest(shard=self._shard.identity, session_id=self._identity)
         while True:
             leader = await self._calls.leader(self._shard, attempt)

@@ -20,7 +20,7 @@ from grpc import aio
 from dray.metadata.contract import Unavailable
 from dray.metadata.oxia.errors import NAMESPACE_NOT_FOUND, Fault, UnusableOxia, understand
 from dray.metadata.oxia.keys import partition_hash
-from dray.metadata.oxia.server import Call, Server, Servers, Stream
+from dray.metadata.oxia.server import Call, OxiaServer, Servers, Stream
 from dray.metadata.oxia.settings import OxiaSettings
 from dray.metadata.oxia.wire import client_pb2 as wire
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -42,7 +42,7 @@ class Superseded(Exception):
 class Leader:
     """One server's time as the leader of a shard, in this client's eyes."""
 
-    server: Server
+    server: OxiaServer
     proven: bool = False
     """Whether a write was acknowledged here, in this time. See `dray.metadata.oxia.store`."""
 
@@ -85,7 +85,7 @@ class Shard:
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """Set, and replaced, whenever another server takes over."""
 
-    def follow(self, server: Server) -> None:
+    def follow(self, server: OxiaServer) -> None:
         if self.leader is not None and self.leader.server is server:
             return
         if self.leader is not None:
@@ -182,7 +182,7 @@ class Shards:
                 _log.warning("an Oxia server is of no use", server=server.address, error=str(error))
             await self._runtime.sleep(PAUSE)
 
-    async def _follow(self, server: Server) -> None:
+    async def _follow(self, server: OxiaServer) -> None:
         async with asyncio.timeout(self._settings.first_answer):
             await server.introduce()
         self._stream = server.assignments()
@@ -222,7 +222,7 @@ class Shards:
         bounds = found.int32_hash_range
         return Shard(identity, bounds.min_hash_inclusive, bounds.max_hash_inclusive)
 
-    def _note(self, server: Server, fault: Fault) -> None:
+    def _note(self, server: OxiaServer, fault: Fault) -> None:
         if not self._known.is_set():
             self._problem = fault
             if fault.reason == NAMESPACE_NOT_FOUND:

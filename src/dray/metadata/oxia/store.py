@@ -22,15 +22,15 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Outcome,
-    Record,
     SessionEnded,
+    StoredValue,
     Unavailable,
 )
 from dray.metadata.oxia.calls import Calls
-from dray.metadata.oxia.caretaker import Caretaker
+from dray.metadata.oxia.caretaker import SessionCaretaker
 from dray.metadata.oxia.inspection import inspect
 from dray.metadata.oxia.keys import PREFIX_LENGTH, decode_key, stored_key
-from dray.metadata.oxia.plan import Plan
+from dray.metadata.oxia.plan import RequestPlan
 from dray.metadata.oxia.server import Servers
 from dray.metadata.oxia.sessions import open_session
 from dray.metadata.oxia.settings import OxiaSettings
@@ -54,7 +54,7 @@ class OxiaStore:
         self._hub = WatchHub()
         self._watches: dict[Shard, ShardWatch] = {}
         self._sessions: list[KeptSession] = []
-        self._caretaker: Caretaker | None = None
+        self._caretaker: SessionCaretaker | None = None
         self._closing = asyncio.Event()
         self._open = False
 
@@ -67,7 +67,7 @@ class OxiaStore:
         try:
             await self._shards.start()
             await inspect(self._shards.of(0), self._calls, self._settings)
-            self._caretaker = Caretaker(self._shards, self._calls, self._settings, self._runtime)
+            self._caretaker = SessionCaretaker(self._shards, self._calls, self._settings, self._runtime)
         except BaseException:
             await self.abandon()
             raise
@@ -98,30 +98,30 @@ class OxiaStore:
     def limits(self) -> Limits:
         return LIMITS
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return await self._one(domain, key, wire.EQUAL, key)
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._one(domain, min(key, prefix + KEY_END), wire.FLOOR, prefix)
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._one(domain, max(key, prefix), wire.CEILING, prefix)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         check_domain(domain)
         check_limit(limit)
         self._check_open()
         if start >= end or limit == 0:
             return []
 
-        async def ask(leader: Leader, shard: int, timeout: float) -> list[Record]:
+        async def ask(leader: Leader, shard: int, timeout: float) -> list[StoredValue]:
             """Oxia streams the pages of one snapshot; it knows no limit, so the stream is cut off there."""
             request = wire.RangeScanRequest(
                 shard=shard,
                 start_inclusive=stored_key(domain, start),
                 end_exclusive=stored_key(domain, end),
             )
-            records: list[Record] = []
+            records: list[StoredValue] = []
             stream = leader.server.range_scan(request, timeout)
             with leader.under_way(stream):
                 async for page in stream:
@@ -143,7 +143,7 @@ class OxiaStore:
         if not operations:
             return []
         shard = self._shards.of(domain)
-        plan = Plan(shard.identity, domain, operations, identity)
+        plan = RequestPlan(shard.identity, domain, operations, identity)
         return plan.outcomes(await self._calls.write(shard, plan.request))
 
     async def barrier(self, domain: int) -> None:
@@ -190,7 +190,9 @@ class OxiaStore:
             standing.cancel()
             closing.cancel()
 
-    async def _one(self, domain: int, key: str, how: wire.KeyComparisonType, prefix: str) -> Record | None:
+    async def _one(
+        self, domain: int, key: str, how: wire.KeyComparisonType, prefix: str
+    ) -> StoredValue | None:
         check_domain(domain)
         self._check_open()
         stored = stored_key(domain, key)
@@ -222,5 +224,5 @@ async def _close_session(session: KeptSession) -> None:
         _log.warning("a session is left to run out", error=str(error))
 
 
-def _record(stored: str, found: wire.GetResponse) -> Record:
-    return Record(decode_key(stored[PREFIX_LENGTH:]), found.value, found.version.version_id + 1)
+def _record(stored: str, found: wire.GetResponse) -> StoredValue:
+    return StoredValue(decode_key(stored[PREFIX_LENGTH:]), found.value, found.version.version_id + 1)

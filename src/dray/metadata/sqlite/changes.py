@@ -18,7 +18,7 @@ import structlog
 
 from dray.metadata.sqlite.schema import connect_reader
 from dray.metadata.watching import WatchHub
-from dray.runtime.workers import Poller
+from dray.runtime.workers import PollingThread
 
 _log = structlog.get_logger(__name__)
 
@@ -46,7 +46,7 @@ class ForeignChanges:
         self._busy_timeout = busy_timeout
         self._hub = hub
         self._watchers = 0
-        self._poller: Poller | None = None
+        self._poller: PollingThread | None = None
         self._started: asyncio.Future[None] | None = None
 
     async def enter(self) -> None:
@@ -56,7 +56,7 @@ class ForeignChanges:
             loop = asyncio.get_running_loop()
             self._started = loop.create_future()
             tail = _Tail(self._path, self._identity, self._busy_timeout, self._publisher(loop, self._started))
-            self._poller = Poller(
+            self._poller = PollingThread(
                 "metadata-watch", self._interval, self._quiet_interval, tail.poll, tail.close
             )
         await asyncio.shield(self._started)

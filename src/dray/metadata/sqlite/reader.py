@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from dray.metadata.contract import Record, Unavailable
+from dray.metadata.contract import StoredValue, Unavailable
 from dray.metadata.sqlite.schema import connect_reader
-from dray.runtime.workers import Job
+from dray.runtime.workers import WorkItem
 
 _COLUMNS = "SELECT key, value, version FROM records"
 # Twice the time to live: the clock is read before the statement sees the file, and a session that was renewed
@@ -35,7 +35,7 @@ LEAST = f"""
 SCAN = f"{_COLUMNS} WHERE domain = ?2 AND key >= ?3 AND key < ?4 AND {_VISIBLE} ORDER BY key LIMIT ?5"
 
 
-class ReadJob(Job[list[Any]]):
+class ReadJob(WorkItem[list[Any]]):
     """One statement; its first parameter is the time, filled in when it runs."""
 
     __slots__ = ("arguments", "statement")
@@ -46,7 +46,7 @@ class ReadJob(Job[list[Any]]):
         self.arguments = arguments
 
 
-class Reader:
+class SqliteReader:
     """Runs in a reader's thread."""
 
     def __init__(self, path: Path, clock: Callable[[], float], busy_timeout: float) -> None:
@@ -75,5 +75,5 @@ class Reader:
             self._connection = None
 
 
-def records_of(rows: list[tuple[str, bytes, int]]) -> list[Record]:
-    return [Record(*row) for row in rows]
+def records_of(rows: list[tuple[str, bytes, int]]) -> list[StoredValue]:
+    return [StoredValue(*row) for row in rows]

@@ -22,14 +22,14 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Outcome,
-    Record,
     SessionEnded,
+    StoredValue,
     Unavailable,
 )
-from dray.metadata.sessions import KeptSession, Moment, session_identity
+from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
 from dray.metadata.sqlite.lock import WriterLock
-from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, Reader, ReadJob, records_of
+from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader, records_of
 from dray.metadata.sqlite.sessions import (
     ANY_EXPIRED,
     open_session,
@@ -109,7 +109,7 @@ class SqliteStore:
         )
         self._readers: list[Worker[ReadJob]] = []
         for name in ("metadata-reader", "metadata-scanner"):
-            reader = Reader(self._path, clock, self._settings.busy_timeout)
+            reader = SqliteReader(self._path, clock, self._settings.busy_timeout)
             self._readers.append(Worker(name, clock, reader.run, finish=reader.close))
         self._point_reader, self._scanner = self._readers
         self._open = True
@@ -150,16 +150,16 @@ class SqliteStore:
     def limits(self) -> Limits:
         return LIMITS
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return await self._one(GET, domain, key)
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._one(GREATEST, domain, prefix, min(key, prefix + KEY_END))
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._one(LEAST, domain, max(key, prefix), prefix + KEY_END)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         check_limit(limit)
         job = ReadJob(SCAN, domain, start, end, -1 if limit is None else limit)
         return records_of(await self._read(self._scanner, domain, job))
@@ -193,7 +193,7 @@ class SqliteStore:
         check_domain(domain)
         check_ttl(ttl)
         identity = self._runtime.random.getrandbits(62)
-        sent = Moment.now(self._runtime)
+        sent = SendTime.now(self._runtime)
         await self._submit(open_session(identity, domain, ttl))
 
         async def renew() -> bool:
@@ -208,9 +208,9 @@ class SqliteStore:
         self._sessions = [*(kept for kept in self._sessions if not kept.ended), session]
         return session
 
-    async def _one(self, statement: str, domain: int, *arguments: str) -> Record | None:
+    async def _one(self, statement: str, domain: int, *arguments: str) -> StoredValue | None:
         rows = await self._read(self._point_reader, domain, ReadJob(statement, domain, *arguments))
-        return Record(*rows[0]) if rows else None
+        return StoredValue(*rows[0]) if rows else None
 
     async def _read(self, reader: Worker[ReadJob], domain: int, job: ReadJob) -> list[Any]:
         check_domain(domain)

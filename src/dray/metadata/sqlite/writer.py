@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
 from dray.metadata.sqlite.group import Group, Place, conditional_places
 from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code
-from dray.runtime.workers import Afterwards, Job
+from dray.runtime.workers import Afterwards, WorkItem
 
 Changed: TypeAlias = dict[int, dict[str, None] | None]
 """Per domain the keys that changed; None when there is no telling which."""
@@ -57,7 +57,7 @@ _TELL = """
 _FORGET = "DELETE FROM changes WHERE sequence <= ?1"
 
 
-class WriteJob(Job[list[Outcome]]):
+class WriteJob(WorkItem[list[Outcome]]):
     __slots__ = ("domain", "operations", "session")
 
     def __init__(self, domain: int, operations: Sequence[Operation], session: int | None) -> None:
@@ -67,7 +67,7 @@ class WriteJob(Job[list[Outcome]]):
         self.session = session
 
 
-class SessionJob(Job[bool]):
+class SessionJob(WorkItem[bool]):
     """Something done to sessions in a group's transaction, before its writes."""
 
     __slots__ = ("act",)

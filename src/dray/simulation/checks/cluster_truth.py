@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from uuid import UUID
 
-from dray.log.types import Appended, Bounds, TimestampedOffset
+from dray.log.types import AppendResult, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.records import Record
@@ -124,7 +124,7 @@ class ClusterTruth:
         for stream in self.streams_of(name, partition):
             if self.log.streams[stream].records[offset : offset + len(wanted)] == wanted:
                 return stream
-        self.log.acknowledged(self.stream(name, partition), Appended(offset, -1, -1), values)
+        self.log.acknowledged(self.stream(name, partition), AppendResult(offset, -1, -1), values)
         raise AssertionError("unreachable: the line above raises")
 
     def consumed(self, name: str, partition: int, records: Sequence[Record]) -> int:

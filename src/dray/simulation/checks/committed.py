@@ -17,7 +17,7 @@ NOTHING = ""
 
 
 @dataclass(slots=True)
-class Commit:
+class OffsetCommit:
     name: str  # its metadata
     offset: int
     sent: float
@@ -28,19 +28,19 @@ class Commit:
 
 class CommittedOffsets:
     def __init__(self) -> None:
-        self._commits: dict[Hashable, dict[str, Commit]] = defaultdict(dict)
+        self._commits: dict[Hashable, dict[str, OffsetCommit]] = defaultdict(dict)
         self._last = 0
 
-    def sending(self, place: Hashable, offset: int, now: float) -> Commit:
+    def sending(self, place: Hashable, offset: int, now: float) -> OffsetCommit:
         self._last += 1
-        commit = Commit(f"commit {self._last}", offset, now)
+        commit = OffsetCommit(f"commit {self._last}", offset, now)
         self._commits[place][commit.name] = commit
         return commit
 
-    def acknowledged(self, commit: Commit, now: float) -> None:
+    def acknowledged(self, commit: OffsetCommit, now: float) -> None:
         commit.acknowledged, commit.answered = True, now
 
-    def refused(self, commit: Commit) -> None:
+    def refused(self, commit: OffsetCommit) -> None:
         commit.refused = True
 
     def fetched(self, place: Hashable, name: str, offset: int, sent: float) -> None:

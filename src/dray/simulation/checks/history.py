@@ -17,7 +17,7 @@ from typing import NamedTuple
 Partition = Hashable
 
 
-class Outcome(Enum):
+class WriteOutcome(Enum):
     DONE = "done"
     FAILED = "failed"  # certainly not, and never
     UNKNOWN = "unknown"
@@ -29,7 +29,7 @@ class Write(NamedTuple):
     values: tuple[Hashable, ...]
     sent: float
     answered: float
-    outcome: Outcome
+    outcome: WriteOutcome
     offset: int = -1  # of the first value, where it is done
 
 
@@ -61,7 +61,7 @@ class StartRaised(NamedTuple):
     sent: float
 
 
-class Deleted(NamedTuple):
+class AcknowledgedDeletion(NamedTuple):
     """Acknowledged: no poll that is sent later than `gone_from` finds records below the offset."""
 
     partition: Partition
@@ -75,7 +75,7 @@ class History:
     polls: list[Poll] = field(default_factory=list)
     ends: list[EndAsked] = field(default_factory=list)
     starts: list[StartRaised] = field(default_factory=list)
-    deleted: list[Deleted] = field(default_factory=list)
+    deleted: list[AcknowledgedDeletion] = field(default_factory=list)
 
 
 class Anomaly(NamedTuple):
@@ -126,7 +126,7 @@ def _place(history: History) -> tuple[Placed, list[Anomaly]]:
             found.append(Anomaly(INCONSISTENT_OFFSET, partition, f"{offset} holds {known!r} and {value!r}"))
 
     for write in history.writes:
-        if write.outcome is Outcome.DONE:
+        if write.outcome is WriteOutcome.DONE:
             for place, value in enumerate(write.values):
                 put(write.partition, write.offset + place, value)
     for poll in history.polls:
@@ -147,18 +147,18 @@ def _duplicates(placed: Placed) -> Iterable[Anomaly]:
 
 def _unwritten(history: History, placed: Placed) -> Iterable[Anomaly]:
     """Values that were read though their write failed, or before anybody sent them."""
-    outcome: dict[tuple[Partition, Hashable], Outcome] = {}
+    outcome: dict[tuple[Partition, Hashable], WriteOutcome] = {}
     sent: dict[tuple[Partition, Hashable], float] = {}
     for write in history.writes:
         for value in write.values:
             key = (write.partition, value)
             # A write that was tried again failed only if every attempt did.
-            if outcome.get(key) in (None, Outcome.FAILED):
+            if outcome.get(key) in (None, WriteOutcome.FAILED):
                 outcome[key] = write.outcome
             sent[key] = min(write.sent, sent.get(key, write.sent))
     for partition, records in placed.items():
         for offset, value in records.items():
-            if outcome.get((partition, value)) is Outcome.FAILED:
+            if outcome.get((partition, value)) is WriteOutcome.FAILED:
                 yield Anomaly(ABORTED_READ, partition, f"{value!r} failed, and is at {offset}")
     for poll in history.polls:
         for offset, value in poll.records:
@@ -200,7 +200,7 @@ def _lost(history: History, starts: Mapping[Partition, list[StartRaised]]) -> It
     """Acknowledged, and not there for a poll that read past it."""
     acknowledged: dict[Partition, list[tuple[int, float, Hashable]]] = defaultdict(list)
     for write in history.writes:
-        if write.outcome is Outcome.DONE:
+        if write.outcome is WriteOutcome.DONE:
             acknowledged[write.partition] += [
                 (write.offset + place, write.answered, value) for place, value in enumerate(write.values)
             ]
@@ -261,7 +261,7 @@ Ends = list[tuple[float, int]]  # by time of the answer: the greatest end acknow
 def _acknowledged_ends(writes: Sequence[Write]) -> Mapping[Partition, Ends]:
     ends: dict[Partition, Ends] = defaultdict(list)
     for write in sorted(writes, key=lambda write: write.answered):
-        if write.outcome is Outcome.DONE:
+        if write.outcome is WriteOutcome.DONE:
             known = ends[write.partition]
             end = write.offset + len(write.values)
             known.append((write.answered, max(end, known[-1][1]) if known else end))
@@ -280,7 +280,7 @@ def _writes_in_order(writes: Sequence[Write]) -> Iterable[Anomaly]:
     first: dict[tuple[Hashable, ...], float] = {}  # what is sent again may be there since the first time
     for write in writes:
         first[write.values] = min(write.sent, first.get(write.values, write.sent))
-        if write.outcome is Outcome.DONE:
+        if write.outcome is WriteOutcome.DONE:
             by_client[write.client, write.partition].append(write)
     for (client, partition), own in by_client.items():
         ends = _acknowledged_ends(own)[partition]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from dray.log.entries import HighWatermark, IndexEntry
-from dray.log.types import Appended, Bounds, TimestampedOffset
+from dray.log.types import AppendResult, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put
 from dray.records import Record, decode
@@ -237,7 +237,7 @@ class LogTruth:
 
     # --- what is answered
 
-    def acknowledged(self, stream: int, appended: Appended, values: Sequence[bytes]) -> None:
+    def acknowledged(self, stream: int, appended: AppendResult, values: Sequence[bytes]) -> None:
         end = appended.base_offset + len(values)
         found = self.streams[stream].records[appended.base_offset : end]
         if found != [identity_of(value) for value in values]:

@@ -11,7 +11,7 @@ from dray.protocol.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from dray.simulation.checks.history import Deleted, StartRaised
+from dray.simulation.checks.history import AcknowledgedDeletion, StartRaised
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.client import SimulatedClient, Unanswered
 from dray.simulation.cluster.topics import MAIN, SPARE, SPARE_PARTITIONS
@@ -98,7 +98,7 @@ class Administrator(SimulatedClient):
             self.world.expect(self.name, "DeleteRecords", result.error_code, allowed)
             return
         gone_from = self.world.now() + self.world.conditions.gone_within
-        self.world.history.deleted.append(Deleted(stream, before, gone_from))
+        self.world.history.deleted.append(AcknowledgedDeletion(stream, before, gone_from))
         self.world.counts["records deleted"] += 1
         self.world.trace(self.name, "deleted records of", f"{name}-{partition} below", before)
         if not before <= result.low_watermark <= truth.log.start(stream):

@@ -6,8 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dray.cluster import BrokerIdTaken
-from dray.daemon.node import Machine, Node
-from dray.groups.coordinator import Refused
+from dray.daemon.node import MachineIdentity, Node
+from dray.groups.coordinator import GroupUnavailable
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dray.simulation.cluster.world import ClusterWorld
 
 # What a task of a broker may end with when a store fails under it: its caller has left, or tries again.
-TROUBLE = (MetadataError, ObjectError, LogError, TopicError, Refused)
+TROUBLE = (MetadataError, ObjectError, LogError, TopicError, GroupUnavailable)
 _RESTART_SECONDS = 0.3
 
 
@@ -78,7 +78,11 @@ class ClusterBroker:
             self.runtime,
             conditions.weather,
         )
-        machine = Machine("here", self._process, world.is_running) if conditions.known_machine else Machine()
+        machine = (
+            MachineIdentity("here", self._process, world.is_running)
+            if conditions.known_machine
+            else MachineIdentity()
+        )
         self.node = self.runtime.context().run(
             Node,
             conditions.settings(self.place, self.host, self.port),

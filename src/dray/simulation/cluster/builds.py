@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put, Record
+from dray.metadata.contract import Delete, DeleteRange, Operation, Outcome, Put, StoredValue
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.kernel.faults import FaultyStore
@@ -79,7 +79,7 @@ class Builds:
                 self._newer.add(outcome.version)
         return outcomes
 
-    def seen_by_older(self, record: Record | None) -> Record | None:
+    def seen_by_older(self, record: StoredValue | None) -> StoredValue | None:
         if record is None or record.version not in self._newer or not record.value:
             return record
         self._world.counts["unreadable values"] += 1
@@ -122,16 +122,16 @@ class OlderStore(FaultyStore):
 
     builds: Builds
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return self.builds.seen_by_older(await super().get(domain, key))
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return self.builds.seen_by_older(await super().floor(domain, key, prefix))
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return self.builds.seen_by_older(await super().ceiling(domain, key, prefix))
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         found = [
             self.builds.seen_by_older(record) for record in await super().scan(domain, start, end, limit)
         ]

@@ -12,7 +12,7 @@ from dray.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequest
 from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster.members import OUTDATED, UNKNOWN, Member
+from dray.simulation.cluster.members import OUTDATED, UNKNOWN, GroupMember
 from dray.simulation.cluster.topics import MAIN, Place
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS
 _SUBSCRIPTION = ConsumerProtocolSubscription(topics=[MAIN])
 
 
-class ClassicMember(Member):
+class ClassicMember(GroupMember):
     group = "classics"
 
     def __init__(self, world: ClusterWorld, name: str, seed: int) -> None:
@@ -140,8 +140,8 @@ class ClassicMember(Member):
         elif error in (ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION):
             if self.is_member and self.positions:
                 self._behind = (self.epoch, self.positions)
-            self.let_go()
+            self.give_up_partitions()
             self.epoch = -1
         elif error is ErrorCode.UNKNOWN_MEMBER_ID:
-            self.let_go()
+            self.give_up_partitions()
             self.member_id, self.epoch = "", -1

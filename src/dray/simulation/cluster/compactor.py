@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from dray.cluster import ClockGuard
-from dray.compaction.cycle import Compactor, Stores
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.log.settings import LogSettings
@@ -17,7 +17,7 @@ from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
-from dray.simulation.kernel.astonishment import Astonisher, check_alive, was_astonished
+from dray.simulation.kernel.astonishment import UnexpectedErrors, check_alive, was_astonished
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.tables.contract import TableChange, TablesError, TopicTable
@@ -93,7 +93,7 @@ class ClusterCompactor:
         world = self._world
         weather = world.conditions.weather
         self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
-        astonisher = Astonisher(weather, whole_process=True)
+        astonisher = UnexpectedErrors(weather, whole_process=True)
         older = self._number in world.conditions.older_compactors
         store = world.store_client(runtime, older=older, astonisher=astonisher)
         objects = FaultyObjects(
@@ -113,7 +113,7 @@ class ClusterCompactor:
             runtime.context().run(clocks.start)
         return runtime.context().run(
             Compactor,
-            Stores(
+            CompactorStores(
                 StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms),
                 objects,
                 world.guard(objects),

@@ -53,7 +53,7 @@ DAY = 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedDisaster:
     """A disaster, and when it comes."""
 
     at: float
@@ -87,7 +87,7 @@ class ClusterConditions:
     seconds: float = 8.0
     weather: Weather = field(default_factory=lambda: Weather(Random(0)))
     network: NetworkWeather = field(default_factory=lambda: NetworkWeather(Random(0)))
-    disasters: tuple[Planned, ...] = ()
+    disasters: tuple[PlannedDisaster, ...] = ()
     pace: float = 0.1  # what a client thinks at most, between one request and the next
     window: int = 3  # batches that an idempotent producer has in flight, at most
     patience: float = 1.5  # what a client waits for an answer
@@ -170,10 +170,10 @@ class ClusterConditions:
         wrong = (random.choice((0.0, 8 * DAY, 40 * DAY)), random.choice((0.0, 0.05)))
         clocks = tuple(wrong if place == bad else (0.0, 0.0) for place in range(self.brokers))
         plan = [
-            Planned(
+            PlannedDisaster(
                 random.uniform(0.5, self.seconds), Disaster.CLOCK_JUMP, bad, random.choice((8, 40)) * DAY
             ),
-            Planned(
+            PlannedDisaster(
                 random.uniform(0.5, self.seconds),
                 Disaster.HOST_PAUSE,
                 random.randrange(self.brokers),
@@ -249,12 +249,12 @@ class ClusterConditions:
         )
 
 
-def _plan(random: Random, seconds: float, brokers: int) -> tuple[Planned, ...]:
+def _plan(random: Random, seconds: float, brokers: int) -> tuple[PlannedDisaster, ...]:
     """At least one of each that matters, at any time."""
     kinds = [Disaster.CRASH, Disaster.PAUSE, Disaster.CUT, Disaster.CUT]
     kinds += random.choices(_USUAL, weights=(2, 1, 3, 1, 3, 2, 2), k=random.randint(1, 6))
     plan = [
-        Planned(
+        PlannedDisaster(
             at=random.uniform(0.5, seconds - 0.5),
             what=kind,
             place=random.randrange(brokers),

@@ -12,7 +12,7 @@ from dray.protocol.messages.consumer_group_heartbeat import (
     TopicPartitions,
 )
 from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster.members import Member
+from dray.simulation.cluster.members import GroupMember
 from dray.simulation.cluster.topics import MAIN
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ _LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS
 _LEAVES = -1
 
 
-class ConsumerMember(Member):
+class ConsumerMember(GroupMember):
     group = "consumers"
     # Older versions of these know no member epochs, and members of such a group may not use them.
-    least_versions = Member.least_versions | {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
+    least_versions = GroupMember.least_versions | {ApiKey.OFFSET_COMMIT: 9, ApiKey.OFFSET_FETCH: 9}
 
     def __init__(self, world: ClusterWorld, name: str, seed: int) -> None:
         super().__init__(world, name, seed)
@@ -47,7 +47,7 @@ class ConsumerMember(Member):
         if joins:
             if not self.member_id:
                 self.member_id = str(UUID(int=self.random.getrandbits(128), version=4))
-            self.let_go()
+            self.give_up_partitions()
         tells = joins or self._tell_all
         request = ConsumerGroupHeartbeatRequest(
             group_id=self.group,
@@ -64,14 +64,14 @@ class ConsumerMember(Member):
             self._refused(answer)
             return
         self._tell_all = False
-        self._heard(answer, sent, joins)
+        self._follow_answer(answer, sent, joins)
 
     def _owns(self) -> list[TopicPartitions]:
         if not self.owned:
             return []
         return [TopicPartitions(topic_id=self.topic_ids[MAIN], partitions=sorted(self.owned))]
 
-    def _heard(self, answer: ConsumerGroupHeartbeatResponse, sent: float, joined: bool) -> None:
+    def _follow_answer(self, answer: ConsumerGroupHeartbeatResponse, sent: float, joined: bool) -> None:
         if answer.member_epoch < self.epoch and not joined:
             raise Violation(f"{self.name}: from epoch {self.epoch} back to {answer.member_epoch}")
         if answer.member_epoch > self.world.generations[self.group] > 0:
@@ -95,5 +95,5 @@ class ConsumerMember(Member):
         if error is ErrorCode.NOT_COORDINATOR:
             self.forget_coordinator(self.group)
         elif error in (ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.FENCED_MEMBER_EPOCH):
-            self.let_go()
+            self.give_up_partitions()
             self.epoch = -1

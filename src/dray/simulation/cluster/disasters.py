@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.simulation.cluster.conditions import Disaster, Planned
+from dray.simulation.cluster.conditions import Disaster, PlannedDisaster
 from dray.simulation.cluster.world import ClusterWorld
 
 
@@ -16,7 +16,7 @@ async def play_disasters(world: ClusterWorld) -> None:
             group.create_task(_befall(world, planned))
 
 
-async def _befall(world: ClusterWorld, planned: Planned) -> None:
+async def _befall(world: ClusterWorld, planned: PlannedDisaster) -> None:
     broker = world.brokers[planned.place % len(world.brokers)]
     if planned.what in (Disaster.COMPACTOR_CRASH, Disaster.COMPACTOR_PAUSE):
         await _befall_compactor(world, planned)
@@ -49,7 +49,7 @@ async def _befall(world: ClusterWorld, planned: Planned) -> None:
             broker.store.silence(planned.seconds)
 
 
-async def _befall_compactor(world: ClusterWorld, planned: Planned) -> None:
+async def _befall_compactor(world: ClusterWorld, planned: PlannedDisaster) -> None:
     if not world.compactors:
         return
     compactor = world.compactors[planned.place % len(world.compactors)]

@@ -20,7 +20,7 @@ from dray.simulation.cluster.classic_members import ClassicMember
 from dray.simulation.cluster.client import Unanswered
 from dray.simulation.cluster.conditions import Role
 from dray.simulation.cluster.consumer_members import ConsumerMember
-from dray.simulation.cluster.readers import EARLIEST, Reader
+from dray.simulation.cluster.readers import EARLIEST, SimulatedReader
 from dray.simulation.cluster.topics import MAIN, Place
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.astonishment import check_fitting
@@ -87,7 +87,7 @@ def _unsettled(world: ClusterWorld) -> dict[str, object]:
 
 async def read_everything(world: ClusterWorld) -> None:
     """Every record that is there, and every offset that is committed, by a client that comes anew."""
-    last = Reader(world, "last reader", world.conditions.seed)
+    last = SimulatedReader(world, "last reader", world.conditions.seed)
     everything = range(world.conditions.partitions)
     await _insist(lambda: last.look_around(MAIN))
     for partition in range(world.conditions.partitions):
@@ -100,7 +100,7 @@ async def read_everything(world: ClusterWorld) -> None:
     last.disconnect()
 
 
-async def _read_all(reader: Reader, place: Place) -> None:
+async def _read_all(reader: SimulatedReader, place: Place) -> None:
     position: int | None = None
     while True:
         if position is None:  # at first, and where records were deleted meanwhile

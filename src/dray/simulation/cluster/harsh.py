@@ -13,7 +13,7 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from dray.log.producer_state import Producer, ProducerSnapshot, ProducerStates, Remembered
+from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.simulation.checks.log_truth import Violation
@@ -57,7 +57,7 @@ def crowd(world: ClusterWorld) -> None:
     states = ProducerStates(24 * 3_600_000)
     told = true_wall_ms() - 3_600_000
     states._own = {
-        (1 << 50) + number: Producer(0, told + number % 1000, (Remembered(0, 0, 0, -1),))
+        (1 << 50) + number: ProducerEntry(0, told + number % 1000, (RememberedBatch(0, 0, 0, -1),))
         for number in range(count)
     }
     value = ProducerSnapshot(0, states).encode()

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from dray.simulation.checks.log_truth import Violation
-from dray.simulation.cluster.conditions import ClusterConditions, Disaster, Planned
+from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
 
 if TYPE_CHECKING:
     from dray.simulation.cluster.broker import ClusterBroker
@@ -25,8 +25,8 @@ def automatic_ids(seed: int) -> ClusterConditions:
     """The first broker is silenced, and while its id is free, the second one starts anew."""
     chosen = ClusterConditions.choose(seed)
     disasters = (
-        Planned(0.6, Disaster.SILENCE, 0, _SILENCE),
-        *(Planned(at, Disaster.CRASH, 1) for at in (2.5, 2.8, 3.1, 3.4)),
+        PlannedDisaster(0.6, Disaster.SILENCE, 0, _SILENCE),
+        *(PlannedDisaster(at, Disaster.CRASH, 1) for at in (2.5, 2.8, 3.1, 3.4)),
     )
     return replace(chosen, automatic_ids=True, disasters=disasters, seconds=6.0)
 

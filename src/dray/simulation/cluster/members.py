@@ -19,7 +19,7 @@ OUTDATED = "ILLEGAL_GENERATION UNKNOWN_MEMBER_ID STALE_MEMBER_EPOCH REBALANCE_IN
 UNKNOWN = "UNKNOWN_TOPIC_ID UNKNOWN_TOPIC_OR_PARTITION"
 
 
-class Member(Consumer):
+class GroupMember(Consumer):
     """Subclasses say how one joins, stays and leaves."""
 
     group = ""
@@ -42,7 +42,7 @@ class Member(Consumer):
     async def leave(self, member_id: str) -> None:
         raise NotImplementedError
 
-    def let_go(self) -> None:
+    def give_up_partitions(self) -> None:
         """Own nothing any more."""
         self.world.owners(self.group).give_up(self.name)
         self.owned = set()
@@ -77,7 +77,7 @@ class Member(Consumer):
 
     async def _go_away(self) -> None:
         """Leave, or die and come back as somebody else."""
-        self.let_go()
+        self.give_up_partitions()
         member_id, self.member_id, self.epoch = self.member_id, "", -1
         if self.random.random() < 0.5:
             self.world.counts["members left"] += 1
@@ -144,5 +144,5 @@ class Member(Consumer):
         if error:
             self.world.expect(self.name, "OffsetCommit", error, f"{_LATER} {OUTDATED} {UNKNOWN}")
             if error is ErrorCode.UNKNOWN_MEMBER_ID:
-                self.let_go()
+                self.give_up_partitions()
                 self.member_id, self.epoch = "", -1

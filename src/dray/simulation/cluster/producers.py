@@ -15,7 +15,7 @@ from dray.protocol.messages.produce import (
     ProduceRequest,
     TopicProduceData,
 )
-from dray.simulation.checks.history import Outcome, Write
+from dray.simulation.checks.history import Write, WriteOutcome
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.checks.payload import batch_of, values_of
 from dray.simulation.cluster.client import Address, ClientConnection, SimulatedClient, Unanswered
@@ -42,7 +42,7 @@ class Batch:
     acknowledged: bool = False
 
 
-class Producer(SimulatedClient):
+class SimulatedProducer(SimulatedClient):
     """What both kinds have in common: sending, and judging what is answered."""
 
     def request_for(self, batches: Sequence[Batch]) -> ProduceRequest:
@@ -65,16 +65,16 @@ class Producer(SimulatedClient):
         name, partition = batch.place
         self.world.under_way.pop((self.name, batch.values[0]), None)
         error = None if answer is None else ErrorCode(answer.error_code)
-        outcome, offset = Outcome.UNKNOWN, -1
+        outcome, offset = WriteOutcome.UNKNOWN, -1
         stream: int | None = None
         if answer is not None and error is ErrorCode.NONE:
-            outcome, offset = Outcome.DONE, answer.base_offset
+            outcome, offset = WriteOutcome.DONE, answer.base_offset
             stream = self.world.truth.acknowledged(name, partition, offset, batch.values)
             batch.acknowledged = True
             self.world.counts["acknowledged"] += 1
             self.world.trace(self.name, "wrote", batch.values[0], "at", f"{name}-{partition}:{offset}")
         elif error in _NOTHING_STORED:
-            outcome = Outcome.FAILED
+            outcome = WriteOutcome.FAILED
         elif error is not None and error not in _MAY_BE_STORED:
             raise Violation(f"{self.name}: a good batch was refused with {error.name}")
         if error:
@@ -85,7 +85,7 @@ class Producer(SimulatedClient):
         return error
 
 
-class PlainProducer(Producer):
+class PlainProducer(SimulatedProducer):
     """Sends to several partitions at once, each batch once: what is not acknowledged may be there or not."""
 
     async def play(self) -> None:
@@ -133,7 +133,7 @@ class PlainProducer(Producer):
                     self.topic_ids.pop(batch.place[0], None)
 
 
-class IdempotentProducer(Producer):
+class IdempotentProducer(SimulatedProducer):
     """Several batches in flight to each of its partitions, in order; what failed is sent again, to any
     broker, also while the first attempt is still under way. Now and then it takes a new id and forgets what
     it had."""

@@ -26,7 +26,7 @@ from dray.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from dray.records import Record, decode
-from dray.simulation.checks.committed import NOTHING, Commit
+from dray.simulation.checks.committed import NOTHING, OffsetCommit
 from dray.simulation.checks.history import EndAsked, Poll
 from dray.simulation.checks.log_truth import TIMES, Violation
 from dray.simulation.cluster.client import Address, SimulatedClient, Unanswered
@@ -195,7 +195,7 @@ class Consumer(SimulatedClient):
     ) -> ErrorCode:
         """Commit positions in the main topic; the worst error. Raises `Unanswered`."""
         world = self.world
-        sending: dict[int, Commit] = {
+        sending: dict[int, OffsetCommit] = {
             partition: world.committed.sending((group, partition), offset, world.now())
             for (_, partition), offset in positions.items()
         }
@@ -302,7 +302,7 @@ class Consumer(SimulatedClient):
         self._coordinator.pop(group, None)
 
 
-class Reader(Consumer):
+class SimulatedReader(Consumer):
     """Reads everything from its start, again and again, through whichever broker, and keeps its place in a
     group of its own."""
 

@@ -22,7 +22,7 @@ from dray.simulation.cluster.ending import calm_down, clean_up, first_trouble, r
 from dray.simulation.cluster.harsh import check_contained, crowd, poison
 from dray.simulation.cluster.identities import check_ids
 from dray.simulation.cluster.producers import IdempotentProducer, PlainProducer
-from dray.simulation.cluster.readers import Reader
+from dray.simulation.cluster.readers import SimulatedReader
 from dray.simulation.cluster.returning_readers import ReturningReader
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.loop import run
@@ -146,7 +146,7 @@ async def _end(tasks: list[asyncio.Task[None]]) -> None:
 KINDS: dict[Role, type[Player]] = {
     Role.IDEMPOTENT_PRODUCER: IdempotentProducer,
     Role.PLAIN_PRODUCER: PlainProducer,
-    Role.READER: Reader,
+    Role.READER: SimulatedReader,
     Role.ADMINISTRATOR: Administrator,
     Role.CLASSIC_MEMBER: ClassicMember,
     Role.CONSUMER_MEMBER: ConsumerMember,

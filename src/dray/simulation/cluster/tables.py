@@ -14,13 +14,13 @@ from typing import TypeVar
 from uuid import UUID
 
 from dray.runtime import Runtime
-from dray.simulation.kernel.astonishment import Astonisher
+from dray.simulation.kernel.astonishment import UnexpectedErrors
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.scripted import Traps
 from dray.simulation.kernel.weather import Weather
 from dray.tables.contract import (
     CommitOutcome,
-    Maintained,
+    MaintenanceResult,
     StillOurs,
     TableChange,
     TableFile,
@@ -195,13 +195,13 @@ class MemoryTables:
 
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
-    ) -> Maintained:
+    ) -> MaintenanceResult:
         def expire() -> int:
             return self.catalog.expire(topic.topic, unfinished_jobs, older_than_ms)
 
         if await self.live_files(topic) is None:
-            return Maintained()
-        return Maintained(snapshots_expired=await self.call("expire", topic.topic, expire))
+            return MaintenanceResult()
+        return MaintenanceResult(snapshots_expired=await self.call("expire", topic.topic, expire))
 
     async def topics(self) -> list[TopicTable]:
         return await self.call("topics", "", lambda: [table.topic for table in self.catalog.tables.values()])
@@ -252,10 +252,10 @@ class FaultyTables(MemoryTables):
         catalog: MemoryCatalog,
         runtime: SimulatedRuntime,
         weather: Weather,
-        astonisher: Astonisher | None = None,
+        astonisher: UnexpectedErrors | None = None,
     ) -> None:
         super().__init__(catalog, runtime)
-        self._astonisher = astonisher or Astonisher(weather)
+        self._astonisher = astonisher or UnexpectedErrors(weather)
         self._process = runtime
         self._weather = weather
         self.cut_off = False

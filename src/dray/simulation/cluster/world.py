@@ -36,7 +36,7 @@ from dray.simulation.cluster.compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.tables import Table
 from dray.simulation.cluster.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
-from dray.simulation.kernel.astonishment import Astonisher, was_astonished
+from dray.simulation.kernel.astonishment import UnexpectedErrors, was_astonished
 from dray.simulation.kernel.clocks import true_wall_ms
 from dray.simulation.kernel.faults import FaultyStore
 from dray.simulation.kernel.loop import SimulationLoop
@@ -113,7 +113,7 @@ class ClusterWorld:
         return outcomes
 
     def store_client(
-        self, runtime: SimulatedRuntime, *, older: bool, astonisher: Astonisher | None = None
+        self, runtime: SimulatedRuntime, *, older: bool, astonisher: UnexpectedErrors | None = None
     ) -> FaultyStore:
         """For one process, of the older build or of the newer one."""
         apply, weather = self.builds.apply(older=older), self.conditions.weather
@@ -174,7 +174,7 @@ class ClusterWorld:
         for (client, _), (place, values, sent) in self.under_way.items():
             for stream in self.truth.streams_of(*place):
                 write = history.Write(
-                    client, stream, tuple(values), sent, self.now(), history.Outcome.UNKNOWN
+                    client, stream, tuple(values), sent, self.now(), history.WriteOutcome.UNKNOWN
                 )
                 self.history.writes.append(write)
         self.under_way.clear()

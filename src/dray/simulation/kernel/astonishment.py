@@ -40,7 +40,7 @@ class AstonishingState(Astonishment, RuntimeError):
     pass
 
 
-class Astonisher:
+class UnexpectedErrors:
     """Asked at every call of a process to its stores. `whole_process`: all of it is in the background."""
 
     def __init__(self, weather: Weather, *, whole_process: bool = False) -> None:

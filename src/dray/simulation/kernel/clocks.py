@@ -23,7 +23,7 @@ def true_wall_ms() -> int:
     return EPOCH_MS + int(true_time() * 1000)
 
 
-class _Stood(NamedTuple):
+class _StandStill(NamedTuple):
     since: float
     until: float
 
@@ -33,8 +33,8 @@ class ProcessClock:
         """`ahead` is how many seconds the wall clock is ahead, `drift` how many more it gains in a second."""
         self.ahead = ahead
         self.drift = drift
-        self._monotonic_stood: list[_Stood] = []
-        self._wall_stood: list[_Stood] = []
+        self._monotonic_stood: list[_StandStill] = []
+        self._wall_stood: list[_StandStill] = []
 
     def monotonic(self, now: float) -> float:
         """At a moment of the true time."""
@@ -54,7 +54,7 @@ class ProcessClock:
     def stand_still(self, now: float, seconds: float, *, wall_too: bool) -> None:
         """The process is paused by its host: it does not see how long. `wall_too`: nobody sets its wall clock
         right afterwards."""
-        stood = _Stood(now, now + seconds)
+        stood = _StandStill(now, now + seconds)
         self._monotonic_stood.append(stood)
         if wall_too:
             self._wall_stood.append(stood)
@@ -65,5 +65,5 @@ class ProcessClock:
         self.ahead = _missed(self._wall_stood, now)
 
 
-def _missed(stood: list[_Stood], now: float) -> float:
+def _missed(stood: list[_StandStill], now: float) -> float:
     return sum(min(now, each.until) - each.since for each in stood if each.since < now)

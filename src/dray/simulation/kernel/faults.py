@@ -18,15 +18,15 @@ from dray.metadata.contract import (
     Limits,
     Operation,
     Outcome,
-    Record,
     Session,
     SessionEnded,
+    StoredValue,
     Unavailable,
     WriteTooLarge,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
-from dray.simulation.kernel.astonishment import Astonisher
+from dray.simulation.kernel.astonishment import UnexpectedErrors
 from dray.simulation.kernel.clocks import true_time
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
@@ -57,10 +57,10 @@ class FaultyStore:
         runtime: SimulatedRuntime,
         weather: Weather,
         limits: Limits | None = None,
-        astonisher: Astonisher | None = None,
+        astonisher: UnexpectedErrors | None = None,
     ) -> None:
         self._limits = limits
-        self._astonisher = astonisher or Astonisher(weather)
+        self._astonisher = astonisher or UnexpectedErrors(weather)
         self._state = state
         self._current = _AtOnce(runtime, state, true_time)
         self._apply = apply  # at once, as the server does it
@@ -77,16 +77,16 @@ class FaultyStore:
 
     # --- reading
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         return await self._answered(await (await self._view(domain, key)).get(domain, key))
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._answered(await (await self._view(domain)).floor(domain, key, prefix))
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._answered(await (await self._view(domain)).ceiling(domain, key, prefix))
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         found = await (await self._view(domain, start)).scan(domain, start, end, limit)
         await self._come_back()
         return found
@@ -96,7 +96,7 @@ class FaultyStore:
         self._behind.pop(domain, None)
         await self._come_back()
 
-    async def _answered(self, found: Record | None) -> Record | None:
+    async def _answered(self, found: StoredValue | None) -> StoredValue | None:
         await self._come_back()
         return found
 
@@ -218,7 +218,7 @@ class _SessionKeeper(MemoryStore):
     """Where a process opens its sessions and sends its signs of life."""
 
     silent_until = 0.0
-    astonisher: Astonisher
+    astonisher: UnexpectedErrors
 
     async def _turn(self) -> None:
         self.astonisher.strike()
@@ -237,9 +237,9 @@ class FaultyObjects:
         delete_now: Callable[[str], None],
         runtime: SimulatedRuntime,
         weather: Weather,
-        astonisher: Astonisher | None = None,
+        astonisher: UnexpectedErrors | None = None,
     ) -> None:
-        self._astonisher = astonisher or Astonisher(weather)
+        self._astonisher = astonisher or UnexpectedErrors(weather)
         self._inner = inner
         self._store_now = store_now
         self._delete_now = delete_now

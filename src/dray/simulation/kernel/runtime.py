@@ -34,7 +34,7 @@ class SimulatedRuntime:
         self.clock = clock or ProcessClock()
         self.failures: list[BaseException] = []
         self.background = BackgroundTasks(self.monotonic)
-        self.background.hear(lambda _, error: self.failures.append(error))
+        self.background.subscribe(lambda _, error: self.failures.append(error))
         self._tasks: dict[asyncio.Task[Any], None] = {}  # ordered: a set would not be replayable
         self._asleep_until = 0.0
         self._killed = False

@@ -21,8 +21,8 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Outcome,
-    Record,
     Session,
+    StoredValue,
     Unavailable,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
@@ -147,24 +147,24 @@ class ScriptedStore(Traps):
         copy.keys.extend(source.keys)
         self._behind[domain] = MemoryStore(self._runtime, past)
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         trap = self.springing("get", [key])
         await _meet(trap.before(_nothing))
         found = await self._view(domain).get(domain, key)
         await _meet(trap.after())
         return found
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         trap = self.springing("scan", [start])
         await _meet(trap.before(_nothing))
         found = await self._view(domain).scan(domain, start, end, limit)
         await _meet(trap.after())
         return found
 
-    async def floor(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._view(domain).floor(domain, key, prefix)
 
-    async def ceiling(self, domain: int, key: str, prefix: str) -> Record | None:
+    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
         return await self._view(domain).ceiling(domain, key, prefix)
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:

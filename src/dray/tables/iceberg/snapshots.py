@@ -50,7 +50,7 @@ _TOTALS: Final = {
 
 
 @dataclass(frozen=True)
-class Ids:
+class CommitIds:
     """What chance and the clock give to a commit, so that the rest of it is a function of its input."""
 
     commit: str
@@ -59,7 +59,7 @@ class Ids:
 
 
 @dataclass
-class Prepared:
+class PreparedCommit:
     """A commit that only has to be sent. `written` are the files that it leaves if it fails."""
 
     requirements: tuple[TableRequirement, ...]
@@ -69,7 +69,7 @@ class Prepared:
 
 
 @dataclass
-class Preparation:
+class CommitPreparation:
     """Of a commit on top of the table as it was loaded. Writes manifests; the catalog is not asked."""
 
     table: Table
@@ -78,11 +78,11 @@ class Preparation:
     locations: Locations
     cluster_id: str
     known: KnownPaths
-    ids: Ids
+    ids: CommitIds
     written: list[str] = field(default_factory=list)
     present: set[str] = field(default_factory=set)
 
-    def prepare(self, changes: Sequence[TableChange]) -> Prepared:
+    def prepare(self, changes: Sequence[TableChange]) -> PreparedCommit:
         """Raises what the file system raises; the caller then owns `written`."""
         metadata = self.table.metadata
         base = metadata.current_snapshot()
@@ -102,7 +102,7 @@ class Preparation:
             )
         )
         requirements = same_table(metadata)
-        return Prepared(requirements, tuple(updates), self.written, parent.snapshot_id)
+        return PreparedCommit(requirements, tuple(updates), self.written, parent.snapshot_id)
 
     def _present(self, changes: Sequence[TableChange], manifests: Sequence[ManifestFile]) -> set[str]:
         """Which files to be added are there already. None are, as long as a job's snapshot can be found; but

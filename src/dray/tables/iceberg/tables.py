@@ -27,7 +27,7 @@ from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate, TableRe
 from dray.runtime import Runtime
 from dray.tables.contract import (
     CommitOutcome,
-    Maintained,
+    MaintenanceResult,
     StillOurs,
     TableChange,
     TableMissing,
@@ -46,7 +46,7 @@ from dray.tables.iceberg.manifests import KnownPaths, read_list
 from dray.tables.iceberg.reading import TableView, view
 from dray.tables.iceberg.schema import COLUMNS, find_spec, partition_spec, properties
 from dray.tables.iceberg.settings import CatalogSettings
-from dray.tables.iceberg.snapshots import Ids, Preparation, Prepared
+from dray.tables.iceberg.snapshots import CommitIds, CommitPreparation, PreparedCommit
 
 T = TypeVar("T")
 
@@ -130,10 +130,10 @@ class IcebergTables:
 
     async def maintain(
         self, topic: TopicTable, unfinished_jobs: Sequence[str], older_than_ms: int
-    ) -> Maintained:
+    ) -> MaintenanceResult:
         table = await self._call(self._find, topic)
         if table is None or not identity.is_of(table.metadata, topic, self._cluster_id):
-            return Maintained()
+            return MaintenanceResult()
         # A table that somebody changed keeps its history: it is needed to set it back.
         self._check(topic, table)
         return await self._call(self._expire, table, set(unfinished_jobs), older_than_ms)
@@ -278,18 +278,18 @@ class IcebergTables:
 
     def _prepare(
         self, _: Catalog, topic: TopicTable, table: Table, changes: Sequence[TableChange]
-    ) -> Prepared:
+    ) -> PreparedCommit:
         spec = find_spec(table.metadata, topic.day_partitioned)
         assert spec is not None  # `why_refused` has seen it
         random = self._runtime.random
-        preparation = Preparation(
+        preparation = CommitPreparation(
             table,
             spec,
             topic.day_partitioned,
             self._locations,
             self._cluster_id,
             self._known,
-            Ids(
+            CommitIds(
                 str(self._runtime.uuid()),
                 (random.getrandbits(62) + 1, random.getrandbits(62) + 1, random.getrandbits(62) + 1),
                 self._runtime.wall_ms(),
@@ -311,7 +311,7 @@ class IcebergTables:
         response = catalog.commit_table(table, requirements, updates)
         delete_files(table.io, forgotten_versions(table.metadata, response.metadata))
 
-    def _discard(self, _: Catalog, table: Table, prepared: Prepared) -> None:
+    def _discard(self, _: Catalog, table: Table, prepared: PreparedCommit) -> None:
         delete_files(table.io, prepared.written)
 
     def _files(self, catalog: Catalog, topic: TopicTable, of_all_snapshots: bool) -> set[str] | None:
@@ -341,15 +341,17 @@ class IcebergTables:
         paths = (self._locations.path_of(location) for location in locations)
         return {path for path in paths if path is not None}
 
-    def _expire(self, catalog: Catalog, table: Table, unfinished: set[str], older_than_ms: int) -> Maintained:
+    def _expire(
+        self, catalog: Catalog, table: Table, unfinished: set[str], older_than_ms: int
+    ) -> MaintenanceResult:
         expiry = plan_expiry(table, unfinished, older_than_ms)
         if expiry is None:
-            return Maintained()
+            return MaintenanceResult()
         try:
             self._send(catalog, table, expiry.requirements, expiry.updates)
         except CommitFailedException:
-            return Maintained()  # a commit came in between: next time
-        return Maintained(len(expiry.snapshot_ids), delete_files(table.io, expiry.files))
+            return MaintenanceResult()  # a commit came in between: next time
+        return MaintenanceResult(len(expiry.snapshot_ids), delete_files(table.io, expiry.files))
 
     def _topics(self, catalog: Catalog) -> list[TopicTable]:
         try:

@@ -12,8 +12,9 @@ from dray.groups.classic import (
     CancelTimer,
     ClassicGroup,
     ClassicGroupSettings,
-    Commit,
-    Delete,
+    CommitCheck,
+    DeleteGroup,
+    ErrorAnswer,
     Event,
     GroupState,
     Heartbeat,
@@ -29,7 +30,6 @@ from dray.groups.classic import (
     TakenOver,
     TimerFired,
     TimerKind,
-    Verdict,
     abandoned,
     decode_group,
     encode_group,
@@ -43,7 +43,7 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
 
-AnswerType = TypeVar("AnswerType", JoinAnswer, SyncAnswer, LeaveAnswer, Verdict)
+AnswerType = TypeVar("AnswerType", JoinAnswer, SyncAnswer, LeaveAnswer, ErrorAnswer)
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:
@@ -189,7 +189,7 @@ class Coordinator:
         token = self._token()
         asked = self.there.generation if generation is None else generation
         self.handle(Heartbeat(token, group_id, member_id, asked, instance_id))
-        return self.answer(token, Verdict).error
+        return self.answer(token, ErrorAnswer).error
 
     def leave(self, *members: str | tuple[str, str | None], group_id: str = GROUP) -> list[ErrorCode]:
         token = self._token()
@@ -205,13 +205,13 @@ class Coordinator:
         self, member_id: str = "", generation: int = -1, instance_id: str | None = None, version: int = 8
     ) -> ErrorCode:
         token = self._token()
-        self.handle(Commit(token, GROUP, member_id, generation, version, instance_id))
-        return self.answer(token, Verdict).error
+        self.handle(CommitCheck(token, GROUP, member_id, generation, version, instance_id))
+        return self.answer(token, ErrorAnswer).error
 
     def delete(self) -> ErrorCode:
         token = self._token()
-        self.handle(Delete(token))
-        return self.answer(token, Verdict).error
+        self.handle(DeleteGroup(token))
+        return self.answer(token, ErrorAnswer).error
 
     def advance(self, milliseconds: int) -> None:
         """Let time pass, and every timer fire that runs out on the way."""

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.groups.classic import (
-    GroupDescription,
+    ClassicGroupDescription,
+    ClassicMemberDescription,
     GroupListing,
     GroupState,
-    MemberDescription,
     description_of,
     description_of_none,
     listing_of,
@@ -34,15 +34,15 @@ def test_a_stable_group_shows_everything() -> None:
     leader, follower = coordinator.settle(None, "static")
     description = description_of(coordinator.there)
     metadata = subscription("orders")
-    assert description == GroupDescription(
+    assert description == ClassicGroupDescription(
         ErrorCode.NONE,
         "group",
         GroupState.STABLE,
         "consumer",
         "range",
         (
-            MemberDescription(leader, None, "client", "/127.0.0.1", metadata, b"0"),
-            MemberDescription(follower, "static", "client", "/127.0.0.1", metadata, b"1"),
+            ClassicMemberDescription(leader, None, "client", "/127.0.0.1", metadata, b"0"),
+            ClassicMemberDescription(follower, "static", "client", "/127.0.0.1", metadata, b"1"),
         ),
     )
 
@@ -69,13 +69,17 @@ def test_a_group_in_a_rebalance_shows_who_is_in_but_no_metadata(state: GroupStat
 def test_an_empty_group_remembers_what_it_was() -> None:
     coordinator = Coordinator()
     coordinator.commit()
-    assert description_of(coordinator.there) == GroupDescription(ErrorCode.NONE, "group", GroupState.EMPTY)
+    assert description_of(coordinator.there) == ClassicGroupDescription(
+        ErrorCode.NONE, "group", GroupState.EMPTY
+    )
     coordinator.leave(*coordinator.settle(None))
     assert description_of(coordinator.there).protocol_type == "consumer"
 
 
 def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error() -> None:
-    assert description_of_none("group", 5) == GroupDescription(ErrorCode.NONE, "group", GroupState.DEAD)
+    assert description_of_none("group", 5) == ClassicGroupDescription(
+        ErrorCode.NONE, "group", GroupState.DEAD
+    )
     assert description_of_none("group", 6).error is ErrorCode.GROUP_ID_NOT_FOUND
 
 

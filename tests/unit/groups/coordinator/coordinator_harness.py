@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from dray.cluster import Broker, Listener
+from dray.cluster import AdvertisedListener, Broker
 from dray.groups import classic, consumer
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator import Groups, GroupsSettings, Holder, Refused
+from dray.groups.coordinator import Groups, GroupsSettings, GroupUnavailable, LeaseHolder
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, Record, Unavailable
+from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, StoredValue, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sessions import session_identity
 from dray.protocol import ZERO_UUID, ErrorCode
@@ -66,11 +66,11 @@ class ScriptedStore(MemoryStore):
         self._held: list[asyncio.Event] = []
         self._behind: dict[int, MemoryStore] = {}
 
-    async def get(self, domain: int, key: str) -> Record | None:
+    async def get(self, domain: int, key: str) -> StoredValue | None:
         behind = self._behind.get(domain)
         return await (super().get(domain, key) if behind is None else behind.get(domain, key))
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[Record]:
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         behind = self._behind.get(domain, super())
         return await behind.scan(domain, start, end, limit)
 
@@ -204,7 +204,7 @@ class World:
     dead: set[int] = field(default_factory=set)
 
     async def broker(self, broker_id: int, settings: GroupsSettings | None = None) -> BrokerUnderTest:
-        listeners = (Listener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),)
+        listeners = (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),)
         me = Broker(broker_id, listeners, machine="here", process=1000 + broker_id)
         self.cluster[broker_id] = me
         runtime = SimulatedRuntime(broker_id)
@@ -221,10 +221,10 @@ class World:
         await groups.start()
         return BrokerUnderTest(self, groups, store, runtime)
 
-    def _is_dead(self, holder: Holder) -> bool:
+    def _is_dead(self, holder: LeaseHolder) -> bool:
         return holder.process in self.dead
 
-    def records(self, prefix: str = keys.ROOT) -> list[Record]:
+    def records(self, prefix: str = keys.ROOT) -> list[StoredValue]:
         """What is stored, of all domains."""
         now = asyncio.get_running_loop().time()
         found = []
@@ -233,7 +233,7 @@ class World:
             found += [content.entries[key].record for key in content.keys if key.startswith(prefix)]
         return found
 
-    def group_record(self, group_id: str = GROUP) -> Record | None:
+    def group_record(self, group_id: str = GROUP) -> StoredValue | None:
         found = [record for record in self.records(keys.GROUPS) if record.key == keys.group(group_id)]
         return found[0] if found else None
 
@@ -372,7 +372,7 @@ class BrokerUnderTest:
         committed = CommittedOffset.at(offset, 0, "", self.runtime.wall_ms(), topic_id=topic_id)
         return await self.groups.commit(
             group_id,
-            lambda token: classic.Commit(token, group_id, member_id, generation, version),
+            lambda token: classic.CommitCheck(token, group_id, member_id, generation, version),
             {(topic, partition): committed},
         )
 
@@ -382,14 +382,14 @@ class BrokerUnderTest:
         return None if found is None else found.offset
 
     async def delete(self, group_id: str = GROUP) -> ErrorCode:
-        error: ErrorCode = (await self.groups.ask(group_id, classic.Delete)).error
+        error: ErrorCode = (await self.groups.ask(group_id, classic.DeleteGroup)).error
         return error
 
 
 async def refused(asking: Awaitable[Any]) -> ErrorCode:
     try:
         answer = await asking
-    except Refused as refusal:
+    except GroupUnavailable as refusal:
         return refusal.error
     raise AssertionError(f"it was not refused, but answered with {answer}")
 

@@ -23,9 +23,9 @@ from tests.unit.groups.coordinator.coordinator_harness import (
     World,
 )
 
-from dray.cluster import Broker, Listener
+from dray.cluster import AdvertisedListener, Broker
 from dray.groups.consumer import HeartbeatAnswer
-from dray.groups.coordinator import Groups, Refused
+from dray.groups.coordinator import Groups, GroupUnavailable
 from dray.metadata.contract import Operation, Outcome, Put, SessionEnded
 from dray.metadata.sessions import session_identity
 from dray.protocol import ErrorCode
@@ -71,7 +71,7 @@ class Cluster(World):
         self._started += 1
         me = Broker(
             broker_id,
-            (Listener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),),
+            (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9092 + broker_id),),
             machine="here",
             process=self._started,
         )
@@ -150,12 +150,12 @@ class Client:
     async def answer(self, broker: BrokerUnderTest, asking: Callable[[], Awaitable[T]]) -> T | None:
         """The answer; None when there is none in time, or it is not for this broker to give."""
 
-        async def ask() -> T | Refused:
+        async def ask() -> T | GroupUnavailable:
             await asyncio.sleep(self.random.random() * 0.01)
             await broker.runtime.awake()
             try:
-                answer: T | Refused = await asking()
-            except Refused as refusal:
+                answer: T | GroupUnavailable = await asking()
+            except GroupUnavailable as refusal:
                 answer = refusal
             await broker.runtime.awake()
             await asyncio.sleep(self.random.random() * 0.01)
@@ -169,7 +169,7 @@ class Client:
             self._coordinator = None
             return None
         answer = task.result()
-        if isinstance(answer, Refused):
+        if isinstance(answer, GroupUnavailable):
             if answer.error is ErrorCode.NOT_COORDINATOR:
                 self._coordinator = None
             return None

@@ -25,7 +25,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 
 from dray.groups.coordinator.fence import encode_fence
 from dray.metadata import keys
-from dray.metadata.contract import Delete, Operation, Outcome, Record
+from dray.metadata.contract import Delete, Operation, Outcome, StoredValue
 from dray.protocol import ErrorCode
 
 FIXTURE = Path(__file__).parents[3] / "fixtures" / "values" / "group-fence.v1.bin"
@@ -112,7 +112,7 @@ def test_a_coordinator_that_was_stopped_while_it_took_over_does_not_pass_the_nex
             stopped.set()
             await go_on.wait()
 
-        async def get_and_stop(domain: int, key: str) -> Record | None:
+        async def get_and_stop(domain: int, key: str) -> StoredValue | None:
             found = await get(domain, key)
             if place == "after it saw its lease" and key == keys.group_lease(GROUP) and written:
                 await stop()

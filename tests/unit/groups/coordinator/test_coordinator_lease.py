@@ -17,7 +17,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 )
 
 from dray.groups.coordinator.faults import NotCoordinator, Unreachable
-from dray.groups.coordinator.lease import Holder, Lease, Leases, decode_holder, encode_holder
+from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases, decode_holder, encode_holder
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome
 from dray.metadata.memory import MemoryState
@@ -35,7 +35,7 @@ class Contender:
         self.leases = Leases(
             self.store,
             self.runtime,
-            Holder(broker_id, "here", 1000 + broker_id),
+            LeaseHolder(broker_id, "here", 1000 + broker_id),
             domains=DOMAINS,
             ttl=TTL,
             lost=self.lost.append,
@@ -235,9 +235,9 @@ async def test_a_store_that_is_away_is_said_to_be() -> None:
 
 
 def test_the_format() -> None:
-    holder = Holder(3, "machine", 77, "token")
+    holder = LeaseHolder(3, "machine", 77, "token")
     assert decode_holder(GROUP, encode_holder(holder)) == holder
-    assert decode_holder(GROUP, b'\1{"broker":3,"machine":"m","process":7,"session":"s"}') == Holder(
+    assert decode_holder(GROUP, b'\1{"broker":3,"machine":"m","process":7,"session":"s"}') == LeaseHolder(
         3, "m", 7, "s"
     )
     with pytest.raises(FormatTooNew):

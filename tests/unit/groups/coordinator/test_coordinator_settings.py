@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dray.config import Settings
-from dray.config.model import BrokerSettings, GroupSettings
+from dray.config.model import BrokerSection, GroupSection
 from dray.daemon.broker import serve
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.node import groups_settings
@@ -25,7 +25,7 @@ def test_defaults_are_kafkas() -> None:
 
 
 def test_every_setting_arrives() -> None:
-    groups = GroupSettings(
+    groups = GroupSection(
         initial_rebalance_delay="1s",  # type: ignore[arg-type]
         min_session_timeout="2s",  # type: ignore[arg-type]
         max_session_timeout="3s",  # type: ignore[arg-type]
@@ -38,7 +38,7 @@ def test_every_setting_arrives() -> None:
         offset_check_interval="9s",  # type: ignore[arg-type]
         memory_groups=10,
     )
-    broker = BrokerSettings(session_ttl="11s")  # type: ignore[arg-type]
+    broker = BrokerSection(session_ttl="11s")  # type: ignore[arg-type]
     settings = groups_settings(Settings(groups=groups, broker=broker))
     assert settings.classic.initial_rebalance_delay_ms == 1000
     assert settings.classic.session_timeout_minimum_ms == 2000
@@ -62,7 +62,7 @@ def test_every_setting_arrives() -> None:
     ],
 )
 def test_what_does_not_fit_together_is_said_in_one_line(groups: dict[str, str]) -> None:
-    settings = Settings(groups=GroupSettings(**groups))  # type: ignore[arg-type]
+    settings = Settings(groups=GroupSection(**groups))  # type: ignore[arg-type]
     with pytest.raises(Failure, match=r"^groups: ") as failure:
         serve(settings, None, banner=False)
     assert failure.value.code == USAGE

@@ -19,7 +19,7 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 )
 
 from dray.groups.coordinator.faults import NotCoordinator, Unreachable
-from dray.groups.coordinator.lease import Holder, Leases
+from dray.groups.coordinator.lease import LeaseHolder, Leases
 from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
 from dray.groups.coordinator.storage import GroupStorage
 from dray.metadata import keys
@@ -44,7 +44,7 @@ class Owner:
         self._leases = Leases(
             self.store,
             self.runtime,
-            Holder(broker_id),
+            LeaseHolder(broker_id),
             domains=DOMAINS,
             ttl=TTL,
             lost=lambda _: None,
