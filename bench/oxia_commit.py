@@ -23,7 +23,8 @@ from bench.harness import Target, settle, watched
 from bench.metadata_engines import append_flat_out, percentiles
 from bench.remote_stores import broker_settings
 from dray.metadata.contract import MetadataStore
-from dray.metadata.oxia import OxiaSettings, OxiaStore
+from dray.metadata.oxia import OxiaSettings
+from dray.metadata.oxia.store import OxiaStore
 from dray.metadata.sqlite import SqliteStore
 from dray.runtime import SystemRuntime
 

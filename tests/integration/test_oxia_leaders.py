@@ -12,7 +12,8 @@ import pytest
 from tests.services.oxia import OxiaCluster, OxiaNode, OxiaStandalone
 
 from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Session, StoredValue, Unavailable
-from dray.metadata.oxia import OxiaSettings, OxiaStore
+from dray.metadata.oxia import OxiaSettings
+from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
 CLIENTS = 3

@@ -16,13 +16,16 @@ from dray.api.batches import AcceptedBatch, BatchRejected, TakesLong, accept
 from dray.api.context import Context
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import PartitionProduceData
-from dray.records import unfolds_at_once, unfolds_to
+from dray.records import Buffer, records_said, unfolds_at_once, unfolds_to
 from dray.topics import Topic
 
-# What work on the loop costs, in bytes of an uncompressed batch (a nanosecond each, at worst). Every batch
-# has its price; and a compressed one may be made of so many small frames that its bytes cost more than those
-# that it unfolds to.
+# What work on the loop costs, in nanoseconds. Every batch has its price, every record and every eight bytes.
+# A compressed batch may be made of so many small frames that its bytes cost more than those that it unfolds
+# to, and may hold as many records as those bytes allow.
 _EVERY_BATCH: Final = 8 << 10
+_RECORD: Final = 24
+_BYTES_A_NANOSECOND: Final = 8
+_SMALLEST_RECORD: Final = 7
 _COMPRESSED: Final = 64
 
 
@@ -44,6 +47,14 @@ class DecompressionBudget:
         )
 
 
+def _cost_of_looking(records: Buffer, said: int) -> int:
+    """At the checksum and at every record. `said` is what the batch unfolds to, 0 for one that does not."""
+    size = len(records)
+    most = max(size, said) // _SMALLEST_RECORD
+    count = records_said(records)
+    return size // _BYTES_A_NANOSECOND + _RECORD * (most if count < 0 else min(count, most))
+
+
 def accept_at_once(
     context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
 ) -> AcceptedBatch | None:
@@ -60,11 +71,11 @@ def accept_at_once(
         said = unfolds_at_once(records)
         if said < 0 or settings.compression != "producer":
             return None
-        cost += len(records)
+        cost += _cost_of_looking(records, said)
         if said:
             if said > request.left:
                 return None
-            cost += (_COMPRESSED - 1) * len(records) + said
+            cost += _COMPRESSED * len(records) + said
             said = min(said, services.settings.max_decompressed_bytes)
     try:
         accepted = accept(

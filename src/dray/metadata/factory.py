@@ -5,14 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dray.metadata.contract import MetadataStore
 from dray.metadata.etcd import EtcdSettings
+from dray.metadata.oxia import OxiaSettings
 from dray.runtime import Runtime
-
-if TYPE_CHECKING:
-    from dray.metadata.oxia.settings import OxiaSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +42,7 @@ async def open_store(
         etcd = EtcdStore(engine, runtime)
         await etcd.open()
         return etcd
-    from dray.metadata.oxia import OxiaStore
+    from dray.metadata.oxia.store import OxiaStore
 
     oxia = OxiaStore(engine, runtime)
     await oxia.open()

@@ -11,6 +11,7 @@ cdef extern from "crc32c.h" nogil:
 
 cdef extern from "wire.h" nogil:
     void dray_put16(uint8_t *data, int value)
+    int32_t dray_get32(const uint8_t *data)
     void dray_put32(uint8_t *data, int32_t value)
     void dray_put64(uint8_t *data, int64_t value)
 
@@ -24,6 +25,7 @@ cdef extern from "batch.h" nogil:
         DRAY_AT_LEADER_EPOCH
         DRAY_AT_ATTRIBUTES
         DRAY_AT_MAX_TIMESTAMP
+        DRAY_AT_RECORD_COUNT
         DRAY_CODEC_BITS
         DRAY_LOG_APPEND_TIME
 

@@ -228,6 +228,17 @@ def unfolds_at_once(buffer):
     return unfolded
 
 
+def records_said(buffer):
+    """How many records a batch says it has, without looking at them: `validate` looks at no more. -1 where the
+    buffer is not one whole batch by its own length."""
+    cdef _View view = _View(buffer)
+    if view.size < DRAY_HEADER_SIZE:
+        return -1
+    if <int64_t>dray_get32(view.data + DRAY_AT_LENGTH) + DRAY_AT_LEADER_EPOCH != view.size:
+        return -1
+    return max(dray_get32(view.data + DRAY_AT_RECORD_COUNT), -1)
+
+
 def find_timestamp(batch, int64_t timestamp, *, int64_t max_decompressed_bytes=INT32_MAX):
     """Of one whole batch, the first record whose timestamp is at least `timestamp`, as (offset delta,
     timestamp); None if there is none."""

@@ -125,6 +125,13 @@ def unfolds_to(buffer: Buffer) -> int:
     return min(total, MUCH)
 
 
+def records_said(buffer: Buffer) -> int:
+    view = memoryview(buffer)
+    if len(view) < _HEADER_SIZE or int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE != len(view):
+        return -1
+    return max(int.from_bytes(view[57:61], "big", signed=True), -1)
+
+
 def restore(buffer: bytearray | memoryview, places: list[tuple[int, int, int]], leader_epoch: int) -> int:
     """`places`: position, length and base offset of each batch."""
     view = memoryview(buffer)

@@ -17,7 +17,8 @@ from tests.services.oxia import OxiaCluster, OxiaStandalone
 
 from dray.metadata.checks import check_domain
 from dray.metadata.contract import Change, Limits, MetadataStore, Operation, Outcome, Session, StoredValue
-from dray.metadata.oxia import OxiaSettings, OxiaStore
+from dray.metadata.oxia import OxiaSettings
+from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
 DOMAINS_OF_A_TEST = 16

@@ -178,7 +178,7 @@ async def test_what_is_compressed_anew_is_judged_once(codec: Codec, broker: Harn
 
 
 async def test_work_on_the_loop_is_spread_over_turns(broker: Harness, topic: Topic, calls: Calls) -> None:
-    broker.services.turns.left = broker.services.turns.limit = 100_000
+    broker.services.turns.left = broker.services.turns.limit = 30_000
     answer = await broker.ask(request(topic, *[good(bytes(60_000))] * 9), 9)
     assert codes(answer) == [0] * 9
     assert (calls.threads, calls.waits) == (0, 4), "two in a turn"
@@ -188,15 +188,27 @@ async def test_work_on_the_loop_is_spread_over_turns(broker: Harness, topic: Top
 @CODECS
 async def test_compressed_batches_cost_more(codec: Codec, broker: Harness, topic: Topic) -> None:
     turns = broker.services.turns
-    await broker.ask(request(topic, good(bytes(50_000))), 9)
-    plain = turns.limit - turns.left
+    await broker.ask(request(topic, good(bytes(10))), 9)
+    least = turns.limit - turns.left
     turns.left = turns.limit
     sent = good(bytes(50_000), codec=codec)
     await broker.ask(request(topic, sent), 9)
-    assert turns.limit - turns.left == pytest.approx(plain + 64 * len(sent), abs=200)
+    assert turns.limit - turns.left == pytest.approx(least + 50_000 + (64 + 1 / 8) * len(sent), abs=100)
     turns.left = turns.limit
     await broker.ask(request(topic, sent[:-10] + bytes(10)), 9)
     assert turns.left <= turns.limit - 64 * len(sent), "one that is refused was looked at as well"
+
+
+async def test_many_small_records_cost_more_than_a_large_one(broker: Harness, topic: Topic) -> None:
+    turns = broker.services.turns
+    large, small = good(bytes(7_000)), good(*[b""] * 1_000)
+    costs = []
+    for sent in (large, small, small + large):
+        turns.left = turns.limit
+        await broker.ask(request(topic, sent), 9)
+        costs.append(turns.limit - turns.left)
+    assert costs[1] > costs[0] + 20_000
+    assert costs[2] > costs[1] + 20_000, "what follows the first batch of a buffer may be anything"
 
 
 async def test_a_request_that_waits_for_its_turn_is_not_overtaken(broker: Harness, topic: Topic) -> None:

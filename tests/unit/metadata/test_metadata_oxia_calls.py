@@ -12,7 +12,8 @@ from grpc import aio
 from oxia_fake import FakeServer, FakeShard
 
 from dray.metadata.contract import ABSENT, Ambiguous, Change, Put, Unavailable
-from dray.metadata.oxia import OxiaSettings, OxiaStore
+from dray.metadata.oxia import OxiaSettings
+from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
 PATIENCE = 10.0

@@ -9,8 +9,10 @@ import pytest
 from oxia_fake import FakeServer, FakeShard
 
 from dray.metadata.contract import Put, Unavailable
-from dray.metadata.oxia import OxiaSettings, OxiaStore, UnusableOxia
+from dray.metadata.oxia import OxiaSettings
+from dray.metadata.oxia.errors import UnusableOxia
 from dray.metadata.oxia.server import SERVICES
+from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
 PATIENCE = 10.0

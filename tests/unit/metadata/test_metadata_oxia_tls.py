@@ -11,7 +11,9 @@ from oxia_fake import FakeServer, FakeShard
 from tests.services.certificates import Certificates, make_certificates
 
 from dray.metadata.contract import Put
-from dray.metadata.oxia import OxiaSettings, OxiaStore, OxiaTls, UnusableOxia
+from dray.metadata.oxia import OxiaSettings, OxiaTls
+from dray.metadata.oxia.errors import UnusableOxia
+from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
 

@@ -11,6 +11,7 @@ from dray.records import (
     RecordError,
     RecordFault,
     find_timestamp,
+    records_said,
     twin,
     unfolds_at_once,
     unfolds_to,
@@ -361,6 +362,15 @@ def test_the_message_says_which_record_of_which_batch():
     bad = with_section(framed(body()) + framed(body(offset=encode_varint(9))), count=2)
     with pytest.raises(RecordError, match=rf"^batch at byte {len(good)}, record 1: .*offset delta"):
         validate(good + bad, **LIMITS)
+
+
+def test_a_batch_says_how_many_records_it_has():
+    batch = twin.encode(records())
+    assert records_said(batch) == twin.records_said(batch) == len(records())
+    for odd in (b"", bytes(60), bytes(61), batch[:-1], batch + b"x", batch + batch, batch[:57] + b"\xff" * 4):
+        assert records_said(odd) == twin.records_said(odd) == -1, odd[:70]
+    lying = batch[:57] + b"\x7f\xff\xff\xff" + batch[61:]
+    assert records_said(lying) == twin.records_said(lying) == 2**31 - 1
 
 
 def is_long(buffer) -> bool:

@@ -1,7 +1,5 @@
-"""The engine of clusters: metadata in an Oxia namespace. See `store`."""
+"""The metadata store on Oxia: `store` is the engine. What is imported here costs nothing; gRPC does."""
 
-from dray.metadata.oxia.errors import UnusableOxia
 from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
-from dray.metadata.oxia.store import OxiaStore
 
-__all__ = ["OxiaSettings", "OxiaStore", "OxiaTls", "UnusableOxia"]
+__all__ = ["OxiaSettings", "OxiaTls"]
