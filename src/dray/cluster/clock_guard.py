@@ -5,7 +5,7 @@ and reads those of the others; `clock_judge` says what follows. A beat needs no 
 change any more counts for nothing after a while, and is then deleted by any process that sees it.
 
 While the clock is doubted nothing expires here, and everything else goes on: reading and writing need no wall
-clock. A doubt is told when it begins and when it ends.
+clock. A doubt is logged when it begins and when it ends.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class _Remembered(NamedTuple):
 
 
 class ClockGuard:
-    """An `ExpiryClock`: `start` and `stop` it. Whoever has no time for its first looks waits for `settle`.
+    """An `ExpiryClock`: `start` and `stop` it. A process that cannot wait for its first looks calls `settle`.
 
     `machine` names whose clock this is. `read_store_clock` asks the object store for the time, and raises
     whatever it likes; None where the store has no clock of its own (local files, memory).
@@ -161,7 +161,7 @@ class ClockGuard:
                 await self._look()
             except MetadataError as error:
                 _log.warning("clocks are compared later", error=str(error))
-            except Exception as error:  # whatever it was: without evidence nothing expires, and that is told
+            except Exception as error:  # of any kind: without evidence nothing expires, and that is logged
                 self._runtime.background.report(_TASK, error)
             self.now_ms()
             soon = min(1.0, self.beat_seconds)
@@ -195,7 +195,7 @@ class ClockGuard:
         try:
             async with asyncio.timeout(self.beat_seconds):
                 wall_ms = await self._read_store_clock()
-        except Exception as error:  # the store's: without its time, nothing expires, and that is told
+        except Exception as error:  # the store's: without its time, nothing expires, and that is logged
             _log.info("the object store's clock was not read", error=repr(error))
             return
         self._judge.probed(began, self._runtime.monotonic(), wall_ms)

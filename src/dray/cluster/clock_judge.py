@@ -25,8 +25,8 @@ FRESH_BEATS: Final = 3
 """For how many beats a comparison counts."""
 
 GONE_BEATS: Final = 10
-"""After how many beats of silence a process counts as gone. Whoever is left alone believes itself, and the
-others may only be paused: so it is longer."""
+"""After how many beats of silence a process counts as gone. A process that is left alone believes itself, and
+the others may only be paused: so it is longer."""
 
 LEAST_LOOKS: Final = 2
 """Of two processes that start at the same time, one sees the other only in its second look."""

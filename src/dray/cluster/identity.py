@@ -1,7 +1,7 @@
-"""The cluster's own record: made once by whoever comes first, and read by everyone after.
+"""The cluster's own record: made once by the first process, and read by all later ones.
 
 The number of domains decides which keys share a shard, so it can never change: a broker configured
-with another number is told so and follows the record.
+with another number logs that and follows the record.
 """
 
 from __future__ import annotations

@@ -157,8 +157,8 @@ class Membership:
         return True
 
     async def _removed(self, broker_id: int, record: StoredValue) -> bool:
-        """Whether a registration was nobody's: ours from before our session ended, or a dead one's. One that
-        cannot be read is somebody's."""
+        """Whether a registration has no owner: ours from before our session ended, or a dead process's. One
+        that cannot be read has an owner."""
         try:
             registered = decode_broker(broker_id, record.value)
         except UnreadableValue:

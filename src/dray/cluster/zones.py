@@ -1,7 +1,7 @@
 """Where a client is, and which brokers are near it.
 
 A client says its availability zone in its `client.id`, as a list of pairs: `zone_id=use1-az4,team=billing`.
-Kafka's own `client.rack` says the same where the protocol carries it. Nobody is turned away for naming a zone
+Kafka's own `client.rack` says the same where the protocol carries it. No client is refused for naming a zone
 that has no brokers: such a client sees all of them.
 """
 

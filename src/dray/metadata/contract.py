@@ -50,8 +50,8 @@ class SessionEnded(MetadataError):
 
 
 class WriteTooLarge(MetadataError):
-    """More than one write may hold on this engine (`Limits`): nothing happened, nor ever will. Whoever can
-    meet this splits what it writes, or bounds it; trying again is of no use."""
+    """More than one write may hold on this engine (`Limits`): nothing happened, nor ever will. A caller
+    that can meet this splits or bounds what it writes; trying again is of no use."""
 
 
 @dataclass(frozen=True, slots=True)

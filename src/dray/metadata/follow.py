@@ -1,6 +1,6 @@
 """Keeping a cache near the truth: a watch for speed, and a periodic re-read because a watch is a hint.
 
-A watch may fall silent without saying so. Whoever follows a prefix is therefore told to re-read all of
+A watch may fall silent without saying so. A follower of a prefix is therefore asked to re-read all of
 it when the watch starts, after every interruption of it, and every few seconds whatever happens.
 """
 

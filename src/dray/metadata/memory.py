@@ -155,7 +155,7 @@ class MemoryState:
             self.remove_session(identity)
 
     def _expire_later(self, identity: int, session: _SessionState, clock: Callable[[], float]) -> None:
-        """Nobody may be reading when a session runs out, but somebody may be watching."""
+        """When a session runs out there may be no reader, but there may be a watcher."""
 
         def check() -> None:
             self._expire(clock())

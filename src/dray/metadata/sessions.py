@@ -2,7 +2,7 @@
 
 The engine decides when a session is over; this side only ever gives up *earlier*. A keep-alive is
 confirmed for `ttl` from the moment it was *sent*, and the engine counts from a moment after that, so
-a holder that stops at `confirmed_until` has stopped before anybody else can take its place, however
+a holder that stops at `confirmed_until` has stopped before another process can take its place, however
 long the answer travelled or this process was frozen.
 
 That rests on a clock that goes on while this process does not. A guest whose host paused it may have none:
@@ -88,7 +88,7 @@ class KeptSession:
             self._removed = True
 
     def abandon(self) -> None:
-        """Stop the keep-alives and tell nobody, as a process that died would."""
+        """Stop the keep-alives without ending the session, as a process that died would."""
         self._over.set()
         self._task.cancel()
         if self._looking is not None:

@@ -12,7 +12,7 @@ PENDING_KEYS = 1024
 
 
 class _Watcher:
-    """What one consumer has not yet taken. A key that changes again before then is told once."""
+    """What one consumer has not yet taken. A key that changes again before then is reported once."""
 
     __slots__ = ("anything", "keys", "waiting")
 

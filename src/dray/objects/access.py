@@ -1,6 +1,6 @@
 """Whether a remote store can be used at all, asked once when a process starts.
 
-A bucket that does not exist, credentials that are refused and an endpoint where nobody listens would
+A bucket that does not exist, credentials that are refused and an endpoint without a server would
 otherwise be found by the first producer. What is tried is what a broker does later: list, put, delete.
 """
 

@@ -16,7 +16,7 @@ class Directories:
     """Folders below a root, opened for making entries in them.
 
     A directory is *lasting* once the entry that names it is synced in its parent, and so on up to the
-    root. Whoever uses a directory makes it lasting first, even if another made it: the other may not
+    root. A user of a directory makes it lasting first, even if another made it: the other may not
     have come to its sync yet. Which ones are lasting is remembered, since they stay so: the engine
     never removes a directory.
     """
@@ -32,7 +32,7 @@ class Directories:
         return self._open.borrow(folder)
 
     def forget(self, folder: str) -> None:
-        """Somebody removed the folder behind our back: make it again when it is next asked for."""
+        """The folder was removed by another program: make it again when it is next asked for."""
         self._lasting.clear()
         self._open.forget(folder)
 

@@ -35,7 +35,7 @@ bucket or the account is missing, and that must not look as if an object were go
 
 
 class RemoteFailure(ObjectError):
-    """`status` and `code` are the store's own; both are None when nobody answered."""
+    """`status` and `code` are the store's own; both are None when there was no answer."""
 
     def __init__(self, line: str, status: int | None, code: str | None) -> None:
         super().__init__(line)
@@ -44,7 +44,7 @@ class RemoteFailure(ObjectError):
 
 
 @contextmanager
-def told(action: str, path: str) -> Iterator[None]:
+def translated_errors(action: str, path: str) -> Iterator[None]:
     """Errors by our own names. Their cause is cut off on purpose: see the module's text."""
     try:
         yield

@@ -13,7 +13,7 @@ from dray.objects.scatter import write_all
 
 
 class GrowingFile:
-    """Its calls run in threads, and whoever waits for one may be cancelled while it goes on: the lock keeps
+    """Its calls run in threads, and a waiting task may be cancelled while its call goes on: the lock keeps
     the descriptor from being closed, and its number from being used again, under a write."""
 
     def __init__(self, disk: Disk, incoming: IncomingFile) -> None:

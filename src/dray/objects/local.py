@@ -231,7 +231,7 @@ class LocalStore:
         try:
             self._place_in(folder, name, temporary, replace)
         except FileNotFoundError:
-            # Somebody removed the folder while we had it open.
+            # The folder was removed while we had it open.
             self._directories.forget(folder)
             self._place_in(folder, name, temporary, replace)
 
@@ -340,7 +340,7 @@ class LocalStore:
             self._directories.close()
             self._incoming.close()
 
-    # Objects that nobody reads are closed after a while: one deleted by another process would
+    # Objects that are not read are closed after a while: one deleted by another process would
     # otherwise keep its space on the disk.
 
     def _keep_open_for_a_while(self) -> None:
@@ -350,7 +350,7 @@ class LocalStore:
 
     def _spawn_close_idle(self) -> None:
         self._idle_timer = None
-        run_once(self._runtime, "close objects nobody reads", self._close_idle)
+        run_once(self._runtime, "close idle objects", self._close_idle)
 
     async def _close_idle(self) -> None:
         moment = self._runtime.monotonic() - _IDLE_SECONDS

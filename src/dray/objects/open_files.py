@@ -22,7 +22,7 @@ class _Entry:
 class OpenFiles:
     """A bounded set of open descriptors by path, least recently used out first.
 
-    A descriptor is closed only when nobody reads through it: another file could get its number. The
+    A descriptor is closed only when no read uses it: another file could get its number. The
     lock is never held during a call to the disk.
     """
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectMissing, OwnBuffer
-from dray.objects.failures import told
+from dray.objects.failures import translated_errors
 from dray.objects.names import check_inside, check_path, check_prefix, check_ranges, outside
 from dray.runtime import Runtime
 
@@ -59,7 +59,7 @@ class RemoteStore:
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
         check_path(path)
         settings = self._settings
-        with told("put", path):
+        with translated_errors("put", path):
             if sum(map(len, parts)) <= settings.multipart_threshold:
                 await self._store.put_async(path, await self._payload(parts), use_multipart=False)
                 return
@@ -73,7 +73,7 @@ class RemoteStore:
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
         check_path(path)
-        with told("put", path):
+        with translated_errors("put", path):
             payload = await self._payload(parts)
             await self._store.put_async(path, payload, mode="create", use_multipart=False)
 
@@ -88,7 +88,7 @@ class RemoteStore:
         settings = self._settings
         stream = _Joined(pieces, settings.part_size)
         try:
-            with told("put", path):
+            with translated_errors("put", path):
                 await self._store.put_async(
                     path,
                     stream.pieces(),
@@ -103,7 +103,7 @@ class RemoteStore:
 
     async def get(self, path: str) -> Buffer:
         check_path(path)
-        with told("get", path):
+        with translated_errors("get", path):
             found = await self._store.get_async(path)
             return memoryview(await found.bytes_async())
 
@@ -135,7 +135,7 @@ class RemoteStore:
         length = run.end - run.start
         try:
             async with limit:
-                with told("get", path):
+                with translated_errors("get", path):
                     found = await self._store.get_range_async(path, start=run.start, length=length)
         except ObjectMissing:
             raise
@@ -150,20 +150,20 @@ class RemoteStore:
 
     async def head(self, path: str) -> ObjectInfo:
         check_path(path)
-        with told("head", path):
+        with translated_errors("head", path):
             return _info(await self._store.head_async(path))
 
     async def delete(self, path: str) -> None:
         check_path(path)
         try:
-            with told("delete", path):
+            with translated_errors("delete", path):
                 await self._store.delete_async(path)
         except ObjectMissing:
             return
 
     async def list(self, prefix: str) -> AsyncIterator[ObjectInfo]:
         folder = check_prefix(prefix)
-        with told("list", folder):
+        with translated_errors("list", folder):
             async for found in self._store.list(folder or None, chunk_size=_LISTED_AT_ONCE):
                 for meta in found:
                     yield _info(meta)

@@ -1,6 +1,6 @@
 """A Parquet file, written piece by piece: rows go in, bytes come out, and nothing is kept but statistics.
 
-Whoever writes a file hands in record batches of a few mebibytes and takes the bytes away at once, so the
+The caller hands in record batches of a few mebibytes and takes the bytes away at once, so the
 memory this needs does not grow with the file. Row groups are small, 4 to 8 MiB of records: one is what a
 consumer's read brings in.
 """

@@ -1,4 +1,4 @@
-"""What runs in the background of a process: tasks that must not end, and errands whose failure nobody awaits.
+"""What runs in the background of a process: tasks that must not end, and errands that are not awaited.
 
 Retention, watches, collectors and keep-alives answer no request, so no caller hears of their exceptions.
 Left to itself, such a task would be gone, and the process would go on without it, for weeks perhaps. So each
@@ -90,7 +90,7 @@ class BackgroundTasks:
 
 
 class KeptTask:
-    """A task that goes on until it is told to end."""
+    """A task that goes on until it is stopped."""
 
     def __init__(
         self,
@@ -136,7 +136,7 @@ class KeptTask:
                 task = asyncio.current_task()
                 if not self._wanted or task is None or task.cancelling():
                     raise
-                failure: BaseException = error  # of a call that somebody else ended, not of this task
+                failure: BaseException = error  # of a call that was ended elsewhere, not of this task
             except Exception as error:
                 failure = error
             self._runtime.background.report(self.name, failure)
@@ -173,7 +173,7 @@ def keep_running(
 def run_once(
     runtime: Runtime, name: str, work: Callable[..., Awaitable[None]], *arguments: Any
 ) -> asyncio.Task[None]:
-    """An errand that nobody waits for: what it raises is logged and counted."""
+    """An errand that is not awaited: what it raises is logged and counted."""
     return runtime.spawn(_once(runtime, name, work, arguments), name)
 
 

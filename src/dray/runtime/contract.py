@@ -24,7 +24,7 @@ class Runtime(Protocol):
 
     @property
     def background(self) -> BackgroundTasks:
-        """What is known of the tasks that nobody awaits."""
+        """What is known of the tasks in the background."""
 
     def wall_ms(self) -> int:
         """Milliseconds since the epoch: for timestamps that people and tables see."""
@@ -39,7 +39,7 @@ class Runtime(Protocol):
     async def sleep(self, seconds: float) -> None: ...
 
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        """Start a task that somebody awaits. For what nobody does there are `keep_running` and `run_once`."""
+        """Start a task that its caller awaits. For other tasks there are `keep_running` and `run_once`."""
 
     async def in_thread(self, function: Callable[..., T], *arguments: Any) -> T:
         """Run something that blocks (disk, compression) off the event loop."""

@@ -1,7 +1,7 @@
 """Memory that the process no longer uses, given back to the system.
 
 Brokers tell glibc never to trim its heap by itself (`docs/design/0006`): under load that costs a third of the
-work of producing. When caches were emptied because nobody used them, there is no such load, and the system
+work of producing. When caches were emptied because they were not used, there is no such load, and the system
 may have the memory.
 """
 

@@ -42,7 +42,7 @@ class SystemRuntime:
     def spawn(self, coroutine: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(coroutine, name=name)
         self._tasks.add(task)
-        # A failure that nobody awaits is reported by asyncio itself, once nobody can any more.
+        # A failure of a task that is never awaited is reported by asyncio, when the task is collected.
         task.add_done_callback(self._tasks.discard)
         return task
 

@@ -169,7 +169,7 @@ class Worker(Generic[AnyJob]):
             self._loop.call_soon_threadsafe(function, *arguments)
         except RuntimeError:
             if not self._loop.is_closed():
-                raise  # with the loop gone, nobody waits for an answer
+                raise  # with the loop gone, no task waits for an answer
 
 
 class PollingThread:
@@ -203,7 +203,7 @@ class PollingThread:
             self._running.release()
 
     def _look(self) -> bool:
-        """A thread that ended would be missed by nobody: whatever one look raises, there is a next one."""
+        """The end of this thread would not be noticed: whatever one look raises, there is a next one."""
         try:
             moved = self._poll()
         except Exception as error:

@@ -50,7 +50,7 @@ def bind_request(
     correlation_id: int, api: str, client_id: str | None, peer: str
 ) -> Token[RequestContext | None]:
     """From here on, in this task and those it starts, every line names this request. The server
-    runs each request in a task of its own, so nobody needs to unbind."""
+    runs each request in a task of its own, so there is no need to unbind."""
     return _request.set(RequestContext(correlation_id, api, client_id, peer))
 
 
@@ -115,7 +115,7 @@ def quiet_logs() -> Iterator[None]:
 
 
 def mask_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-    """No password ever reaches a log, whoever was careless."""
+    """No password ever reaches a log, even by a careless caller."""
     for key, value in event.items():
         if _SECRET.search(key):
             event[key] = MASK

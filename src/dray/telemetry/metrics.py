@@ -73,7 +73,7 @@ class ProcessMetrics:
             "dray_object_store_bytes", "Bytes written to and read from the object store", "operation"
         )
         self.background_failures = make.counters(
-            "dray_background_failures", "Unexpected failures of tasks that nobody awaits, by task", "task"
+            "dray_background_failures", "Unexpected failures of background tasks, by task", "task"
         )
         self.background_ended = make.gauge(
             "dray_background_tasks_ended", "Tasks that should run in the background and do not"

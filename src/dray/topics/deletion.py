@@ -1,7 +1,7 @@
 """Deleting a topic so that no crash leaves it half deleted, and no stale broker can still append.
 
 The order is the whole point. First the tombstone with the topic's stream ids: from here on the topic
-will be deleted, whoever does it. Then the record goes, by compare-and-set. Then every stream is closed,
+will be deleted, by any process. Then the record goes, by compare-and-set. Then every stream is closed,
 so that a broker which still believes in the topic cannot acknowledge a record into it. Only then is the
 deletion answered. The sweep comes later: every broker looks at the tombstones now and then, finishes
 what a crashed one began, and once a tombstone has been known for a while (on this broker's own clock)

@@ -35,8 +35,8 @@ def check_name(name: str) -> None:
 
 
 def check_not_internal(name: str) -> None:
-    """Raises `InvalidTopicName` for a topic in which only Kafka keeps something: whoever reads it waits for
-    records that never come, and whoever makes it finds nothing in it."""
+    """Raises `InvalidTopicName` for a topic in which only Kafka keeps something: a reader waits for
+    records that never come, and a creator finds nothing in it."""
     if (reason := _INTERNAL.get(name)) is not None:
         raise InvalidTopicName(f"There is no topic '{name}' here: {reason}.")
 

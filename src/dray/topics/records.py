@@ -42,7 +42,7 @@ class TopicRecords:
         return decode_topic(name, record.value, self._defaults), record.version
 
     def _encoded(self, topic: Topic) -> bytes:
-        """Refused here, where the client can be told, if it does not fit: nor would its tombstone."""
+        """Refused here, where the client gets an answer, if it does not fit: nor would its tombstone."""
         value, most = encode_topic(topic), self._store.limits.value_bytes - _ROOM_FOR_TOMBSTONE
         if len(value) > most:
             raise InvalidTopicRequest(
@@ -79,7 +79,7 @@ class TopicRecords:
         raise TopicsUnavailable(f"Topic '{topic.name}' was not created: the metadata store is unavailable.")
 
     async def change(self, name: str, change: Callable[[Topic | None], Topic]) -> tuple[Topic, int]:
-        """Make `change` of the topic as it is, whoever else changes it meanwhile.
+        """Make `change` of the topic as it is, even while others change it.
 
         `change` gets the topic (None: there is none) and answers the changed one; what it raises ends
         the attempt. It may be called several times.

@@ -1,7 +1,7 @@
 """Retention by age and size over all topics: run by every broker now and then, and by every compactor.
 
 It must run where no compactor does, and it needs nothing but the metadata store, so the brokers have it. The
-jobs are those of the log: whoever comes second finds nothing to do. Tables follow when a compactor next
+jobs are those of the log: the second process finds nothing to do. Tables follow when a compactor next
 holds them against the log.
 """
 

@@ -3,7 +3,7 @@
 No I/O in here: feed it what came, and take the events it gives. It holds the chunk index and at most
 one batch that is not whole yet.
 
-The checksum stands at the end of an object, so it is known last. Whoever acts on a batch before
+The checksum stands at the end of an object, so it is known last. A caller that acts on a batch before
 `ObjectVerified` came acts on bytes that only the structure vouches for so far.
 """
 

@@ -79,7 +79,7 @@ class Calls:
                 task = asyncio.current_task()
                 if not self._closed or (task is not None and task.cancelling()):
                     raise
-                # Closing the channel cancelled the call, and nobody the caller.
+                # Closing the channel cancelled the call; the caller was not cancelled.
                 raise (Unavailable if repeatable else Ambiguous)("the metadata store was closed") from None
             if fault.text == LEASE_NOT_FOUND:
                 raise SessionEnded(str(fault))

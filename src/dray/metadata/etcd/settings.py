@@ -1,4 +1,4 @@
-"""What an etcd store is told: where the servers are, how to speak to them, and how long to wait."""
+"""The settings of an etcd store: where the servers are, how to speak to them, and how long to wait."""
 
 from __future__ import annotations
 

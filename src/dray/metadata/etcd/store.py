@@ -186,7 +186,7 @@ class EtcdStore:
         check_ttl(ttl)
         sent = SendTime.now(self._runtime)
         request = wire.LeaseGrantRequest(TTL=math.ceil(ttl))
-        # A lease whose answer was lost runs out by itself: nobody knows its name.
+        # A lease whose answer was lost runs out by itself: no process knows its name.
         granted = await self._calls.repeatable(lambda server: server.grant, request)
         lease = granted.ID
 

@@ -2,8 +2,8 @@
 
 A stream begins with an answer that the watch is in place; from then on nothing is missed. When it breaks, or
 the server has compacted what it has not told yet, a new one begins with what happens then, and the watchers
-are told to read again. etcd could resume behind a given revision, but only while it keeps it; since watchers
-read again after every interruption, nothing is gained by it.
+get a hint to read again. etcd could resume behind a given revision, but only while it keeps it; since
+watchers read again after every interruption, nothing is gained by it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class DomainWatch:
 
     def stop(self) -> None:
         self._task.cancel()
-        self.in_place.set()  # whoever waits for it finds the hub closed
+        self.in_place.set()  # a task that waits for it finds the hub closed
 
     async def _run(self) -> None:
         self.in_place.clear()  # where it was begun again

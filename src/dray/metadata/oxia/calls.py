@@ -6,7 +6,7 @@ only when a server refused it before its log saw it; any other failure leaves op
 **Reads never go back.** A deposed leader that has not heard of it serves what it knew last. So no read is
 sent to a leader before a write was acknowledged there in this client's time with it: an acknowledgement
 takes a majority, which a deposed leader does not get, and by then the leader has applied everything that
-was committed before, by anybody. From there on one server's state only grows. Whenever the view of who
+was committed before, by any client. From there on one server's state only grows. Whenever the view of who
 leads changes, also back to a server that led before, the proof is asked for again, and the answer of a read
 that was under way meanwhile is thrown away and read again.
 """
@@ -112,7 +112,7 @@ class Calls:
         return leader if leader is not None and leader.proven else await self.barrier(shard)
 
     async def leader(self, shard: Shard, attempt: RetryDeadline) -> Leader:
-        """Who leads now, with a connection that stands. `Unavailable` when nobody does for too long."""
+        """Who leads now, with a connection that stands. `Unavailable` when no server does for too long."""
         while True:
             leader, changed = shard.leader, shard.changed
             remaining = attempt.remaining()
@@ -144,7 +144,7 @@ class Calls:
             except asyncio.CancelledError:
                 current.fail(Unavailable("the metadata store is closed"))
                 raise
-            except Exception as error:  # nobody may wait for ever, and the next round must begin
+            except Exception as error:  # no task may wait for ever, and the next round must begin
                 current.fail(Unavailable(f"a barrier failed: {error!r}"))
                 self._runtime.background.report("oxia barriers", error)
             else:
@@ -219,7 +219,7 @@ class _Round:
     def fail(self, error: MetadataError) -> None:
         if not self.done.done():
             self.done.set_exception(error)
-            self.done.exception()  # whoever waited may be gone: then nobody need hear of it
+            self.done.exception()  # the waiting task may be gone: then the error is not needed
 
 
 class RetryDeadline:

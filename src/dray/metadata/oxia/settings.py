@@ -1,4 +1,4 @@
-"""What an Oxia store is told: where the service is, how to speak to it, and how long to wait."""
+"""The settings of an Oxia store: where the service is, how to speak to it, and how long to wait."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Any server streams the assignments of all shards, and goes on to stream their changes. The view may be old:
 a server that is cut off from the coordinator repeats what it heard last. So whatever a leader answers
-counts more than the view, and whoever finds a leader wrong or silent asks for a `refresh`, from another
+counts more than the view, and a caller that finds a leader wrong or silent asks for a `refresh`, from another
 server than the last one.
 """
 
@@ -47,7 +47,7 @@ class Leader:
     """Whether a write was acknowledged here, in this time. See `dray.metadata.oxia.store`."""
 
     inspected: bool = False
-    """Whether somebody looks after its sessions. See `dray.metadata.oxia.caretaker`."""
+    """Whether a task looks after its sessions. See `dray.metadata.oxia.caretaker`."""
 
     over: asyncio.Event = field(default_factory=asyncio.Event)
     calls: set[Call[Any] | Stream[Any]] = field(default_factory=set)

@@ -1,7 +1,7 @@
 """What changed in a shard, as its leader tells it, for those who watch domains of it.
 
 A stream begins with a batch that only names the offset from which it tells. That offset may be committed and
-not yet applied, so a barrier follows before watchers are told to read: what they read then, or are told
+not yet applied, so a barrier follows before watchers get a hint to read: what they read then, or are told
 later, leaves no gap. When a stream breaks, or another server takes the lead, a new one begins the same way.
 Oxia can resume behind a given offset, but where it keeps that no longer it begins with the next one that it
 has, and does not say so. See docs/design/0030-oxia.md for why watchers rather read again.
@@ -48,7 +48,7 @@ class ShardWatch:
         self._domains[domain] = self._domains.get(domain, 0) + 1
 
     def leave(self, domain: int) -> bool:
-        """Whether nobody is left."""
+        """Whether no watcher is left."""
         self._domains[domain] -= 1
         if not self._domains[domain]:
             del self._domains[domain]

@@ -53,7 +53,7 @@ class SqliteSettings:
     """Seconds between looks for what other processes wrote."""
 
     quiet_interval: float = 0.05
-    """The same, once nobody has written for some looks."""
+    """The same, once there was no write for some looks."""
 
     upkeep_interval: float = 0.5
     """Seconds between looks for sessions that ran out and writes that waited too long."""
@@ -241,7 +241,7 @@ class SqliteStore:
                 if any_expired:
                     await self._submit(reap_sessions())
             except MetadataError:
-                continue  # whoever reads or writes next hears of it
+                continue  # the next read or write reports it
 
     def _waited_too_long(self) -> Unavailable:
         return Unavailable(f"{self._path}: no turn to write within {self._settings.lock_timeout} s")
