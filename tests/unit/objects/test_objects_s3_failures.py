@@ -1,4 +1,4 @@
-"""What is told of a remote store's refusal: the store's own code, and never what was signed."""
+"""What is translated_errors of a remote store's refusal: the store's own code, and never what was signed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from obstore.exceptions import GenericError, NotSupportedError, PermissionDenied
 
 from dray.objects import ObjectError, ObjectMissing
 from dray.objects.contract import Unsupported
-from dray.objects.failures import RemoteFailure, told
+from dray.objects.failures import RemoteFailure, translated_errors
 
 
 def answer(status: str, body: str) -> str:
@@ -19,7 +19,7 @@ def answer(status: str, body: str) -> str:
 
 
 def failure(error: Exception) -> ObjectError:
-    with pytest.raises(ObjectError) as caught, told("get", "some/path"):
+    with pytest.raises(ObjectError) as caught, translated_errors("get", "some/path"):
         raise error
     assert "HIDDEN" not in str(caught.value)
     assert "\n" not in str(caught.value)
