@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 from commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.compaction import collector, planning, saga, table_commits, table_keeper
+from dray.compaction import collector, planning, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.summary import CycleSummary
 from dray.log.entries import IndexEntry
-from dray.log.jobs import Job, JobState, move_job, put_job, read_job
+from dray.log.jobs import Job, JobState, put_job, replaced
 from dray.log.stream_store import StreamStore, StreamView, Versioned
-from dray.log.swap import Swap, replaced
+from dray.log.swap import Swap
 from dray.metadata.contract import Ambiguous, Delete, Put
 from dray.simulation.cluster.tables import MemoryTables, Table
 from dray.tables.contract import TopicTable
@@ -32,7 +32,7 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
     kept = Saga.create
 
     async def create(self: Saga, topic: Any, partition: int, job: Any, inputs: Any, *, table: bool) -> Any:
-        job = await read_job(self._store, topic.streams[partition])
+        job = await self._store.job(topic.streams[partition])
         if job.value.state is not JobState.DONE:
             return None
         return await kept(self, topic, partition, job, inputs, table=table)
@@ -42,15 +42,15 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
     """Whoever comes last has the job."""
-    kept = saga.move_job
+    kept = StreamStore.move_job
 
-    async def move(store: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
+    async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
         if to.state is not JobState.CREATED:
-            return await kept(store, stream, job, to)
-        [outcome] = await store.write(stream, plain_puts([put_job(stream, to, job.version)]))
+            return await kept(self, stream, job, to)
+        [outcome] = await self.write(stream, plain_puts([put_job(stream, to, job.version)]))
         return Versioned(to, outcome.version)
 
-    patch.setattr(saga, "move_job", move)
+    patch.setattr(StreamStore, "move_job", move)
 
 
 def covered_entries_count(patch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def abandon_a_written_job(patch: pytest.MonkeyPatch) -> None:
 
     async def sort(self: planning.Planning, now: Any, stream: int, job: Versioned[Job]) -> None:
         if job.value.state is JobState.PARQUET_WRITTEN and self._runtime.random.random() < 0.5:
-            await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+            await self._store.move_job(stream, job, job.value.moved(JobState.DONE))
         else:
             await kept(self, now, stream, job)
 
@@ -88,7 +88,7 @@ def swap_unseen(patch: pytest.MonkeyPatch) -> None:
             return None
         with suppress(Ambiguous):
             await kept(self, stream, job)
-        return await move_job(self._store, stream, job, job.value.moved(JobState.INDEX_SWAPPED))
+        return await self._store.move_job(stream, job, job.value.moved(JobState.INDEX_SWAPPED))
 
     patch.setattr(Swap, "_swap", swap)
 
@@ -118,7 +118,7 @@ def done_before_the_deletes_are_confirmed(patch: pytest.MonkeyPatch) -> None:
     async def delete(self: Swap, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
         with suppress(Ambiguous):
             await self._store.write(stream, replaced(stream, job.value.compacted))
-        return await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+        return await self._store.move_job(stream, job, job.value.moved(JobState.DONE))
 
     patch.setattr(Swap, "_delete_replaced", delete)
 
@@ -143,7 +143,7 @@ def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
         ]
         if references:
             await self._store.write(stream, references)
-        return await move_job(self._store, stream, job, job.value.moved(JobState.DONE))
+        return await self._store.move_job(stream, job, job.value.moved(JobState.DONE))
 
     patch.setattr(Swap, "_delete_replaced", delete)
 
@@ -231,7 +231,7 @@ def give_up_and_keep_the_references(patch: pytest.MonkeyPatch) -> None:
 
     async def give_up(self: Saga, underway: RunningJob) -> bool:
         done = underway.job.value.moved(JobState.DONE)
-        return await self._move(underway.stream, underway.job, done) is not None
+        return await self._store.move_job(underway.stream, underway.job, done) is not None
 
     patch.setattr(Saga, "give_up", give_up)
 

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.log import collector, lifecycle, retention, wal_keys
+from dray.log import collector, jobs, lifecycle, retention, wal_keys
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.poll import Poller
 from dray.log.reader import StreamReader
@@ -159,8 +159,8 @@ def snapshot_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
 
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    kept = StreamStore.put_start
-    patch.setattr(StreamStore, "put_start", staticmethod(lambda *given: plain_puts([kept(*given)])[0]))
+    kept = jobs.put_start
+    patch.setattr(jobs, "put_start", lambda *given: plain_puts([kept(*given)])[0])
 
 
 def delete_before_the_start_is_seen(patch: pytest.MonkeyPatch) -> None:
@@ -169,7 +169,7 @@ def delete_before_the_start_is_seen(patch: pytest.MonkeyPatch) -> None:
             return
         start = await self._store.start(stream)
         try:
-            put = self._store.put_start(stream, job.value.threshold, start.version)
+            put = jobs.put_start(stream, job.value.threshold, start.version)
             await self._store.write(stream, [put])
         except Ambiguous:
             pass

@@ -29,7 +29,7 @@ from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.record import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import LogSettings, counters, entries, jobs, lifecycle, producer_state, stream_store, wal_keys
+from dray.log import LogSettings, counters, entries, jobs, lifecycle, producer_state, wal_keys
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -165,7 +165,7 @@ CASES = {
         raises=LogUnavailable,
     ),
     "streams/<number>/start": Case(
-        stream_store.FORMAT,
+        entries.FORMAT,
         lambda world: keys.start(first_of(world)),
         refusal=lambda world, process: process.log.bounds(first_of(world)),
         raises=LogUnavailable,

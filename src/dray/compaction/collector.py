@@ -17,7 +17,7 @@ import structlog
 
 from dray.compaction.paths import PREFIX, FilePath, parse_file_path
 from dray.log.deletions import HELD, Brake, DeletionSummary, MayDelete
-from dray.log.jobs import JobState, read_job
+from dray.log.jobs import JobState
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError, ObjectStore
@@ -162,7 +162,7 @@ async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[
     settled: dict[str, FilePath] = {}
     for stream in sorted({parsed.stream for parsed in files.values()}):
         await store.barrier(stream)
-        found = await read_job(store, stream)
+        found = await store.job(stream)
         job = found.value
         over = job.number + (job.state is JobState.DONE)  # the first job that is not
         if not found.version:  # it went when its stream did, and only the closed mark proves that

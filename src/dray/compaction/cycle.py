@@ -28,10 +28,10 @@ from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.compaction.table_commits import TableCommits, table_of_job
 from dray.compaction.upkeep import Upkeep
 from dray.log.deletions import MayDelete, nothing_may_go
+from dray.log.jobs import SwapImpossible
 from dray.log.retention import Retention
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
-from dray.log.swap import SwapImpossible
 from dray.log.written_file import WrittenFile
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore

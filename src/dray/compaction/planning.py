@@ -12,7 +12,7 @@ from dray.compaction.planner import StreamPlan, plan_stream, size_of
 from dray.compaction.round import Round
 from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.settings import CompactionSettings
-from dray.log.jobs import Job, JobState
+from dray.log.jobs import Awaits, Job
 from dray.log.retention import Retention, sweep
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.runtime import Runtime
@@ -52,25 +52,28 @@ class Planning:
 
     async def sort(self, now: Round, stream: int, job: Versioned[Job]) -> None:
         """What is next for a stream: its unfinished job, or a new plan."""
+        match job.value.awaits:
+            case Awaits.PLAN:
+                await self._begin(now, stream, job)
+            case Awaits.START:
+                await self._finish_retention(stream, job)
+            case _ if not (now.everything or self._may_carry_on(stream, job)):
+                now.summary.left_to_others += 1
+            case Awaits.FILE:
+                await self._take_over(now, RunningJob(stream, job))
+            case Awaits.TABLE:
+                now.written.append(RunningJob(stream, job))
+            case Awaits.INDEX:
+                now.committed.append(RunningJob(stream, job))
+
+    async def _begin(self, now: Round, stream: int, job: Versioned[Job]) -> None:
         place = now.places.get(stream)
-        state = job.value.state
-        if state is JobState.DONE:
-            if place is not None:
-                await self._plan(now, place, stream, job)
-            elif await self._saga.is_closed(stream):
-                # The board would come across it in every round, for ever. Its topic is deleted, so nothing
-                # will ever be planned over it.
-                await self._saga.forget(stream, job)
-        elif state in (JobState.RETAIN, JobState.RAISED):
-            await self._finish_retention(stream, job)
-        elif not (now.everything or self._may_carry_on(stream, job)):
-            now.summary.left_to_others += 1
-        elif state is JobState.CREATED:
-            await self._take_over(now, RunningJob(stream, job))
-        elif state is JobState.PARQUET_WRITTEN:
-            now.written.append(RunningJob(stream, job))
-        else:
-            now.committed.append(RunningJob(stream, job))
+        if place is not None:
+            await self._plan(now, place, stream, job)
+        elif await self._saga.is_closed(stream):
+            # The board would come across it in every round, for ever. Its topic is deleted, so nothing
+            # will ever be planned over it.
+            await self._saga.forget(stream, job)
 
     def _may_carry_on(self, stream: int, job: Versioned[Job]) -> bool:
         mine = job.value.compacted.owner == self._saga.owner

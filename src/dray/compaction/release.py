@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from dray.compaction.job_board import JobBoard
 from dray.compaction.saga import RunningJob, Saga
-from dray.log.jobs import Job, JobState
+from dray.log.jobs import Awaits, Job
 from dray.log.retention import Retention
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore, Versioned
@@ -59,7 +59,7 @@ class WaitingCompactions:
         return [
             WaitingCompaction(stream, job, await self._saga.is_closed(stream))
             for stream, job in sorted(self._board.jobs.items())
-            if job.value.state is JobState.PARQUET_WRITTEN and job.value.compacted.table
+            if job.value.awaits is Awaits.TABLE and job.value.compacted.table
         ]
 
     async def finish(self, waiting: WaitingCompaction) -> bool:

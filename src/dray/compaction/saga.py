@@ -1,7 +1,7 @@
-"""One job from CREATED to DONE, each step a compare-and-set on its key, resumable by anybody.
+"""A compaction from CREATED to DONE: what `log/jobs.py` decides, performed by a compactor.
 
-The saga owns nothing: whatever it needs to go on is in the job's value, so a crash after any step leaves
-a job that the next compactor picks up where it stands. Where a reply is lost, the key is read.
+The saga owns nothing: all that it needs to go on is in the job's value, so a crash after any step leaves
+a job that the next compactor carries on. Where a reply is lost, the key is read.
 """
 
 from __future__ import annotations
@@ -12,14 +12,28 @@ from dataclasses import dataclass
 from dray.compaction.model import Unit
 from dray.compaction.paths import file_path, unit_prefix
 from dray.log.entries import IndexEntry
-from dray.log.jobs import Compaction, Input, Job, JobState, move_job, read_job
+from dray.log.jobs import (
+    Abandoned,
+    Compaction,
+    Event,
+    FileWritten,
+    Input,
+    InTable,
+    Job,
+    JobState,
+    Planned,
+    StreamGone,
+    StreamSwept,
+    SwapImpossible,
+    advance,
+    is_moved,
+)
 from dray.log.lifecycle import note_closed
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.swap import Swap, SwapImpossible, replaced
+from dray.log.swap import Swap
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete
-from dray.metadata.values import ValueCorrupt
 from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
@@ -44,13 +58,7 @@ class RunningJob:
 
     @property
     def written(self) -> WrittenFile:
-        fields = self.compaction.written
-        if fields is None:
-            raise ValueCorrupt("a stream's job", "it has no file")
-        try:
-            return WrittenFile.from_json(fields)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueCorrupt("a stream's job", str(error)) from error
+        return self.compaction.file
 
 
 class Saga:
@@ -86,8 +94,7 @@ class Saga:
             by_day=topic.settings.partition_by_day,
             owner=self.owner,
         )
-        created = Job(job.value.number + 1, JobState.CREATED, compaction=compaction)
-        underway = await self._move(stream, job, created)
+        underway = await self._move(stream, job, Planned(compaction))
         if underway is None:
             return None
         return underway, _unit(underway, [entry.value for entry in inputs])
@@ -111,23 +118,18 @@ class Saga:
 
     async def abandon(self, underway: RunningJob) -> bool:
         """Only a job that is CREATED: what was written for it is a file that nobody knows."""
-        if underway.job.value.state is not JobState.CREATED:
-            raise ValueError(f"job {underway.identity} is {underway.job.value.state.value}: no way back")
-        done = underway.job.value.moved(JobState.DONE)
-        return await self._move(underway.stream, underway.job, done) is not None
+        return await self._move(underway.stream, underway.job, Abandoned()) is not None
 
     # --- PARQUET_WRITTEN
 
     async def written(self, underway: RunningJob, file: WrittenFile) -> RunningJob | None:
         """From here on this very file counts, and the job is never abandoned."""
-        following = underway.job.value.written(file.to_json())
-        return await self._move(underway.stream, underway.job, following)
+        return await self._move(underway.stream, underway.job, FileWritten(file))
 
     # --- ICEBERG_COMMITTED
 
     async def committed(self, underway: RunningJob) -> RunningJob | None:
-        following = underway.job.value.moved(JobState.ICEBERG_COMMITTED)
-        return await self._move(underway.stream, underway.job, following)
+        return await self._move(underway.stream, underway.job, InTable())
 
     # --- INDEX_SWAPPED and DONE
 
@@ -147,21 +149,20 @@ class Saga:
             if moved is None:
                 # An older read would show the job as it was before it came here.
                 await self._store.barrier(underway.stream)
-                moved = await read_job(self._store, underway.stream)
+                moved = await self._store.job(underway.stream)
             job = moved
         return False
 
     async def give_up(self, underway: RunningJob) -> bool:
         """The end of a job whose stream is gone, after its file was taken out of the table. What it would
         have replaced goes too: once swapped, the sweep of the stream no longer finds the last input."""
-        if underway.job.value.compaction is not None:
-            await self._store.write(underway.stream, replaced(underway.stream, underway.compaction))
-        done = underway.job.value.moved(JobState.DONE)
-        return await self._move(underway.stream, underway.job, done) is not None
+        return await self._move(underway.stream, underway.job, StreamGone()) is not None
 
     async def forget(self, stream: int, job: Versioned[Job]) -> None:
         """The key of a job that is done goes, once its stream is closed: no other can follow it. Earlier
         builds left it to stay, and the closed mark too: that is noted with it."""
+        if not advance(stream, job.value, StreamSwept()).forget:
+            return
         noted = note_closed(stream, self._runtime.wall_ms())
         await self._store.write(stream, [Delete(keys.job(stream), job.version), noted])
 
@@ -178,16 +179,20 @@ class Saga:
         """Behind a barrier: a table may have forgotten the commit of a job that is done since. By its version
         alone: what a newer build has made of it is not ours, and need not be read."""
         await self._store.barrier(underway.stream)
-        record = await self._store.store.get(self._store.domain(underway.stream), keys.job(underway.stream))
-        return (0 if record is None else record.version) == underway.job.version
+        return await self._store.job_version(underway.stream) == underway.job.version
 
-    async def _move(self, stream: int, job: Versioned[Job], to: Job) -> RunningJob | None:
+    async def _move(self, stream: int, job: Versioned[Job], event: Event) -> RunningJob | None:
+        step = advance(stream, job.value, event)
+        if step.write:
+            await self._store.write(stream, step.write)  # not confirmed, it raises: the job stays where it is
+        if step.following is None:
+            return None
         try:
-            moved = await move_job(self._store, stream, job, to)
+            moved = await self._store.move_job(stream, job, step.following)
         except Ambiguous:
             await self._store.barrier(stream)
-            found = await read_job(self._store, stream)
-            moved = found if found.value == to else None
+            found = await self._store.job(stream)
+            moved = found if is_moved(found.value, step.following) else None
         return None if moved is None else RunningJob(stream, moved)
 
 

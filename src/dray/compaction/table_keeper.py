@@ -12,7 +12,7 @@ import structlog
 from dray.compaction.collector import indexed_files, settled_files
 from dray.compaction.paths import parse_file_path
 from dray.log.entries import IndexEntry
-from dray.log.jobs import JobState, read_job
+from dray.log.jobs import JobState
 from dray.log.stream_store import StreamStore
 from dray.runtime import Runtime
 from dray.tables.contract import (
@@ -87,7 +87,7 @@ class TableKeeper:
     async def _settled_entries(self, stream: int) -> list[IndexEntry]:
         """The live Parquet entries of a stream without a job under way; none of one that has one."""
         await self._store.barrier(stream)
-        if (await read_job(self._store, stream)).value.state is not JobState.DONE:
+        if (await self._store.job(stream)).value.state is not JobState.DONE:
             return []
         view = await self._store.view(stream)
         if view is None or view.high_watermark.value.closed:

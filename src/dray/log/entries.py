@@ -1,4 +1,4 @@
-"""The values of the log: index entries and high watermarks, as they are stored.
+"""The values of the log: index entries, high watermarks and starts, as they are stored.
 
 An index entry lists the batches it holds, by their place in the WAL object: a batch that was
 refused after the upload lies in the object too, but in no entry, and whoever reads follows the
@@ -33,6 +33,7 @@ _FILE = Struct(">QI")
 _ROW_GROUP = Struct(">QIIqQqq")
 # format, closed, has head, end, cumulative size, running maximum timestamp and its offset
 _HIGH_WATERMARK = Struct(">BBBqqqq")
+_START = Struct(">Bq")
 
 
 class EntryKind(IntEnum):
@@ -316,3 +317,16 @@ class HighWatermark:
             raise ValueCorrupt("a high watermark", f"{len(value)} bytes, and no head")
         head = IndexEntry.decode(value[_HIGH_WATERMARK.size :]) if has_head else None
         return cls(end, cumulative, maximum, maximum_offset, head, bool(closed))
+
+
+def encode_start(offset: int) -> bytes:
+    """A stream's start: the first offset that still exists."""
+    return _START.pack(FORMAT, offset)
+
+
+def decode_start(value: bytes) -> int:
+    unseal("a stream's start", value, FORMAT)
+    if len(value) != _START.size:
+        raise ValueCorrupt("a stream's start", f"{len(value)} bytes")
+    start: int = _START.unpack(value)[1]
+    return start

@@ -1,33 +1,80 @@
-"""The job key of a stream: one piece of work at a time, named by a number that only grows.
+"""The job of a stream: one pure machine for compaction and retention. State and event in, operations out.
 
-The key is deleted only after its stream was closed. A new job is put over the version that was read before
-the plan was made, so a stale plan can never start; whoever finds an unfinished job carries it on.
+One key per stream holds its job, with a number that only grows. A new job is put over the version that was
+read before the plan was made, so a stale plan can never start. A process that finds an unfinished job carries
+it on.
 
-Two kinds of work go through the key, and one machine moves both (`docs/design/0050` draws it):
+    state               event            what is done
+    ------------------  ---------------  ----------------------------------------------------------------
+    DONE                Planned          CREATED, with the next number
+                        StartPlanned     RETAIN, with the next number
+    CREATED             FileWritten      PARQUET_WRITTEN: from here on this very file, and no way back
+                        Abandoned        DONE: nothing came of it but a file that no key names
+    PARQUET_WRITTEN     InTable          ICEBERG_COMMITTED
+                        StreamGone       delete what it would replace; DONE
+    ICEBERG_COMMITTED   LastInputSeen    the file's entry is there: INDEX_SWAPPED
+                                         the input as planned: put the file's entry over it, and look again
+                                         neither: look again behind a barrier; if certain, `SwapImpossible`
+                        StreamGone       delete what it would replace; DONE
+    INDEX_SWAPPED       Resumed          delete what it replaced; DONE
+                        StreamGone       the same
+    RETAIN              StartSeen        below the threshold: raise it, and look again
+                                         there: RAISED
+                        StreamGone       DONE
+    RAISED              EntriesSeen      delete those below; if there are more, look again; else DONE
+                        StreamGone       DONE
+    any                 StreamSwept      the key goes, unless a file was written
 
-    compaction   CREATED -> PARQUET_WRITTEN -> ICEBERG_COMMITTED -> INDEX_SWAPPED -> DONE
-    retention    RETAIN -> RAISED -> DONE
+Any other pair is an `IllegalEvent`. Before `LastInputSeen` and `StartSeen` the producer snapshot must cover
+`Job.snapshot_end`: what goes after that takes the detail of the producers with it.
 
-Only CREATED may be abandoned: nothing but a file that nobody knows has come of it.
+A `Step` is at most one write, and after its reply at most one move of the job, which expects the version that
+was read. So every step may be taken by any process, at any time, again, and a crash costs nothing but a look.
+
+When a reply is lost:
+
+- of the swap (the put of the file's entry): the job is still ICEBERG_COMMITTED, and the next step looks at
+  the key of the last input again. The file's entry is there: INDEX_SWAPPED. The input is as planned: the same put
+  again. The put expects the version planned with, so a late copy of it applies once, or never.
+- of a raised start: the job is still RETAIN, and the next step looks at the start again.
+- of deletes: the job is not moved, and the next step deletes again. To delete twice is to delete once.
+- of a move: the key is read behind a barrier. It holds what was sent: it is moved. Else another was first.
+
+So nothing is moved over a write that was not seen, and DONE stands for deletes that were confirmed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 from uuid import UUID
 
-from dray.log.entries import EntryKind, IndexEntry
-from dray.log.stream_store import StreamStore, Versioned
+from dray.log.entries import EntryKind, IndexEntry, encode_start
+from dray.log.types import LogError, Versioned
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Put
+from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
 from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
 
 FORMAT: Final = 1
 # Of jobs that compact, so that a build from before there were any refuses them by name.
 COMPACTION_FORMAT: Final = 2
+
+
+class IllegalEvent(ValueError):
+    """The table above has no such pair: a mistake of the caller, never of a store."""
+
+    def __init__(self, job: Job, event: object) -> None:
+        super().__init__(f"job {job.number} is {job.state.value}: {type(event).__name__} is not for it")
+
+
+class SwapImpossible(LogError):
+    """The last input is neither as it was planned with nor replaced: its stream was deleted and swept."""
+
+
+# --- states
 
 
 class JobState(Enum):
@@ -36,10 +83,32 @@ class JobState(Enum):
     RETAIN = "RETAIN"  # raising the start to `threshold` has been decided
     RAISED = "RAISED"  # the start is there: what lies below may go
     # Compaction
-    CREATED = "CREATED"  # somebody writes, or wrote, a file; it may be abandoned
+    CREATED = "CREATED"  # a file is being written, or was; it may be abandoned
     PARQUET_WRITTEN = "PARQUET_WRITTEN"  # this very file: from here on there is no way back
     ICEBERG_COMMITTED = "ICEBERG_COMMITTED"  # it is in the topic's table, if that has one
     INDEX_SWAPPED = "INDEX_SWAPPED"  # its entry covers the inputs: what it replaces may go
+
+
+class Awaits(Enum):
+    """What a job waits for, and so which processes can carry it on."""
+
+    PLAN = "a plan"
+    FILE = "a file, which a compactor writes; all others can only abandon it"
+    TABLE = "a commit of its table, if it has one: by a compactor, and nothing else"
+    INDEX = "the index: any process"
+    START = "the start of the stream: any process"
+
+
+_AWAITS: Final = {
+    JobState.DONE: Awaits.PLAN,
+    JobState.CREATED: Awaits.FILE,
+    JobState.PARQUET_WRITTEN: Awaits.TABLE,
+    JobState.ICEBERG_COMMITTED: Awaits.INDEX,
+    JobState.INDEX_SWAPPED: Awaits.INDEX,
+    JobState.RETAIN: Awaits.START,
+    JobState.RAISED: Awaits.START,
+}
+_WITHOUT_COMPACTION: Final = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +120,7 @@ class Input:
     version: int
     object_id: UUID
     kind: EntryKind
-    path: str  # of a Parquet file, which the table must let go of; empty for a WAL object
+    path: str  # of a Parquet file, which must leave the table; empty for a WAL object
 
     @classmethod
     def of(cls, entry: Versioned[IndexEntry]) -> Input:
@@ -73,8 +142,19 @@ class Compaction:
     table: bool  # whether the file goes into the topic's table
     by_day: bool = False  # whether that is partitioned by day
     owner: str = ""  # who works on it: others keep off for a while, to save work and for nothing else
-    # The file as its writer described it, once it is written. The log does not look inside.
+    # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
+    # other way, the job's state can still be read.
     written: Mapping[str, Any] | None = None
+
+    @property
+    def file(self) -> WrittenFile:
+        """Of a job that is written. Raises `ValueCorrupt` where there is none, or none that can be read."""
+        if self.written is None:
+            raise ValueCorrupt("a stream's job", "it has no file")
+        try:
+            return WrittenFile.from_json(self.written)
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueCorrupt("a stream's job", str(error)) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,13 +165,9 @@ class Job:
     need: int = 0  # the end of the last entry that goes: the producer snapshot must cover it
     compaction: Compaction | None = None
 
-    def moved(self, state: JobState) -> Job:
-        return replace(self, state=state, compaction=None if state is JobState.DONE else self.compaction)
-
-    def written(self, file: Mapping[str, Any]) -> Job:
-        """The file that counts from here on."""
-        compaction = replace(self.compacted, written=file)
-        return replace(self, state=JobState.PARQUET_WRITTEN, compaction=compaction)
+    @property
+    def awaits(self) -> Awaits:
+        return _AWAITS[self.state]
 
     @property
     def compacted(self) -> Compaction:
@@ -99,6 +175,14 @@ class Job:
         if self.compaction is None:
             raise ValueError(f"job {self.number} ({self.state.value}) compacts nothing")
         return self.compaction
+
+    @property
+    def snapshot_end(self) -> int:
+        """Of a job that awaits the index or the start: what the producer snapshot must cover first."""
+        return self.need if self.compaction is None else self.compaction.end
+
+    def moved(self, state: JobState) -> Job:
+        return replace(self, state=state, compaction=None if state is JobState.DONE else self.compaction)
 
     def encode(self) -> bytes:
         fields: dict[str, Any] = {
@@ -127,7 +211,247 @@ class Job:
             raise ValueCorrupt("a stream's job", str(error)) from error
 
 
-_WITHOUT_COMPACTION: Final = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED})
+# --- events
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    compaction: Compaction
+
+
+@dataclass(frozen=True, slots=True)
+class StartPlanned:
+    threshold: int
+    need: int
+
+
+@dataclass(frozen=True, slots=True)
+class FileWritten:
+    file: WrittenFile
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned:
+    """No file will come, or records are to be deleted and cannot wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class InTable:
+    """The table has the file, or the job has no table."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamGone:
+    """The stream was deleted, and the file, if there is one, was taken out of the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSwept:
+    """The stream was deleted, and its index with its references."""
+
+
+@dataclass(frozen=True, slots=True)
+class LastInputSeen:
+    """What is at the key of the last input."""
+
+    found: Versioned[IndexEntry] | None
+    certain: bool = False  # it was read behind a barrier, and the job is where it was after that
+
+
+@dataclass(frozen=True, slots=True)
+class Resumed:
+    """A process carries the job on, and need not see anything for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartSeen:
+    start: Versioned[int]
+
+
+@dataclass(frozen=True, slots=True)
+class EntriesSeen:
+    entries: Sequence[Versioned[IndexEntry]]  # of the stream, from the oldest on
+    most_operations: int  # of one write
+
+
+Event = (
+    Planned
+    | StartPlanned
+    | FileWritten
+    | Abandoned
+    | InTable
+    | StreamGone
+    | StreamSwept
+    | LastInputSeen
+    | Resumed
+    | StartSeen
+    | EntriesSeen
+)
+
+
+# --- the machine
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """First the write; once its reply is there, the move."""
+
+    write: Sequence[Operation] = ()
+    following: Job | None = None  # put over the version that was read. None: look again
+    unclear: bool = False  # what was seen may be old: look behind a barrier
+    forget: bool = False  # the job's key goes
+
+
+def advance(stream: int, job: Job, event: Event) -> Step:
+    """Raises `IllegalEvent`, and `SwapImpossible` as the table says."""
+    transition = _TABLE.get((job.state, type(event)))
+    if transition is None:
+        raise IllegalEvent(job, event)
+    return transition(stream, job, event)
+
+
+def is_moved(found: Job, sent: Job) -> bool:
+    """After the reply to a move was lost: has it happened?"""
+    return found == sent
+
+
+def _create(_: int, job: Job, event: Planned) -> Step:
+    return Step(following=Job(job.number + 1, JobState.CREATED, compaction=event.compaction))
+
+
+def _retain(_: int, job: Job, event: StartPlanned) -> Step:
+    return Step(following=Job(job.number + 1, JobState.RETAIN, event.threshold, event.need))
+
+
+def _written(_: int, job: Job, event: FileWritten) -> Step:
+    compaction = replace(job.compacted, written=event.file.to_json())
+    return Step(following=replace(job, state=JobState.PARQUET_WRITTEN, compaction=compaction))
+
+
+def _committed(_: int, job: Job, __: InTable) -> Step:
+    return Step(following=job.moved(JobState.ICEBERG_COMMITTED))
+
+
+def _swap(stream: int, job: Job, event: LastInputSeen) -> Step:
+    compaction, found = job.compacted, event.found
+    last = compaction.inputs[-1]
+    if found is not None and found.value.object_id == compaction.file.parquet_id:
+        return Step(following=job.moved(JobState.INDEX_SWAPPED))
+    if found is not None and found.version == last.version:
+        key = keys.index_entry(stream, last.end, last.cumulative_size)
+        return Step(write=[Put(key, swapped_entry(compaction, found.value).encode(), last.version)])
+    if event.certain:
+        raise SwapImpossible(f"stream {stream}: job {job.number} has no place for {compaction.file.path}")
+    return Step(unclear=True)
+
+
+def _delete_replaced(stream: int, job: Job, _: Resumed | StreamGone) -> Step:
+    return Step(write=replaced(stream, job.compacted), following=job.moved(JobState.DONE))
+
+
+def _raise(stream: int, job: Job, event: StartSeen) -> Step:
+    if event.start.value < job.threshold:
+        return Step(write=[put_start(stream, job.threshold, event.start.version)])
+    return Step(following=job.moved(JobState.RAISED))
+
+
+def _delete_below(stream: int, job: Job, event: EntriesSeen) -> Step:
+    operations: list[Operation] = []
+    for entry in event.entries:
+        if entry.value.end > job.threshold or len(operations) >= event.most_operations:
+            break
+        operations += removal(stream, entry.value)
+    there_is_more = len(operations) >= event.most_operations
+    return Step(operations, None if there_is_more else job.moved(JobState.DONE))
+
+
+def _done(_: int, job: Job, __: Abandoned | StreamGone) -> Step:
+    return Step(following=job.moved(JobState.DONE))
+
+
+def _forget(_: int, __: Job, ___: StreamSwept) -> Step:
+    return Step(forget=True)
+
+
+def _keep(_: int, __: Job, ___: StreamSwept) -> Step:
+    """A compactor takes the file out of the table first."""
+    return Step()
+
+
+_TABLE: Final[Mapping[tuple[JobState, type[Event]], Callable[[int, Job, Any], Step]]] = {
+    (JobState.DONE, Planned): _create,
+    (JobState.DONE, StartPlanned): _retain,
+    (JobState.DONE, StreamSwept): _forget,
+    (JobState.CREATED, FileWritten): _written,
+    (JobState.CREATED, Abandoned): _done,
+    (JobState.CREATED, StreamSwept): _forget,
+    (JobState.PARQUET_WRITTEN, InTable): _committed,
+    (JobState.PARQUET_WRITTEN, StreamGone): _delete_replaced,
+    (JobState.PARQUET_WRITTEN, StreamSwept): _keep,
+    (JobState.ICEBERG_COMMITTED, LastInputSeen): _swap,
+    (JobState.ICEBERG_COMMITTED, StreamGone): _delete_replaced,
+    (JobState.ICEBERG_COMMITTED, StreamSwept): _keep,
+    (JobState.INDEX_SWAPPED, Resumed): _delete_replaced,
+    (JobState.INDEX_SWAPPED, StreamGone): _delete_replaced,
+    (JobState.INDEX_SWAPPED, StreamSwept): _keep,
+    (JobState.RETAIN, StartSeen): _raise,
+    (JobState.RETAIN, StreamGone): _done,
+    (JobState.RETAIN, StreamSwept): _forget,
+    (JobState.RAISED, EntriesSeen): _delete_below,
+    (JobState.RAISED, StreamGone): _done,
+    (JobState.RAISED, StreamSwept): _forget,
+}
+
+
+# --- operations
+
+
+def put_job(stream: int, job: Job, version: int) -> Put:
+    return Put(keys.job(stream), job.encode(), version or ABSENT)
+
+
+def put_start(stream: int, offset: int, version: int) -> Put:
+    return Put(keys.start(stream), encode_start(offset), version or ABSENT)
+
+
+def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[Operation]:
+    """Take an entry out of the index together with the reference it holds, in one write."""
+    key = keys.index_entry(stream, entry.end, entry.cumulative_size)
+    operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
+    if not entry.is_parquet:  # Parquet files have no references: their collector asks the index
+        operations.append(Delete(keys.reference(entry.wal_id, stream)))
+    return operations
+
+
+def replaced(stream: int, compaction: Compaction) -> list[Operation]:
+    """One write: the keys inside the range, whatever late writes brought back there, and the references."""
+    operations: list[Operation] = [
+        DeleteRange(keys.index_from(stream, compaction.start + 1), keys.index_from(stream, compaction.end))
+    ]
+    operations.extend(
+        Delete(keys.reference(each.object_id, stream))
+        for each in compaction.inputs
+        if each.kind is EntryKind.WAL
+    )
+    return operations
+
+
+def swapped_entry(compaction: Compaction, last: IndexEntry) -> IndexEntry:
+    """The entry of the written file. What it says of the whole stream up to here is what the last input
+    said; its timestamps are those of the file, since the other inputs are not read again."""
+    file = compaction.file
+    entry = IndexEntry.parquet(
+        [last], file.parquet_id, file.path, file.file_size, file.footer_length, file.row_groups
+    )
+    return replace(
+        entry,
+        start=compaction.start,
+        min_timestamp=file.min_timestamp,
+        max_timestamp=file.max_timestamp,
+    )
+
+
+# --- as stored
 
 
 def _compaction_fields(compaction: Compaction) -> dict[str, Any]:
@@ -170,18 +494,3 @@ def _compaction(fields: Mapping[str, Any]) -> Compaction:
         owner=str(fields["owner"]),
         written=written,
     )
-
-
-async def read_job(store: StreamStore, stream: int) -> Versioned[Job]:
-    record = await store.store.get(store.domain(stream), keys.job(stream))
-    return Versioned(Job(), 0) if record is None else Versioned(Job.decode(record.value), record.version)
-
-
-def put_job(stream: int, job: Job, version: int) -> Put:
-    return Put(keys.job(stream), job.encode(), version or ABSENT)
-
-
-async def move_job(store: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
-    """One compare-and-set on the job key. None if somebody else was first; raises where that is unclear."""
-    [outcome] = await store.write(stream, [put_job(stream, to, job.version)])
-    return Versioned(to, outcome.version) if outcome.applied else None

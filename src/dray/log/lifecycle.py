@@ -11,7 +11,7 @@ import structlog
 
 from dray.log.counters import IdCounter
 from dray.log.entries import HighWatermark
-from dray.log.jobs import Job, JobState, put_job, read_job
+from dray.log.jobs import Job, StreamSwept, advance, put_job, put_start, removal
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable
@@ -40,10 +40,6 @@ KEEP_CLOSED_DAYS: Final = 30
 _FORGET_AT_ONCE = 256
 FORMAT: Final = 1
 _NOTE: Final = Struct(">q")
-
-# Jobs that came to their end, or of which nothing is left to do once the stream is swept. The others have
-# written a file, and a compactor takes that out of the table first.
-_NOTHING_WRITTEN = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED, JobState.CREATED})
 
 
 def note_closed(stream: int, now_ms: int) -> Put:
@@ -89,7 +85,7 @@ class Lifecycle:
                 # If absent: a late copy of this write must not bring a grown stream back to nothing.
                 nothing = ProducerSnapshot(0, ProducerStates(self._store.producer_expiry_ms))
                 operations.append(Put(keys.high_watermark(stream), HighWatermark().encode(), ABSENT))
-                operations.append(self._store.put_start(stream, 0, 0))
+                operations.append(put_start(stream, 0, 0))
                 operations.append(self._store.put_snapshot(stream, nothing, 0))
                 operations.append(put_job(stream, Job(), 0))
             try:
@@ -138,10 +134,7 @@ class Lifecycle:
             while entries := await self._store.entries_above(stream, -1, limit):
                 operations: list[Operation] = []
                 for entry in entries:
-                    key = keys.index_entry(stream, entry.value.end, entry.value.cumulative_size)
-                    operations.append(Delete(key))
-                    if not entry.value.is_parquet:
-                        operations.append(Delete(keys.reference(entry.value.wal_id, stream)))
+                    operations += removal(stream, entry.value)
                 await self._store.write(stream, operations)
             leftovers: list[Operation] = [
                 note_closed(stream, self._runtime.wall_ms()),
@@ -155,10 +148,10 @@ class Lifecycle:
 
     async def _job_of_swept(self, stream: int) -> list[Operation]:
         try:
-            job = await read_job(self._store, stream)
+            job = await self._store.job(stream)
         except UnreadableValue:
             return []  # of another build, which knows what is left to do in it
-        if not job.version or job.value.state not in _NOTHING_WRITTEN:
+        if not job.version or not advance(stream, job.value, StreamSwept()).forget:
             return []
         return [Delete(keys.job(stream), job.version)]
 

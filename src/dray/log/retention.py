@@ -1,6 +1,6 @@
 """Raising a stream's start: DeleteRecords, and retention by age and size.
 
-A job of the commit protocol: RETAIN, then the producer snapshot past what goes, then the start by
+A job of `jobs.py`, performed here: RETAIN, then the producer snapshot past what goes, then the start by
 compare-and-set and *seen* there (the commit point: readers go by it), then RAISED, then one write that
 deletes the entries below it together with their references, then DONE. It is never abandoned.
 
@@ -15,14 +15,25 @@ from collections.abc import Awaitable, Callable
 import structlog
 
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
-from dray.log.jobs import Job, JobState, put_job, read_job
+from dray.log.jobs import (
+    Abandoned,
+    Awaits,
+    EntriesSeen,
+    InTable,
+    Job,
+    JobState,
+    StartPlanned,
+    StartSeen,
+    SwapImpossible,
+    advance,
+    removal,
+)
 from dray.log.settings import LogSettings
 from dray.log.snapshots import advance_snapshot
 from dray.log.stream_store import StreamStore, StreamView, Versioned
-from dray.log.swap import Swap, SwapImpossible
+from dray.log.swap import Swap
 from dray.log.types import LogUnavailable, OffsetOutOfRange, StreamClosed
-from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation
+from dray.metadata.contract import Ambiguous, MetadataError, Operation
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
@@ -115,7 +126,7 @@ class Retention:
 
     async def _being_compacted(self, stream: int) -> bool:
         """Does somebody write a file of it? A job that stands still for long on our own clock is nobody's."""
-        job = await read_job(self._store, stream)
+        job = await self._store.job(stream)
         if job.value.state is not JobState.CREATED:
             self._created_since.pop(stream, None)
             return False
@@ -146,7 +157,7 @@ class Retention:
 
     async def _step(self, stream: int, before: int) -> int | None:
         """One step towards the goal; the start, once it is reached."""
-        job = await read_job(self._store, stream)  # before the plan: a stale plan must not start
+        job = await self._store.job(stream)  # before the plan: a stale plan must not start
         if job.value.state is not JobState.DONE:
             await self.carry_on(stream, job)
             return None
@@ -169,9 +180,8 @@ class Retention:
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             return None
         need = max([entry.value.end for entry in live if entry.value.end <= threshold], default=0)
-        following = Job(job.value.number + 1, JobState.RETAIN, threshold, need)
         self._begun.setdefault(stream, view.start)
-        await self._store.write(stream, [put_job(stream, following, job.version)])
+        await self._store.perform(stream, job, advance(stream, job.value, StartPlanned(threshold, need)))
         return None
 
     async def _sweep(self, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
@@ -179,23 +189,24 @@ class Retention:
 
     async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
         """The next step of an unfinished job, whoever began it."""
-        state = job.value.state
-        if state is JobState.RETAIN:
-            await self._retain(stream, job)
-        elif state is JobState.RAISED:
-            await self._delete_below(stream, job)
-        elif state is JobState.CREATED:
-            await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])
-        elif state is JobState.PARQUET_WRITTEN:
-            if job.value.compacted.table:
-                raise WaitsForTable(f"stream {stream}: its compaction waits for the table, try again later")
-            committed = job.value.moved(JobState.ICEBERG_COMMITTED)
-            await self._store.write(stream, [put_job(stream, committed, job.version)])
-        else:
-            try:
-                await self._swap.step(stream, job)
-            except SwapImpossible as error:
-                raise StreamClosed(f"stream {stream} is closed") from error
+        match job.value.awaits:
+            case Awaits.START if job.value.state is JobState.RETAIN:
+                await self._retain(stream, job)
+            case Awaits.START:
+                await self._delete_below(stream, job)
+            case Awaits.FILE:
+                await self._store.perform(stream, job, advance(stream, job.value, Abandoned()))
+            case Awaits.TABLE:
+                if job.value.compacted.table:
+                    raise WaitsForTable(
+                        f"stream {stream}: its compaction waits for the table, try again later"
+                    )
+                await self._store.perform(stream, job, advance(stream, job.value, InTable()))
+            case _:
+                try:
+                    await self._swap.step(stream, job)
+                except SwapImpossible as error:
+                    raise StreamClosed(f"stream {stream} is closed") from error
 
     async def finish(self, stream: int, job: Versioned[Job]) -> None:
         """Carry a job on to its end, if nothing is in the way."""
@@ -207,40 +218,18 @@ class Retention:
                 await self.carry_on(stream, job)
             except Ambiguous:
                 await self._store.barrier(stream)
-            job = await read_job(self._store, stream)
+            job = await self._store.job(stream)
 
     async def _retain(self, stream: int, job: Versioned[Job]) -> None:
-        if not await advance_snapshot(self._store, stream, job.value.need, self._expiry.now_ms()):
+        if not await advance_snapshot(self._store, stream, job.value.snapshot_end, self._expiry.now_ms()):
             return
-        start = await self._store.start(stream)
-        if start.value < job.value.threshold:
-            put = self._store.put_start(stream, job.value.threshold, start.version)
-            await self._store.write(stream, [put])
-            return  # the next step must see it there
-        raised = put_job(stream, job.value.moved(JobState.RAISED), job.version)
-        await self._store.write(stream, [raised])
+        seen = StartSeen(await self._store.start(stream))
+        await self._store.perform(stream, job, advance(stream, job.value, seen))
 
     async def _delete_below(self, stream: int, job: Versioned[Job]) -> None:
         limit = self._store.store.limits.operations // 2
-        operations: list[Operation] = []
-        for entry in await self._store.entries_above(stream, -1):
-            if entry.value.end > job.value.threshold or len(operations) >= limit:
-                break
-            operations += removal(stream, entry.value)
-        if operations:
-            await self._store.write(stream, operations)
-            if len(operations) >= limit:
-                return  # there is more
-        await self._store.write(stream, [put_job(stream, job.value.moved(JobState.DONE), job.version)])
-
-
-def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[Operation]:
-    """Take an entry out of the index together with the reference it holds, in one write."""
-    key = keys.index_entry(stream, entry.end, entry.cumulative_size)
-    operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
-    if not entry.is_parquet:  # nobody counts who points at a Parquet file: its collector asks the index
-        operations.append(Delete(keys.reference(entry.wal_id, stream)))
-    return operations
+        seen = EntriesSeen(await self._store.entries_above(stream, -1), limit)
+        await self._store.perform(stream, job, advance(stream, job.value, seen))
 
 
 async def sweep(store: StreamStore, stream: int, dead: list[Versioned[IndexEntry]]) -> None:

@@ -7,27 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from struct import Struct
-from typing import Final, Generic, TypeVar
 from uuid import UUID
 
 from dray.log.barriers import Barriers
-from dray.log.entries import HighWatermark, IndexEntry
+from dray.log.entries import HighWatermark, IndexEntry, decode_start
+from dray.log.jobs import Job, Step, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
+from dray.log.types import Versioned
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, MetadataStore, Operation, Outcome, Put
-from dray.metadata.values import ValueCorrupt, unseal
 
-FORMAT: Final = 1
-
-_START = Struct(">Bq")
-_Value = TypeVar("_Value")
-
-
-@dataclass(frozen=True, slots=True)
-class Versioned(Generic[_Value]):
-    value: _Value
-    version: int  # 0 for a key that is not there
+__all__ = ["StreamStore", "StreamView", "Versioned"]
 
 
 class StreamStore:
@@ -56,7 +46,7 @@ class StreamStore:
         record = await self.store.get(self.domain(stream), keys.start(stream))
         if record is None:
             return Versioned(0, 0)
-        return Versioned(_decode_start(record.value), record.version)
+        return Versioned(decode_start(record.value), record.version)
 
     async def snapshot(self, stream: int) -> Versioned[ProducerSnapshot]:
         record = await self.store.get(self.domain(stream), keys.producers(stream))
@@ -95,16 +85,35 @@ class StreamStore:
             elif record.key == keys.high_watermark(stream):
                 high_watermark = Versioned(HighWatermark.decode(record.value), record.version)
             elif record.key == keys.start(stream):
-                start = _decode_start(record.value)
+                start = decode_start(record.value)
         if high_watermark is None:
             return None
         return StreamView(high_watermark, start, entries)
 
-    # --- operations
+    # --- the job
 
-    @staticmethod
-    def put_start(stream: int, offset: int, version: int) -> Put:
-        return Put(keys.start(stream), _START.pack(FORMAT, offset), version or ABSENT)
+    async def job(self, stream: int) -> Versioned[Job]:
+        record = await self.store.get(self.domain(stream), keys.job(stream))
+        return Versioned(Job(), 0) if record is None else Versioned(Job.decode(record.value), record.version)
+
+    async def job_version(self, stream: int) -> int:
+        """0 where there is none. Its value need not be readable for that."""
+        record = await self.store.get(self.domain(stream), keys.job(stream))
+        return 0 if record is None else record.version
+
+    async def perform(self, stream: int, job: Versioned[Job], step: Step) -> Versioned[Job] | None:
+        """One step of a job. The job where this moved it; None: read it again, and go on from there. Raises
+        where a reply is unclear."""
+        if step.write:
+            await self.write(stream, step.write)
+        return None if step.following is None else await self.move_job(stream, job, step.following)
+
+    async def move_job(self, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
+        """One compare-and-set on the job key. None if another was first; raises where that is unclear."""
+        [outcome] = await self.write(stream, [put_job(stream, to, job.version)])
+        return Versioned(to, outcome.version) if outcome.applied else None
+
+    # --- operations
 
     @staticmethod
     def put_snapshot(stream: int, snapshot: ProducerSnapshot, version: int) -> Put:
@@ -151,11 +160,3 @@ class StreamView:
         if head is not None and head.wal_id == wal_id:
             return True
         return any(entry.value.wal_id == wal_id for entry in self.split()[0])
-
-
-def _decode_start(value: bytes) -> int:
-    unseal("a stream's start", value, FORMAT)
-    if len(value) != _START.size:
-        raise ValueCorrupt("a stream's start", f"{len(value)} bytes")
-    start: int = _START.unpack(value)[1]
-    return start

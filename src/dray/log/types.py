@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from dray.objects.contract import Buffer
 
@@ -38,6 +38,17 @@ class ProducerFenced(LogError):
 
 class ObjectCorrupt(LogError):
     """A stored object is not what its index entry says: named, and never served."""
+
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, slots=True)
+class Versioned(Generic[_Value]):
+    """A stored value as it was read, and the version that a compare-and-set expects."""
+
+    value: _Value
+    version: int  # 0 for a key that is not there
 
 
 class AppendResult(NamedTuple):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dray.cli.main import app
 from dray.cluster.identity import open_cluster
 from dray.compaction.release import WaitingCompactions
-from dray.log.jobs import Job, JobState, put_job, read_job
+from dray.log.jobs import Job, JobState, put_job
 from dray.log.retention import WaitsForTable
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
@@ -36,7 +36,7 @@ async def waiting_job(cluster: Cluster, stream: int) -> Job:
     worker = cluster.worker()
     worker.tables.down = True
     await worker.once()
-    job = (await read_job(cluster.streams, stream)).value
+    job = (await cluster.streams.job(stream)).value
     assert job.state is JobState.PARQUET_WRITTEN
     return job
 
@@ -75,7 +75,7 @@ async def test_a_merge_that_waited_shows_no_record_twice_at_any_moment(cluster: 
     worker = cluster.worker(replace(ALL, parquet_max_files=2))
     worker.tables.down = True
     await worker.once()
-    job = (await read_job(cluster.streams, stream)).value
+    job = (await cluster.streams.job(stream)).value
     assert job.state is JobState.PARQUET_WRITTEN
     assert any(each.path for each in job.compacted.inputs), "files are merged"
     [found] = await release_of(cluster).waiting()
@@ -121,7 +121,7 @@ async def test_the_job_of_a_deleted_topic_is_left_to_a_compactor(cluster: Cluste
     assert found.deleted
     for each in (found, before):
         assert not await release_of(cluster).finish(each)
-    assert (await read_job(cluster.streams, stream)).value.state is JobState.PARQUET_WRITTEN
+    assert (await cluster.streams.job(stream)).value.state is JobState.PARQUET_WRITTEN
     await cluster.check_settled()
 
 
@@ -132,7 +132,7 @@ async def test_a_job_that_waits_for_no_table_is_not_touched(cluster: Cluster) ->
     job = await waiting_job(cluster, stream)
     assert job.compaction is not None
     without = replace(job, compaction=replace(job.compaction, table=False))
-    version = (await read_job(cluster.streams, stream)).version
+    version = (await cluster.streams.job(stream)).version
     await cluster.streams.write(stream, [put_job(stream, without, version)])
     assert await release_of(cluster).waiting() == []
 
@@ -141,7 +141,7 @@ def test_the_command_says_what_it_would_do_and_does_it_when_told(tmp_path: Path)
     with asyncio.Runner(loop_factory=SimulationLoop) as runner:
         cluster, stream = runner.run(_waiting_cluster())
         records = runner.run(_records(cluster))
-        job = runner.run(read_job(cluster.streams, stream)).value
+        job = runner.run(cluster.streams.job(stream)).value
     asyncio.run(_copied_to_disk(tmp_path, stream, records, job))
 
     def run(*arguments: str) -> list[dict[str, object]]:

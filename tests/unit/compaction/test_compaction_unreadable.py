@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.services.compaction_cluster import DOMAINS, Cluster
 
-from dray.log.jobs import JobState, read_job
+from dray.log.jobs import JobState
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.values import UnreadableValue
@@ -27,7 +29,7 @@ async def written_jobs(cluster: Cluster) -> tuple[int, int]:
     worker.tables.down = True
     await worker.once()
     for stream in topic.streams:
-        assert (await read_job(cluster.streams, stream)).value.state is JobState.PARQUET_WRITTEN
+        assert (await cluster.streams.job(stream)).value.state is JobState.PARQUET_WRITTEN
     return topic.streams[0], topic.streams[1]
 
 
@@ -39,11 +41,12 @@ def test_a_stream_that_cannot_be_read_keeps_no_other_from_its_table(what: str) -
         if what == "high watermark":
             await put(cluster, keys.high_watermark(first), b"\x09newer")
         else:
-            job = await read_job(cluster.streams, first)
-            await put(cluster, keys.job(first), job.value.written({"path": 5}).encode())
+            job = await cluster.streams.job(first)
+            broken = replace(job.value.compacted, written={"path": 5})
+            await put(cluster, keys.job(first), replace(job.value, compaction=broken).encode())
         summary = await cluster.worker().once()
-        assert (await read_job(cluster.streams, second)).value.state is JobState.DONE
-        assert (await read_job(cluster.streams, first)).value.state is JobState.PARQUET_WRITTEN
+        assert (await cluster.streams.job(second)).value.state is JobState.DONE
+        assert (await cluster.streams.job(first)).value.state is JobState.PARQUET_WRITTEN
         assert [entry.split()[0] for entry in await cluster.entries(second)] == ["parquet"]
         assert summary.troubles[0].partition == 0
 
@@ -63,9 +66,9 @@ def test_a_job_that_became_unreadable_is_not_ours_any_more() -> None:
         await put(cluster, keys.job(first), b"\x09newer")
         trap.release()
         await cycle
-        assert (await read_job(cluster.streams, second)).value.state is JobState.DONE
+        assert (await cluster.streams.job(second)).value.state is JobState.DONE
         with pytest.raises(UnreadableValue):
-            await read_job(cluster.streams, first)
+            await cluster.streams.job(first)
         shown = cluster.catalog.tables["orders"].newest.files
         assert {file.partition for file in shown.values()} == {1}
 

@@ -8,7 +8,7 @@ import pytest
 from log_harness import World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log
-from dray.log.jobs import JobState, read_job
+from dray.log.jobs import JobState
 from dray.log.types import Bounds, LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
@@ -53,7 +53,7 @@ async def test_a_job_that_was_left_is_carried_on_by_another(world: World, part: 
     assert not stuck.done()
     other = world.log()
     assert await other.delete_records(stream, 1) == 3, "first what was begun, and that goes further"
-    assert (await read_job(other._streams, stream)).value.state is JobState.DONE
+    assert (await other._streams.job(stream)).value.state is JobState.DONE
     stuck.cancel()
 
 

@@ -9,12 +9,13 @@ from log_harness import World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.entries import IndexEntry, RowGroup
-from dray.log.jobs import Compaction, Input, Job, JobState, put_job, read_job
+from dray.log.jobs import Compaction, IllegalEvent, Input, Job, JobState, SwapImpossible, put_job
 from dray.log.snapshots import advance_snapshot
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.swap import Swap, SwapImpossible
+from dray.log.swap import Swap
 from dray.log.types import LogUnavailable
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.simulation.kernel.scripted import Fate
@@ -36,22 +37,29 @@ async def committed_job(store: StreamStore, stream: int) -> Versioned[Job]:
     assert view is not None
     live, _ = view.split()
     group = RowGroup(4, 100, 3, 0, 90, 1000, 1000)
-    written = {
-        "path": "compaction/file",
-        "parquet_id": PARQUET_ID.hex,
-        "file_size": 500,
-        "footer_length": 100,
-        "min_timestamp": 7,
-        "max_timestamp": 8,
-        "row_groups": [list(group)],
-    }
+    file = WrittenFile(
+        stream=stream,
+        job=1,
+        path="compaction/file",
+        parquet_id=PARQUET_ID,
+        file_size=500,
+        footer_length=100,
+        record_count=3,
+        min_timestamp=7,
+        max_timestamp=8,
+        start=0,
+        end=3,
+        row_groups=(group,),
+        columns=(),
+        split_offsets=(4,),
+    )
     inputs = tuple(Input.of(entry) for entry in live)
-    compaction = Compaction("orders", UUID(int=1), 0, 0, 3, inputs, table=True, written=written)
-    job = await read_job(store, stream)
+    compaction = Compaction("orders", UUID(int=1), 0, 0, 3, inputs, table=True, written=file.to_json())
+    job = await store.job(stream)
     await store.write(
         stream, [put_job(stream, Job(1, JobState.ICEBERG_COMMITTED, compaction=compaction), job.version)]
     )
-    return await read_job(store, stream)
+    return await store.job(stream)
 
 
 async def test_the_steps_of_a_swap(world: World, log: Log) -> None:
@@ -120,5 +128,5 @@ async def test_a_swap_whose_reply_is_lost_is_seen_by_the_next_step(world: World,
 
 async def test_a_job_in_another_state_is_refused(world: World, log: Log) -> None:
     store, stream = await filled(world, log)
-    with pytest.raises(ValueError, match="nothing to swap"):
-        await Swap(store, world.runtime).step(stream, await read_job(store, stream))
+    with pytest.raises(IllegalEvent, match="job 0 is DONE"):
+        await Swap(store, world.runtime).step(stream, await store.job(stream))

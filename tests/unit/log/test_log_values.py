@@ -12,11 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
-from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, RowGroup, pack_batches
-from dray.log.jobs import Compaction, Input, Job, JobState
+from dray.log.entries import (
+    BatchReference,
+    EntryKind,
+    HighWatermark,
+    IndexEntry,
+    RowGroup,
+    decode_start,
+    pack_batches,
+)
+from dray.log.jobs import Compaction, Input, Job, JobState, put_start
 from dray.log.lifecycle import note_closed
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
-from dray.log.stream_store import StreamStore, Versioned, _decode_start
+from dray.log.types import Versioned
 from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue
 
@@ -101,7 +109,7 @@ STORED: list[tuple[str, Any, Callable[[Any], bytes], Callable[[bytes], Any], Cal
         _same,
     ),
     ("log-object-key", PATH, wal_keys.encode_object, wal_keys.decode_object, _same),
-    ("log-start", 1000, lambda start: StreamStore.put_start(1, start, 5).value, _decode_start, _same),
+    ("log-start", 1000, lambda start: put_start(1, start, 5).value, decode_start, _same),
     ("log-counter", 65_000, counters.encode, counters.decode, _same),
     ("log-job", Job(12, JobState.RAISED, 1000, 993), Job.encode, Job.decode, _same),
 ]

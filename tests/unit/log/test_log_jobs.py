@@ -1,0 +1,433 @@
+"""The machine of jobs: every pair of state and event, and any order of crashes, repeats and lost replies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import product
+from typing import get_args
+from uuid import UUID
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from dray.log.entries import BatchReference, EntryKind, IndexEntry, RowGroup, decode_start, pack_batches
+from dray.log.jobs import (
+    Abandoned,
+    Awaits,
+    Compaction,
+    EntriesSeen,
+    Event,
+    FileWritten,
+    IllegalEvent,
+    Input,
+    InTable,
+    Job,
+    JobState,
+    LastInputSeen,
+    Planned,
+    Resumed,
+    StartPlanned,
+    StartSeen,
+    Step,
+    StreamGone,
+    StreamSwept,
+    SwapImpossible,
+    advance,
+    is_moved,
+    put_job,
+    put_start,
+    removal,
+    replaced,
+    swapped_entry,
+)
+from dray.log.types import Versioned
+from dray.log.written_file import WrittenFile
+from dray.metadata import keys
+from dray.metadata.contract import Delete, Operation, Put
+from dray.metadata.memory import MemoryState
+from dray.metadata.values import ValueCorrupt
+
+STREAM = 7
+END = 4
+
+
+def wal_entry(number: int) -> IndexEntry:
+    """One record, in an object of its own."""
+    table = pack_batches([BatchReference(0, 10, 1, 0, number, number, -1, -1, -1)])
+    return IndexEntry(
+        number, number + 1, 10 * (number + 1), 0, 5, 5, 5, number, UUID(int=number + 1), "wal", table
+    )
+
+
+def a_file(attempt: int, start: int, end: int) -> WrittenFile:
+    return WrittenFile(
+        stream=STREAM,
+        job=1,
+        path=f"file-{attempt}",
+        parquet_id=UUID(int=1000 + attempt),
+        file_size=500,
+        footer_length=100,
+        record_count=end - start,
+        min_timestamp=3,
+        max_timestamp=9,
+        start=start,
+        end=end,
+        row_groups=(RowGroup(4, 100, end - start, start, 90, 3, 9),),
+        columns=(),
+        split_offsets=(4,),
+    )
+
+
+def a_compaction(entries: list[Versioned[IndexEntry]], *, table: bool = True) -> Compaction:
+    inputs = tuple(map(Input.of, entries))
+    return Compaction(
+        "orders", UUID(int=9), 0, entries[0].value.start, entries[-1].value.end, inputs, table=table
+    )
+
+
+# --- every pair
+
+ENTRIES = [Versioned(wal_entry(number), 50 + number) for number in range(3)]
+LAST = ENTRIES[-1]
+FILE = a_file(1, 0, 3)
+PLAN = a_compaction(ENTRIES)
+CREATED = Job(8, JobState.CREATED, compaction=PLAN)
+WRITTEN = Job(8, JobState.PARQUET_WRITTEN, compaction=replace(PLAN, written=FILE.to_json()))
+JOBS = {
+    JobState.DONE: Job(7),
+    JobState.CREATED: CREATED,
+    JobState.PARQUET_WRITTEN: WRITTEN,
+    JobState.ICEBERG_COMMITTED: WRITTEN.moved(JobState.ICEBERG_COMMITTED),
+    JobState.INDEX_SWAPPED: WRITTEN.moved(JobState.INDEX_SWAPPED),
+    JobState.RETAIN: Job(8, JobState.RETAIN, threshold=2, need=2),
+    JobState.RAISED: Job(8, JobState.RAISED, threshold=2, need=2),
+}
+DONE = Job(8)
+RETAINED = Job(8, threshold=2, need=2)
+SWAPPED = swapped_entry(WRITTEN.compacted, LAST.value)
+PUT_ENTRY = Put(keys.index_entry(STREAM, 3, 30), SWAPPED.encode(), LAST.version)
+DELETE_TWO = [*removal(STREAM, ENTRIES[0].value), *removal(STREAM, ENTRIES[1].value)]
+REPLACED = Step(replaced(STREAM, PLAN), DONE)
+
+Outcomes = list[tuple[Event, Step | type[Exception]]]
+
+# What is seen, and what is done then. A pair that is not here is illegal.
+TABLE: dict[tuple[JobState, type[Event]], Outcomes] = {
+    (JobState.DONE, Planned): [(Planned(PLAN), Step(following=CREATED))],
+    (JobState.DONE, StartPlanned): [
+        (StartPlanned(2, 2), Step(following=Job(8, JobState.RETAIN, threshold=2, need=2)))
+    ],
+    (JobState.DONE, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.CREATED, FileWritten): [(FileWritten(FILE), Step(following=WRITTEN))],
+    (JobState.CREATED, Abandoned): [(Abandoned(), Step(following=DONE))],
+    (JobState.CREATED, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.PARQUET_WRITTEN, InTable): [
+        (InTable(), Step(following=WRITTEN.moved(JobState.ICEBERG_COMMITTED)))
+    ],
+    (JobState.PARQUET_WRITTEN, StreamGone): [(StreamGone(), REPLACED)],
+    (JobState.PARQUET_WRITTEN, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.ICEBERG_COMMITTED, LastInputSeen): [
+        (LastInputSeen(LAST), Step(write=[PUT_ENTRY])),
+        (LastInputSeen(LAST, certain=True), Step(write=[PUT_ENTRY])),
+        (
+            LastInputSeen(Versioned(SWAPPED, 90)),
+            Step(following=WRITTEN.moved(JobState.INDEX_SWAPPED)),
+        ),
+        (LastInputSeen(Versioned(LAST.value, 90)), Step(unclear=True)),
+        (LastInputSeen(None), Step(unclear=True)),
+        (LastInputSeen(Versioned(LAST.value, 90), certain=True), SwapImpossible),
+        (LastInputSeen(None, certain=True), SwapImpossible),
+    ],
+    (JobState.ICEBERG_COMMITTED, StreamGone): [(StreamGone(), REPLACED)],
+    (JobState.ICEBERG_COMMITTED, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.INDEX_SWAPPED, Resumed): [(Resumed(), REPLACED)],
+    (JobState.INDEX_SWAPPED, StreamGone): [(StreamGone(), REPLACED)],
+    (JobState.INDEX_SWAPPED, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.RETAIN, StartSeen): [
+        (StartSeen(Versioned(1, 60)), Step(write=[put_start(STREAM, 2, 60)])),
+        (StartSeen(Versioned(2, 61)), Step(following=Job(8, JobState.RAISED, threshold=2, need=2))),
+        (StartSeen(Versioned(3, 62)), Step(following=Job(8, JobState.RAISED, threshold=2, need=2))),
+    ],
+    (JobState.RETAIN, StreamGone): [(StreamGone(), Step(following=RETAINED))],
+    (JobState.RETAIN, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.RAISED, EntriesSeen): [
+        (EntriesSeen(ENTRIES, 100), Step(DELETE_TWO, RETAINED)),
+        (EntriesSeen(ENTRIES[2:], 100), Step([], RETAINED)),
+        (EntriesSeen([], 100), Step([], RETAINED)),
+        (EntriesSeen(ENTRIES, 2), Step(DELETE_TWO[:2])),
+        (EntriesSeen(ENTRIES, 4), Step(DELETE_TWO)),
+    ],
+    (JobState.RAISED, StreamGone): [(StreamGone(), Step(following=RETAINED))],
+    (JobState.RAISED, StreamSwept): [(StreamSwept(), Step(forget=True))],
+}
+SAMPLES: dict[type[Event], Event] = {kind: found[0][0] for (_, kind), found in TABLE.items()}
+PAIRS = list(product(JobState, get_args(Event)))
+
+
+def test_there_is_a_sample_of_every_event_and_a_job_in_every_state() -> None:
+    assert set(SAMPLES) == set(get_args(Event))
+    assert set(JOBS) == set(JobState)
+    assert {state: job.state for state, job in JOBS.items()} == {state: state for state in JobState}
+
+
+@pytest.mark.parametrize(("state", "kind"), PAIRS, ids=lambda value: getattr(value, "__name__", None))
+def test_every_pair_of_state_and_event(state: JobState, kind: type[Event]) -> None:
+    job = JOBS[state]
+    if (state, kind) not in TABLE:
+        with pytest.raises(IllegalEvent, match=f"^job {job.number} is {state.value}: {kind.__name__} is not"):
+            advance(STREAM, job, SAMPLES[kind])
+        return
+    for event, expected in TABLE[state, kind]:
+        if isinstance(expected, Step):
+            found = advance(STREAM, job, event)
+            assert replace(found, write=list(found.write)) == replace(expected, write=list(expected.write))
+        else:
+            with pytest.raises(expected, match="job 8 has no place for file-1"):
+                advance(STREAM, job, event)
+
+
+def test_what_a_job_awaits_says_who_carries_it_on() -> None:
+    assert {state.value: job.awaits for state, job in JOBS.items()} == {
+        "DONE": Awaits.PLAN,
+        "CREATED": Awaits.FILE,
+        "PARQUET_WRITTEN": Awaits.TABLE,
+        "ICEBERG_COMMITTED": Awaits.INDEX,
+        "INDEX_SWAPPED": Awaits.INDEX,
+        "RETAIN": Awaits.START,
+        "RAISED": Awaits.START,
+    }
+    assert JOBS[JobState.ICEBERG_COMMITTED].snapshot_end == 3
+    assert JOBS[JobState.RETAIN].snapshot_end == 2
+
+
+def test_a_job_without_a_file_that_can_be_read_swaps_nothing() -> None:
+    for written in (None, {"path": 5}):
+        job = replace(JOBS[JobState.ICEBERG_COMMITTED], compaction=replace(PLAN, written=written))
+        with pytest.raises(ValueCorrupt):
+            advance(STREAM, job, LastInputSeen(LAST))
+
+
+# --- any order of them
+
+
+@dataclass
+class Worker:
+    """A process with what it last saw, which may be long past."""
+
+    job: Versioned[Job] | None = None
+    event: Event | None = None
+
+
+@dataclass
+class World:
+    """One stream, whose entries lie in objects of their own; a table is only a set of jobs' files."""
+
+    state: MemoryState = field(default_factory=MemoryState)
+    workers: list[Worker] = field(default_factory=lambda: [Worker(), Worker(), Worker()])
+    late: list[list[Operation]] = field(default_factory=list)
+    attempts: int = 0
+    gone: bool = False  # the stream is deleted, not swept
+
+    def __post_init__(self) -> None:
+        first: list[Operation] = [put_job(STREAM, Job(), 0), put_start(STREAM, 0, 0)]
+        for number in range(END):
+            entry = wal_entry(number)
+            first.append(Put(keys.index_entry(STREAM, entry.end, entry.cumulative_size), entry.encode()))
+            first.append(Put(keys.reference(entry.wal_id, STREAM), b""))
+        self.write(first)
+
+    def write(self, operations: list[Operation]) -> list[bool]:
+        return [outcome.applied for outcome in self.state.apply(0, operations, None, 0.0)]
+
+    def records(self, prefix: str) -> Iterator[tuple[str, bytes, int]]:
+        domain = self.state.domain(0, 0.0)
+        for key in domain.keys:
+            if key.startswith(prefix):
+                record = domain.entries[key].record
+                yield record.key, record.value, record.version
+
+    def job(self) -> Versioned[Job]:
+        found = list(self.records(keys.job(STREAM)))
+        return Versioned(Job.decode(found[0][1]), found[0][2]) if found else Versioned(Job(), 0)
+
+    def start(self) -> Versioned[int]:
+        [(_, value, version)] = self.records(keys.start(STREAM))
+        return Versioned(decode_start(value), version)
+
+    def entries(self) -> list[Versioned[IndexEntry]]:
+        stored = self.records(keys.offset_index(STREAM))
+        return [Versioned(IndexEntry.decode(value), version) for _, value, version in stored]
+
+    # --- what a process sees, and does
+
+    def observe(self, worker: Worker, wish: int) -> None:
+        """`wish` chooses among what may be begun, or given up."""
+        job = worker.job = self.job()
+        if self.gone and job.value.state not in (JobState.DONE, JobState.CREATED):
+            worker.event = StreamGone()
+        else:
+            worker.event = self._seen(job.value, wish)
+
+    def _seen(self, job: Job, wish: int) -> Event | None:
+        match job.state:
+            case JobState.DONE:
+                return None if self.gone else self._plan(wish)
+            case JobState.CREATED:
+                self.attempts += 1
+                compaction = job.compacted
+                written = a_file(self.attempts, compaction.start, compaction.end)
+                return Abandoned() if self.gone or wish % 3 == 0 else FileWritten(written)
+            case JobState.PARQUET_WRITTEN:
+                return InTable()
+            case JobState.ICEBERG_COMMITTED:
+                last = job.compacted.inputs[-1]
+                at = keys.index_entry(STREAM, last.end, last.cumulative_size)
+                found = [entry for entry in self.entries() if entry.value.end == last.end]
+                assert not found or at == keys.index_entry(STREAM, last.end, found[0].value.cumulative_size)
+                return LastInputSeen(found[0] if found else None)
+            case JobState.INDEX_SWAPPED:
+                return Resumed()
+            case JobState.RETAIN:
+                return StartSeen(self.start())
+            case JobState.RAISED:
+                return EntriesSeen(self.entries(), 1 + wish)
+
+    def _plan(self, wish: int) -> Event | None:
+        start, entries = self.start().value, self.entries()
+        live = [entry for entry in entries if entry.value.end > start]
+        if wish % 2:
+            threshold = min(END, start + 1 + wish % 3)
+            below = [entry.value.end for entry in live if entry.value.end <= threshold]
+            return StartPlanned(threshold, max(below, default=0)) if threshold > start else None
+        inputs = live[: 2 + wish % 3]
+        return Planned(a_compaction(inputs)) if len(inputs) > 1 else None
+
+    def act(self, worker: Worker, fate: str) -> None:
+        job, event = worker.job, worker.event
+        worker.job = worker.event = None
+        if job is None or event is None:
+            return
+        step = advance(STREAM, job.value, event)
+        moves = [] if step.following is None else [put_job(STREAM, step.following, job.version)]
+        for operations in (list(step.write), moves):
+            if not operations:
+                continue
+            if fate == "lost":
+                return  # never sent, as far as anybody knows
+            if fate == "late":
+                self.late.append(operations)
+                return
+            if fate == "twice":
+                self.late.append(operations)
+            applied = self.write(operations)[-1]
+            if fate == "reply lost":
+                if operations is moves and step.following is not None and applied:
+                    assert is_moved(self.job().value, step.following), "it can be told that it was moved"
+                return
+
+    # --- the end
+
+    def settle(self) -> None:
+        """One process carries on until nothing is left to do."""
+        worker = Worker()
+        for _ in range(40):
+            self.observe(worker, wish=100)
+            if worker.job is not None and worker.job.value.state is JobState.DONE:
+                return
+            self.act(worker, "")
+        raise AssertionError(f"{self.job()} goes on for ever")
+
+    def sweep(self) -> None:
+        """What the deletion of a stream does at its end."""
+        for entry in self.entries():
+            self.write(removal(STREAM, entry.value))
+        found = self.job()
+        if advance(STREAM, found.value, StreamSwept()).forget:
+            self.write([Delete(keys.job(STREAM), found.version)])
+
+    def check(self) -> None:
+        start, entries = self.start().value, [entry.value for entry in self.entries()]
+        reached = END
+        for entry in reversed(entries):
+            assert entry.end == reached, f"{entries} do not adjoin"
+            reached = entry.start
+        assert reached <= start, "records are gone that nobody deleted"
+        assert all(entry.end > start for entry in entries), "what was deleted is still there"
+        objects = [entry.object_id for entry in entries]
+        assert len(set(objects)) == len(objects), "an object is referenced twice"
+        self.check_references({entry.object_id for entry in entries if not entry.is_parquet})
+
+    def check_references(self, needed: set[UUID]) -> None:
+        referenced = {keys.wal_id_of(key) for key, _, _ in self.records(keys.REFERENCES)}
+        assert referenced == needed, "references are those of the entries"
+
+
+FATES = ("", "", "", "lost", "reply lost", "late", "twice")
+actions = st.one_of(
+    st.tuples(st.just("observe"), st.integers(0, 2), st.integers(0, 5)),
+    st.tuples(st.just("act"), st.integers(0, 2), st.sampled_from(range(len(FATES)))),
+    st.tuples(st.just("step"), st.integers(0, 2), st.integers(0, 5)),
+    st.tuples(st.just("late"), st.integers(0, 9), st.just(0)),
+    st.tuples(st.just("delete"), st.just(0), st.integers(0, 9)),
+)
+
+
+def play(world: World, action: str, which: int, how: int) -> None:
+    match action:
+        case "observe":
+            world.observe(world.workers[which], how)
+        case "act":
+            world.act(world.workers[which], FATES[how])
+        case "step":
+            worker = Worker()
+            world.observe(worker, how)
+            world.act(worker, "")
+        case "late" if world.late:
+            world.write(world.late[which % len(world.late)])
+        case "delete":
+            world.gone = world.gone or how == 0
+
+
+STEP = ("step", 0, 100)
+RETAIN_MORE = [("step", 0, 1), STEP, STEP, STEP]
+COMPACTED = [STEP, STEP, STEP, ("observe", 0, 0), STEP, ("act", 0, FATES.index("late")), STEP, STEP]
+RAISED_LATE = [("step", 0, 1), ("observe", 0, 0), STEP, ("act", 0, FATES.index("late")), STEP, STEP]
+
+
+@settings(max_examples=200, deadline=None)
+@example([*RAISED_LATE, *RETAIN_MORE])  # a start that is raised by an older job, after all is done
+@example([*COMPACTED, *RETAIN_MORE, *RETAIN_MORE])  # an entry that is swapped in after it has expired
+@given(st.lists(actions, min_size=5, max_size=60))
+def test_any_order_of_crashes_and_repeats_ends_well(script: list[tuple[str, int, int]]) -> None:
+    world = World()
+    for action in script:
+        play(world, *action)
+    for _ in range(2):
+        world.settle()
+        for worker in world.workers:  # those that slept wake up
+            world.act(worker, "")
+        for operations in world.late:  # and what was on its way arrives
+            world.write(operations)
+    world.settle()
+    if not world.gone:
+        world.check()
+        return
+    world.sweep()
+    assert list(world.records(keys.job(STREAM))) == []
+    world.check_references(set())
+
+
+def test_the_script_above_reaches_every_state() -> None:
+    world = World()
+    seen = []
+    for wish in (100, 100, 100, 100, 100, 100, 1, 100, 100, 100):
+        worker = Worker()
+        world.observe(worker, wish)
+        seen.append(world.job().value.state)
+        world.act(worker, "")
+    world.settle()
+    assert set(seen) == set(JobState)
+    world.check()
+    assert EntryKind.PARQUET in {entry.value.kind for entry in world.entries()}
