@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.compare import describe_machine
+from dray.log.written_file import WrittenFile
 from dray.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableChange, TableFile, TopicTable
 from dray.tables.iceberg.locations import locations
@@ -43,18 +44,23 @@ T0 = 1_700_000_000_000
 
 
 def a_file(partition: int, start: int, count: int) -> TableFile:
-    return TableFile(
-        partition=partition,
+    written = WrittenFile(
+        stream=partition,
+        job=1,
         path=f"compaction/v1/topic=bench/partition={partition}/{uuid4().hex}.parquet",
+        parquet_id=uuid4(),
         file_size=count * 500,
+        footer_length=100,
         record_count=count,
-        first_offset=start,
-        last_offset=start + count - 1,
+        start=start,
+        end=start + count,
+        row_groups=(),
         min_timestamp=T0 + start,
         max_timestamp=T0 + start + count - 1,
         columns=(),
         split_offsets=(4,),
     )
+    return TableFile(partition, written)
 
 
 async def still_ours(_: TableChange) -> bool:

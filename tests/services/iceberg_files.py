@@ -12,8 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dray.compaction.paths import file_path, unit_prefix
-from dray.log.written_file import ColumnSizes
+from dray.log.written_file import WrittenFile
 from dray.parquet.schema import LEAF_IDS, file_schema
+from dray.parquet.statistics import ColumnSizes
 from dray.tables.contract import TableChange, TableFile, TopicTable
 
 T0 = 1_700_000_000_000
@@ -42,7 +43,8 @@ class TopicFiles:
         """`real` files are on disk; the others only stand in lists of files. `times` are those of the first
         records, in milliseconds."""
         prefix = unit_prefix(self.topic.topic, self.topic.topic_id, partition, stream=partition + 100)
-        path = file_path(prefix, job, uuid4())
+        parquet_id = uuid4()
+        path = file_path(prefix, job, parquet_id)
         first = T0 + day * 86_400_000
         later = range(start + len(times), start + count)
         milliseconds = [*times, *(first + offset % 1000 for offset in later)]
@@ -65,18 +67,23 @@ class TopicFiles:
         if real:
             size, columns, splits = _write_parquet(self.root / path, rows)
         self.rows[path] = rows
-        return TableFile(
-            partition=partition,
+        written = WrittenFile(
+            stream=partition + 100,
+            job=job,
             path=path,
+            parquet_id=parquet_id,
             file_size=size,
+            footer_length=100,
             record_count=count,
-            first_offset=start,
-            last_offset=start + count - 1,
+            start=start,
+            end=start + count,
+            row_groups=(),
             min_timestamp=min(row["timestamp"] for row in rows) // 1000,
             max_timestamp=max(row["timestamp"] for row in rows) // 1000,
             columns=columns,
             split_offsets=splits,
         )
+        return TableFile(partition, written)
 
     def change(self, job: str, *added: TableFile, removed: tuple[str, ...] = ()) -> TableChange:
         return TableChange(job, added, removed)

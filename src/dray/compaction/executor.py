@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 from dray.compaction.model import Progress, Unit, UnitFailed
 from dray.compaction.paths import file_path
 from dray.compaction.sources import rows_of
-from dray.log.entries import RowGroup
 from dray.log.types import ObjectCorrupt
-from dray.log.written_file import ColumnSizes, WrittenFile
+from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
-from dray.parquet.writer import FileStatistics, FileWriter
+from dray.parquet.statistics import FileStatistics
+from dray.parquet.writer import FileWriter
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -39,22 +39,14 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectError as error:
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
-    groups = [RowGroup(*group) for group in statistics.groups]
-    return WrittenFile(
+    return WrittenFile.of(
+        statistics,
         stream=unit.stream,
         job=unit.job,
         path=path,
         parquet_id=parquet_id,
-        file_size=statistics.file_size,
-        footer_length=statistics.footer_length,
-        record_count=statistics.record_count,
-        min_timestamp=min(group.min_timestamp for group in groups),
-        max_timestamp=max(group.max_timestamp for group in groups),
         start=unit.start,
         end=unit.end,
-        row_groups=tuple(groups),
-        columns=tuple(ColumnSizes(*leaf) for leaf in statistics.leaves),
-        split_offsets=tuple(group.position for group in groups),
     )
 
 

@@ -19,12 +19,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
-from dray.log.entries import BatchReference, IndexEntry, RowGroup
+from dray.log.entries import BatchReference, IndexEntry
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
+from dray.parquet.statistics import RowGroup
 from dray.records import RecordError, RecordFault, decode, patch_all, unfolds_to
 from dray.runtime import Runtime
 

@@ -121,4 +121,4 @@ def table_of_job(job: RunningJob) -> TopicTable:
 def _change(job: RunningJob) -> TableChange:
     """The new file instead of those that it was merged from."""
     removed = tuple(each.path for each in job.compaction.inputs if each.path)
-    return TableChange(job.identity, (TableFile.of(job.compaction.partition, job.written),), removed)
+    return TableChange(job.identity, (TableFile(job.compaction.partition, job.written),), removed)

@@ -14,6 +14,7 @@ from dray.compaction.paths import parse_file_path
 from dray.log.entries import IndexEntry
 from dray.log.jobs import JobState
 from dray.log.stream_store import StreamStore
+from dray.log.written_file import WrittenFile
 from dray.runtime import Runtime
 from dray.tables.contract import (
     CommitOutcome,
@@ -64,7 +65,7 @@ class TableKeeper:
                     missing[entry.path] = partition, stream, entry
         if not missing:
             return 0
-        added = tuple(_described(partition, entry) for partition, _, entry in missing.values())
+        added = tuple(_described(*place) for place in missing.values())
         change = TableChange(self._name("restored"), added)
 
         async def still_missing(_: TableChange) -> bool:
@@ -112,18 +113,7 @@ def table_of(topic: Topic) -> TopicTable:
     return TopicTable(topic.name, topic.topic_id, topic.settings.partition_by_day)
 
 
-def _described(partition: int, entry: IndexEntry) -> TableFile:
-    """A file as the index knows it: without the sizes of its columns, which only its writer knew."""
-    groups = entry.row_groups()
-    return TableFile(
-        partition=partition,
-        path=entry.path,
-        file_size=entry.file_size,
-        record_count=entry.end - entry.start,
-        first_offset=entry.start,
-        last_offset=entry.end - 1,
-        min_timestamp=entry.min_timestamp,
-        max_timestamp=entry.max_timestamp,
-        columns=(),
-        split_offsets=tuple(group.position for group in groups),
-    )
+def _described(partition: int, stream: int, entry: IndexEntry) -> TableFile:
+    named = parse_file_path(entry.path)
+    job = 0 if named is None else named.job
+    return TableFile(partition, WrittenFile.of_entry(entry, stream=stream, job=job))

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
+from dray.parquet.statistics import RowGroup
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
@@ -60,19 +61,6 @@ class BatchReference(NamedTuple):
     def append_time_ms(self) -> int:
         """The time that the broker stamped, or -1 where the producer's own times stand."""
         return self.max_timestamp if self.attributes & 0x08 else NO_TIMESTAMP
-
-
-class RowGroup(NamedTuple):
-    """One row group of an entry's Parquet file: `position` and `length` are the bytes of its columns in the
-    file, `raw_bytes` about what its records take as uncompressed Kafka batches."""
-
-    position: int
-    length: int
-    record_count: int
-    first_offset: int
-    raw_bytes: int
-    min_timestamp: int
-    max_timestamp: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,8 +34,8 @@ was read. So every step may be taken by any process, at any time, again, and a c
 When a reply is lost:
 
 - of the swap (the put of the file's entry): the job is still ICEBERG_COMMITTED, and the next step looks at
-  the key of the last input again. The file's entry is there: INDEX_SWAPPED. The input is as planned: the same put
-  again. The put expects the version planned with, so a late copy of it applies once, or never.
+  the key of the last input again. The file's entry is there: INDEX_SWAPPED. The input is as planned: the same
+  put again. The put expects the version planned with, so a late copy of it applies once, or never.
 - of a raised start: the job is still RETAIN, and the next step looks at the start again.
 - of deletes: the job is not moved, and the next step deletes again. To delete twice is to delete once.
 - of a move: the key is read behind a barrier. It holds what was sent: it is moved. Else another was first.

@@ -10,8 +10,9 @@ from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
-from dray.log.entries import IndexEntry, RowGroup
+from dray.log.entries import IndexEntry
 from dray.parquet.reader import Footer
+from dray.parquet.statistics import RowGroup
 
 GroupKey: TypeAlias = tuple[UUID, int]  # file, number of the row group
 

@@ -7,37 +7,76 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from dray.log.entries import RowGroup
+from dray.log.entries import IndexEntry
+from dray.parquet.statistics import ColumnSizes, FileStatistics, RowGroup
 
 
-@dataclass(frozen=True, slots=True)
-class ColumnSizes:
-    """Of one column of a file, what an Iceberg data file says of it."""
-
-    field_id: int
-    compressed_bytes: int
-    value_count: int
-    null_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class WrittenFile:
-    """The row that comes back for a unit. Of all the attempts at it, only this one's path counts."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrittenFile(FileStatistics):
+    """What comes back for a unit: what the writer counted, and whose file it is. Of all the attempts at a
+    unit, only this one's path counts."""
 
     stream: int
     job: int
     path: str  # <prefix>/job-<number>-<attempt id>.parquet: see `dray.compaction.paths`
     parquet_id: UUID
-    file_size: int
-    footer_length: int  # with the eight bytes behind the footer
-    record_count: int
-    min_timestamp: int
-    max_timestamp: int
     start: int
     end: int
-    row_groups: tuple[RowGroup, ...]
-    columns: tuple[ColumnSizes, ...]
+    min_timestamp: int
+    max_timestamp: int
     split_offsets: tuple[int, ...]
+
+    @classmethod
+    def of(
+        cls,
+        counted: FileStatistics,
+        *,
+        stream: int,
+        job: int,
+        path: str,
+        parquet_id: UUID,
+        start: int,
+        end: int,
+    ) -> WrittenFile:
+        """A file of the offsets `start` up to `end`, as its writer counted it."""
+        groups = counted.row_groups
+        return cls(
+            stream=stream,
+            job=job,
+            path=path,
+            parquet_id=parquet_id,
+            start=start,
+            end=end,
+            file_size=counted.file_size,
+            footer_length=counted.footer_length,
+            record_count=counted.record_count,
+            row_groups=groups,
+            columns=counted.columns,
+            min_timestamp=min(group.min_timestamp for group in groups),
+            max_timestamp=max(group.max_timestamp for group in groups),
+            split_offsets=tuple(group.position for group in groups),
+        )
+
+    @classmethod
+    def of_entry(cls, entry: IndexEntry, *, stream: int, job: int) -> WrittenFile:
+        """A file as the index knows it: without the sizes of its columns, which only its writer knew."""
+        groups = tuple(entry.row_groups())
+        return cls(
+            stream=stream,
+            job=job,
+            path=entry.path,
+            parquet_id=entry.object_id,
+            start=entry.start,
+            end=entry.end,
+            file_size=entry.file_size,
+            footer_length=entry.footer_length,
+            record_count=entry.end - entry.start,
+            row_groups=groups,
+            columns=(),
+            min_timestamp=entry.min_timestamp,
+            max_timestamp=entry.max_timestamp,
+            split_offsets=tuple(group.position for group in groups),
+        )
 
     def to_json(self) -> dict[str, Any]:
         """It is stored in the job. Row groups and columns are lists of numbers, in their fields' order."""

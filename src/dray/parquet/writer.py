@@ -7,10 +7,10 @@ consumer's read brings in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dray.parquet.schema import LEAF_IDS, file_schema
+from dray.parquet.statistics import ColumnSizes, FileStatistics, RowGroup
 
 if TYPE_CHECKING:
     import pyarrow
@@ -29,37 +29,6 @@ _MICROSECONDS: Final = 1000
 # The same in long runs. For the others a dictionary costs time and saves nothing: they hardly repeat.
 _REPETITIVE: Final = ["partition", "producer_id", "producer_epoch", "base_sequence", "attributes"]
 _WITH_STATISTICS: Final = ["partition", "offset", "timestamp"]
-
-
-class GroupStatistics(NamedTuple):
-    """Of one row group. `position` and `length` are the bytes of its columns in the file, `raw_bytes` about
-    what its records take as uncompressed Kafka batches; timestamps are in milliseconds."""
-
-    position: int
-    length: int
-    record_count: int
-    first_offset: int
-    raw_bytes: int
-    min_timestamp: int
-    max_timestamp: int
-
-
-class LeafStatistics(NamedTuple):
-    """Of one column that holds values, over the whole file. Values count what is null too."""
-
-    field_id: int
-    compressed_bytes: int
-    value_count: int
-    null_count: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileStatistics:
-    file_size: int
-    footer_length: int  # with the eight bytes behind the footer
-    record_count: int
-    groups: tuple[GroupStatistics, ...]
-    leaves: tuple[LeafStatistics, ...]
 
 
 class _Sink:
@@ -179,7 +148,7 @@ class FileWriter:
             position = min(_first_byte(leaf) for leaf in leaves)
             length = sum(leaf.total_compressed_size for leaf in leaves)
             groups.append(
-                GroupStatistics(
+                RowGroup(
                     position,
                     length,
                     group.num_rows,
@@ -194,12 +163,12 @@ class FileWriter:
                 sizes[number] += leaf.total_compressed_size
                 values[number] += leaf.num_values
         return FileStatistics(
-            self._sink.tell(),
-            footer_length,
-            metadata.num_rows,
-            tuple(groups),
-            tuple(
-                LeafStatistics(number, sizes[number], values[number], self._nulls[number])
+            file_size=self._sink.tell(),
+            footer_length=footer_length,
+            record_count=metadata.num_rows,
+            row_groups=tuple(groups),
+            columns=tuple(
+                ColumnSizes(number, sizes[number], values[number], self._nulls[number])
                 for number in LEAF_IDS.values()
             ),
         )

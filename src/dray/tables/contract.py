@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Protocol
 from uuid import UUID
 
-from dray.log.written_file import ColumnSizes, WrittenFile
+from dray.log.written_file import WrittenFile
 
 
 class TablesError(Exception):
@@ -48,33 +48,22 @@ class TableState:
 
 @dataclass(frozen=True, slots=True)
 class TableFile:
-    """One data file, described by its writer's own statistics: nobody reads the file again."""
+    """One data file: as its writer described it, and the partition of the topic that it is of."""
 
     partition: int
-    path: str
-    file_size: int
-    record_count: int
-    first_offset: int
-    last_offset: int
-    min_timestamp: int  # milliseconds
-    max_timestamp: int
-    columns: tuple[ColumnSizes, ...]
-    split_offsets: tuple[int, ...]
+    written: WrittenFile
 
-    @classmethod
-    def of(cls, partition: int, written: WrittenFile) -> TableFile:
-        return cls(
-            partition=partition,
-            path=written.path,
-            file_size=written.file_size,
-            record_count=written.record_count,
-            first_offset=written.start,
-            last_offset=written.end - 1,
-            min_timestamp=written.min_timestamp,
-            max_timestamp=written.max_timestamp,
-            columns=written.columns,
-            split_offsets=written.split_offsets,
-        )
+    @property
+    def path(self) -> str:
+        return self.written.path
+
+    @property
+    def first_offset(self) -> int:
+        return self.written.start
+
+    @property
+    def last_offset(self) -> int:
+        return self.written.end - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from dray.compaction.planner import DAY_MS, plan_stream, settled
 from dray.compaction.settings import CompactionSettings
-from dray.log.entries import BatchReference, HighWatermark, IndexEntry, RowGroup, pack_batches
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.stream_store import StreamView, Versioned
+from dray.parquet.statistics import RowGroup
 
 NOW = 1_800_000_000_000
 SETTINGS = CompactionSettings(

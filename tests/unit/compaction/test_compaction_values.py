@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from dray.compaction.model import Unit
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.saga import mismatch
-from dray.log.entries import RowGroup
-from dray.log.written_file import ColumnSizes, WrittenFile
+from dray.log.written_file import WrittenFile
+from dray.parquet.statistics import ColumnSizes, RowGroup
 from dray.tables.contract import TableFile
 
 numbers = st.integers(0, 2**62)
@@ -46,10 +46,9 @@ def test_a_written_file_survives_its_job(file: WrittenFile) -> None:
 
 @given(files)
 def test_a_table_gets_what_the_writer_counted(file: WrittenFile) -> None:
-    described = TableFile.of(3, file)
-    assert (described.partition, described.path, described.file_size) == (3, file.path, file.file_size)
+    described = TableFile(3, file)
+    assert (described.partition, described.path, described.written) == (3, file.path, file)
     assert (described.first_offset, described.last_offset) == (file.start, file.end - 1)
-    assert (described.columns, described.split_offsets) == (file.columns, file.split_offsets)
 
 
 @pytest.mark.parametrize("broken", [{}, {"path": 1}, {"row_groups": [[1]]}])

@@ -113,7 +113,8 @@ class TestKept:
         assert first is not None
         table.maintenance.expire_snapshots().by_id(first).commit()
         assert await tables.committed(files.topic, ["100-1"]) == set()
-        again = replace(files.write(0, 0), path=path)
+        written = files.write(0, 0)
+        again = replace(written, written=replace(written.written, path=path))
         files.rows = {kept: rows for kept, rows in files.rows.items() if kept == path or rows[0]["offset"]}
         outcome = await tables.commit(files.topic, [files.change("100-1", again)], ours)
         assert outcome == {"100-1": CommitOutcome.COMMITTED}
@@ -337,7 +338,8 @@ class TestDays:
         files.topic = replace(files.topic, day_partitioned=True)
         await tables.ensure(files.topic)
         file = files.write(0, 0)
-        over = replace(file, max_timestamp=file.max_timestamp + 86_400_000)
+        late = file.written.max_timestamp + 86_400_000
+        over = replace(file, written=replace(file.written, max_timestamp=late))
         with pytest.raises(ValueError, match="its records are of more than one day"):
             await tables.commit(files.topic, [files.change("100-1", over)], ours)
         on_disk = {path.name for path in (files.root / "iceberg").rglob("*.avro")}

@@ -33,7 +33,9 @@ async def test_what_was_committed_is_read_back_equal(tables: IcebergTables, file
     assert await tables.live_files(files.topic) == {first.path, second.path, third.path}
     summary = table.current_snapshot().summary
     assert (summary["total-records"], summary["total-data-files"]) == ("75", "3")
-    assert summary["total-files-size"] == str(first.file_size + second.file_size + third.file_size)
+    assert summary["total-files-size"] == str(
+        first.written.file_size + second.written.file_size + third.written.file_size
+    )
 
 
 async def test_statistics_are_the_writers_own(tables: IcebergTables, files: TopicFiles) -> None:
@@ -43,7 +45,7 @@ async def test_statistics_are_the_writers_own(tables: IcebergTables, files: Topi
     await tables.commit(files.topic, [files.change("103-1", file)], ours)
     table = await loaded(tables, files)
     (task,) = table.scan(row_filter="partition = 3 and offset >= 49").plan_files()
-    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.file_size)
+    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.written.file_size)
     assert list(table.scan(row_filter="offset >= 50").plan_files()) == []
     assert list(table.scan(row_filter="offset < 40").plan_files()) == []
     assert list(table.scan(row_filter="partition = 2").plan_files()) == []
@@ -57,8 +59,8 @@ async def test_counts_of_columns_are_listed(tables: IcebergTables, files: TopicF
     (task,) = (await loaded(tables, files)).scan().plan_files()
     assert task.file.null_value_counts[4] == 2  # keys
     assert task.file.value_counts[2] == 10
-    assert task.file.split_offsets == list(file.split_offsets)
-    assert set(task.file.column_sizes) == {column.field_id for column in file.columns}
+    assert task.file.split_offsets == list(file.written.split_offsets)
+    assert set(task.file.column_sizes) == {column.field_id for column in file.written.columns}
 
 
 async def test_a_job_is_committed_once(tables: IcebergTables, files: TopicFiles) -> None:

@@ -56,7 +56,7 @@ class Model:
         return {file.path for held in self.held for file in held}
 
     def rows(self) -> int:
-        return sum(file.record_count for held in self.held for file in held)
+        return sum(file.written.record_count for held in self.held for file in held)
 
 
 @pytest.mark.parametrize("seed", [1])

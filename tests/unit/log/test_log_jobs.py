@@ -12,7 +12,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from dray.log.entries import BatchReference, EntryKind, IndexEntry, RowGroup, decode_start, pack_batches
+from dray.log.entries import BatchReference, EntryKind, IndexEntry, decode_start, pack_batches
 from dray.log.jobs import (
     Abandoned,
     Awaits,
@@ -48,6 +48,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Delete, Operation, Put
 from dray.metadata.memory import MemoryState
 from dray.metadata.values import ValueCorrupt
+from dray.parquet.statistics import RowGroup
 
 STREAM = 7
 END = 4

@@ -16,13 +16,14 @@ import pytest
 from log_harness import EVERYTHING, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, segments, service
-from dray.log.entries import BatchReference, HighWatermark, IndexEntry, RowGroup, pack_batches
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.index_cache import IndexCache
 from dray.log.parquet_cache import FooterCache, GroupCache, LayoutCache
 from dray.log.segments import SegmentReader
 from dray.log.stream_store import Versioned
 from dray.log.tail_cache import TailBatch, TailCache
 from dray.objects.contract import OwnBuffer
+from dray.parquet.statistics import RowGroup
 
 IDLE = 300.0
 # An estimate may be so many times too high or too low.

@@ -8,7 +8,7 @@ import pytest
 from log_harness import World, append, batch_bytes
 
 from dray.log import Log
-from dray.log.entries import IndexEntry, RowGroup
+from dray.log.entries import IndexEntry
 from dray.log.jobs import Compaction, IllegalEvent, Input, Job, JobState, SwapImpossible, put_job
 from dray.log.snapshots import advance_snapshot
 from dray.log.stream_state import load_stream_state
@@ -18,6 +18,7 @@ from dray.log.types import LogUnavailable
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
+from dray.parquet.statistics import RowGroup
 from dray.simulation.kernel.scripted import Fate
 
 PARQUET_ID = UUID(int=77)

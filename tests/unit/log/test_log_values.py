@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -17,16 +18,17 @@ from dray.log.entries import (
     EntryKind,
     HighWatermark,
     IndexEntry,
-    RowGroup,
     decode_start,
     pack_batches,
 )
-from dray.log.jobs import Compaction, Input, Job, JobState, put_start
+from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, advance, put_start
 from dray.log.lifecycle import note_closed
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.types import Versioned
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.values import FormatTooNew, UnreadableValue
+from dray.parquet.statistics import ColumnSizes, RowGroup
 
 FIXTURES = Path(__file__).parents[2] / "fixtures" / "values"
 DAY_MS = 24 * 3_600_000
@@ -193,6 +195,38 @@ def test_a_job_that_compacts_is_kept_as_format_2() -> None:
     for length in range(len(kept)):
         with pytest.raises(UnreadableValue):
             Job.decode(kept[:length])
+
+
+FILE = WrittenFile(
+    stream=5,
+    job=13,
+    path=f"compaction/v1/topic=orders/partition=3/job-13-{PARQUET_ID.hex}.parquet",
+    parquet_id=PARQUET_ID,
+    start=990,
+    end=1007,
+    file_size=5_000_000_000,
+    footer_length=2048,
+    record_count=17,
+    row_groups=(
+        RowGroup(4, 800, 10, 990, 900, 1_789_999_999_000, 1_790_000_000_500),
+        RowGroup(4_999_000_000, 700, 7, 1000, 300, -1, 1_790_000_000_100),
+    ),
+    columns=(ColumnSizes(1, 30, 17, 0), ColumnSizes(13, 1 << 40, 17, 17)),
+    min_timestamp=-1,
+    max_timestamp=1_790_000_000_500,
+    split_offsets=(4, 4_999_000_000),
+)
+WRITTEN = advance(5, replace(COMPACTING, state=JobState.CREATED), FileWritten(FILE)).following
+
+
+def test_a_job_with_its_file_is_kept_as_format_2() -> None:
+    """As every build has stored it."""
+    assert WRITTEN is not None
+    kept = (FIXTURES / "log-job-written.v2.bin").read_bytes()
+    assert kept[0] == 2
+    assert Job.decode(kept) == WRITTEN
+    assert Job.decode(kept).compacted.file == FILE
+    assert WRITTEN.encode() == kept
 
 
 def test_a_job_that_is_done_forgets_what_it_compacted() -> None:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from dray.parquet import writer
 from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time, is_dense
 from dray.parquet.schema import FIELD_IDS, HEADER_ID, HEADER_KEY_ID, HEADER_VALUE_ID, file_schema
-from dray.parquet.writer import FileStatistics, FileWriter
+from dray.parquet.statistics import FileStatistics
+from dray.parquet.writer import FileWriter
 from dray.records import decode, twin
 from dray.records.arrow import schema, to_arrow
 from dray.records.columns import Record
@@ -52,7 +53,7 @@ def read_back(data: bytes, statistics: FileStatistics) -> list[pa.RecordBatch]:
             group.first_offset,
             group.record_count,
         )
-        for number, group in enumerate(statistics.groups)
+        for number, group in enumerate(statistics.row_groups)
     ]
 
 
@@ -77,13 +78,13 @@ def test_groups_are_neither_too_small_nor_too_large(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(writer, "MOST_GROUP_BYTES", 8_000)
     batches = [rows(at, 10, size=300) for at in range(0, 300, 10)]  # about 1,200 bytes each
     data, statistics = written(*batches)
-    assert [group.record_count for group in statistics.groups[:-1]] == [40] * 7
+    assert [group.record_count for group in statistics.row_groups[:-1]] == [40] * 7
     assert read_back(data, statistics)[3].to_pylist() == [
         row for batch in batches[12:16] for row in batch.to_pylist()
     ]
     large = rows(0, 100, size=900)
     _, statistics = written(rows(0, 10, size=300), large.slice(10))
-    assert [group.record_count for group in statistics.groups] == [10, 90], (
+    assert [group.record_count for group in statistics.row_groups] == [10, 90], (
         "no group takes two that are too much"
     )
 
@@ -115,13 +116,13 @@ def test_rows_come_back(counts: list[int], group_bytes: int) -> None:
     assert [row for batch in read_back(data, statistics) for row in batch.to_pylist()] == wanted
     assert pq.read_table(io.BytesIO(data)).to_pylist() == wanted
     metadata = pq.read_metadata(io.BytesIO(data))
-    nulls = {leaf.field_id: leaf.null_count for leaf in statistics.leaves}
+    nulls = {leaf.field_id: leaf.null_count for leaf in statistics.columns}
     assert nulls[FIELD_IDS["value"]] == sum(row["value"] is None for row in wanted)
     assert nulls[FIELD_IDS["producer_id"]] == len(wanted)
     assert nulls[HEADER_VALUE_ID] == sum(
         sum(header["value"] is None for header in row["headers"]) or not row["headers"] for row in wanted
     )
-    values = {leaf.field_id: leaf.value_count for leaf in statistics.leaves}
+    values = {leaf.field_id: leaf.value_count for leaf in statistics.columns}
     assert values[HEADER_KEY_ID] == sum(
         metadata.row_group(number).column(5).num_values for number in range(metadata.num_row_groups)
     )
@@ -130,7 +131,7 @@ def test_rows_come_back(counts: list[int], group_bytes: int) -> None:
 def test_only_the_rows_that_are_expected() -> None:
     data, statistics = written(rows(50, 30))
     footer = Footer(data[-statistics.footer_length :], len(data))
-    [group] = statistics.groups
+    [group] = statistics.row_groups
     part = data[group.position : group.position + group.length]
     footer.read_group(0, group.position, part, 50, 30)
     for first, count in ((49, 30), (51, 30), (50, 29), (50, 31)):
@@ -158,7 +159,7 @@ def test_files_of_others_are_refused() -> None:
 def test_bytes_outside_of_what_was_fetched_are_never_believed() -> None:
     data, statistics = written(rows(0, 30))
     footer = Footer(data[-statistics.footer_length :], len(data))
-    [group] = statistics.groups
+    [group] = statistics.row_groups
     part = data[group.position : group.position + group.length]
     for shifted in (group.position + 3, group.position - 3):
         with pytest.raises(ParquetCorrupt):

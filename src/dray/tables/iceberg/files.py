@@ -19,21 +19,22 @@ _DAY_MS: Final = 86_400_000
 def data_file(file: TableFile, location: str, spec: PartitionSpec, day_partitioned: bool) -> DataFile:
     """Bounds are given for the three columns that a query narrows by; they are exact, so engines may answer
     `max(offset)` from them. Raises `ValueError` for a file that does not fit into one partition."""
+    written = file.written
     made = DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=location,
         file_format=FileFormat.PARQUET,
         partition=_partition(file, day_partitioned),
-        record_count=file.record_count,
-        file_size_in_bytes=file.file_size,
-        column_sizes={column.field_id: column.compressed_bytes for column in file.columns} or None,
-        value_counts={column.field_id: column.value_count for column in file.columns} or None,
-        null_value_counts={column.field_id: column.null_count for column in file.columns} or None,
+        record_count=written.record_count,
+        file_size_in_bytes=written.file_size,
+        column_sizes={column.field_id: column.compressed_bytes for column in written.columns} or None,
+        value_counts={column.field_id: column.value_count for column in written.columns} or None,
+        null_value_counts={column.field_id: column.null_count for column in written.columns} or None,
         nan_value_counts=None,
-        lower_bounds=_bounds(file.partition, file.first_offset, file.min_timestamp),
-        upper_bounds=_bounds(file.partition, file.last_offset, file.max_timestamp),
+        lower_bounds=_bounds(file.partition, file.first_offset, written.min_timestamp),
+        upper_bounds=_bounds(file.partition, file.last_offset, written.max_timestamp),
         key_metadata=None,
-        split_offsets=list(file.split_offsets) or None,
+        split_offsets=list(written.split_offsets) or None,
         equality_ids=None,
         sort_order_id=None,
     )
@@ -44,8 +45,8 @@ def data_file(file: TableFile, location: str, spec: PartitionSpec, day_partition
 def _partition(file: TableFile, day_partitioned: bool) -> Record:
     if not day_partitioned:
         return Record(file.partition)
-    day = file.min_timestamp // _DAY_MS
-    if file.max_timestamp // _DAY_MS != day:
+    day = file.written.min_timestamp // _DAY_MS
+    if file.written.max_timestamp // _DAY_MS != day:
         raise ValueError(
             f"{file.path}: its records are of more than one day, and its table is partitioned by day"
         )
