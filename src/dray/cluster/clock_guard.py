@@ -20,8 +20,9 @@ import structlog
 
 from dray.cluster.clock_judge import GONE_BEATS, ClockBeat, ClockJudge, ClockVerdict
 from dray.metadata import keys
+from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, StoredValue
-from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
+from dray.metadata.values import UnreadableValue
 from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger(__name__)
@@ -45,16 +46,15 @@ class StoredBeat:
     stepped: bool
 
 
+_CODEC: Final = JsonCodec(StoredBeat, BEAT_FORMAT)
+
+
 def encode_beat(beat: StoredBeat) -> bytes:
-    return seal_json(BEAT_FORMAT, {"machine": beat.machine, "wall_ms": beat.wall_ms, "stepped": beat.stepped})
+    return _CODEC.encode(beat)
 
 
 def decode_beat(value: bytes) -> StoredBeat:
-    _, fields = unseal_json("the time of a process", value, BEAT_FORMAT)
-    try:
-        return StoredBeat(str(fields["machine"]), int(fields["wall_ms"]), bool(fields["stepped"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueCorrupt("the time of a process", repr(error)) from error
+    return _CODEC.decode("the time of a process", value)
 
 
 class _Remembered(NamedTuple):

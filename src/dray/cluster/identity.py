@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
 
 import structlog
+from pydantic import Field
 
 from dray.metadata import keys
+from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Unavailable
-from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
@@ -28,7 +29,7 @@ _PAUSE: Final = 0.05
 
 @dataclass(frozen=True, slots=True)
 class ClusterInfo:
-    cluster_id: str
+    cluster_id: Annotated[str, Field(alias="id")]
     domains: int
     created_ms: int
 
@@ -38,19 +39,15 @@ def uuid_text(value: UUID) -> str:
     return urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
+_CODEC: Final = JsonCodec(ClusterInfo, CLUSTER_FORMAT)
+
+
 def encode_cluster(cluster: ClusterInfo) -> bytes:
-    return seal_json(
-        CLUSTER_FORMAT,
-        {"id": cluster.cluster_id, "domains": cluster.domains, "created_ms": cluster.created_ms},
-    )
+    return _CODEC.encode(cluster)
 
 
 def decode_cluster(value: bytes) -> ClusterInfo:
-    _, fields = unseal_json("the cluster record", value, CLUSTER_FORMAT)
-    try:
-        return ClusterInfo(str(fields["id"]), int(fields["domains"]), int(fields["created_ms"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueCorrupt("the cluster record", repr(error)) from error
+    return _CODEC.decode("the cluster record", value)
 
 
 async def open_cluster(

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Annotated, Final
 
 import structlog
+from pydantic import Field
 
 from dray.cluster.identity import ClusterInfo
-from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
+from dray.metadata.codec import JsonCodec
+from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import ObjectError, ObjectExists, ObjectMissing, ObjectStore, Unsupported
 
 _log = structlog.get_logger(__name__)
@@ -37,20 +39,19 @@ class BucketRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    cluster_id: str
+    cluster_id: Annotated[str, Field(alias="id")]
     created_ms: int
 
 
+_CODEC: Final = JsonCodec(Owner, OWNER_FORMAT)
+
+
 def encode_owner(owner: Owner) -> bytes:
-    return seal_json(OWNER_FORMAT, {"id": owner.cluster_id, "created_ms": owner.created_ms})
+    return _CODEC.encode(owner)
 
 
 def decode_owner(value: bytes) -> Owner:
-    _, fields = unseal_json(_WHAT, value, OWNER_FORMAT)
-    try:
-        return Owner(str(fields["id"]), int(fields["created_ms"]))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueCorrupt(_WHAT, repr(error)) from error
+    return _CODEC.decode(_WHAT, value)
 
 
 async def read_owner(objects: ObjectStore) -> Owner | None:

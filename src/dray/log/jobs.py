@@ -48,15 +48,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
-from uuid import UUID
+from typing import Annotated, Any, Final, NamedTuple
+
+from pydantic import Field
 
 from dray.log.entries import EntryKind, IndexEntry, encode_start
 from dray.log.types import LogError, Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
 from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
-from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
+from dray.metadata.values import ValueCorrupt
 
 FORMAT: Final = 1
 # Of jobs that compact, so that a build from before there were any refuses them by name.
@@ -111,14 +113,13 @@ _AWAITS: Final = {
 _WITHOUT_COMPACTION: Final = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED})
 
 
-@dataclass(frozen=True, slots=True)
-class Input:
+class Input(NamedTuple):
     """An index entry that a job replaces: its key, the version planned with, and its object."""
 
     end: int
     cumulative_size: int
     version: int
-    object_id: UUID
+    object_id: HexUuid
     kind: EntryKind
     path: str  # of a Parquet file, which must leave the table; empty for a WAL object
 
@@ -134,11 +135,11 @@ class Compaction:
     """What a job compacts. It says all that is needed to carry on where its topic is gone."""
 
     topic: str
-    topic_id: UUID
+    topic_id: HexUuid
     partition: int
     start: int
     end: int
-    inputs: tuple[Input, ...]  # adjoining, in order
+    inputs: Annotated[tuple[Input, ...], Field(min_length=1)]  # adjoining, in order
     table: bool  # whether the file goes into the topic's table
     by_day: bool = False  # whether that is partitioned by day
     owner: str = ""  # who works on it: others keep off for a while, to save work and for nothing else
@@ -151,10 +152,7 @@ class Compaction:
         """Of a job that is written. Raises `ValueCorrupt` where there is none, or none that can be read."""
         if self.written is None:
             raise ValueCorrupt("a stream's job", "it has no file")
-        try:
-            return WrittenFile.from_json(self.written)
-        except (KeyError, TypeError, ValueError) as error:
-            raise ValueCorrupt("a stream's job", str(error)) from error
+        return WrittenFile.from_json(self.written)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +161,7 @@ class Job:
     state: JobState = JobState.DONE
     threshold: int = 0  # the new start
     need: int = 0  # the end of the last entry that goes: the producer snapshot must cover it
-    compaction: Compaction | None = None
+    compaction: Annotated[Compaction | None, NOT_IF_NONE] = None
 
     @property
     def awaits(self) -> Awaits:
@@ -185,30 +183,19 @@ class Job:
         return replace(self, state=state, compaction=None if state is JobState.DONE else self.compaction)
 
     def encode(self) -> bytes:
-        fields: dict[str, Any] = {
-            "number": self.number,
-            "state": self.state.value,
-            "threshold": self.threshold,
-            "need": self.need,
-        }
-        if self.compaction is None:
-            return seal_json(FORMAT, fields)
-        return seal_json(COMPACTION_FORMAT, {**fields, "compaction": _compaction_fields(self.compaction)})
+        return _CODEC.encode(self, FORMAT if self.compaction is None else COMPACTION_FORMAT)
 
     @classmethod
     def decode(cls, value: bytes) -> Job:
-        format_version, fields = unseal_json("a stream's job", value, COMPACTION_FORMAT)
-        try:
-            state = JobState(fields["state"])
-            compaction = None
-            if format_version == COMPACTION_FORMAT:
-                compaction = _compaction(fields["compaction"])
-            elif state not in _WITHOUT_COMPACTION:
-                raise ValueError(f"{state.value}, and nothing to compact")
-            number, threshold, need = int(fields["number"]), int(fields["threshold"]), int(fields["need"])
-            return cls(number, state, threshold, need, compaction)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise ValueCorrupt("a stream's job", str(error)) from error
+        version, job = _CODEC.decode_versioned("a stream's job", value)
+        if (version == COMPACTION_FORMAT) != (job.compaction is not None):
+            raise ValueCorrupt("a stream's job", f"format {version} does not fit what it compacts")
+        if job.compaction is None and job.state not in _WITHOUT_COMPACTION:
+            raise ValueCorrupt("a stream's job", f"{job.state.value}, and nothing to compact")
+        return job
+
+
+_CODEC: Final = JsonCodec(Job, COMPACTION_FORMAT)
 
 
 # --- events
@@ -448,49 +435,4 @@ def swapped_entry(compaction: Compaction, last: IndexEntry) -> IndexEntry:
         start=compaction.start,
         min_timestamp=file.min_timestamp,
         max_timestamp=file.max_timestamp,
-    )
-
-
-# --- as stored
-
-
-def _compaction_fields(compaction: Compaction) -> dict[str, Any]:
-    return {
-        "topic": compaction.topic,
-        "topic_id": compaction.topic_id.hex,
-        "partition": compaction.partition,
-        "start": compaction.start,
-        "end": compaction.end,
-        "inputs": [
-            [each.end, each.cumulative_size, each.version, each.object_id.hex, int(each.kind), each.path]
-            for each in compaction.inputs
-        ],
-        "table": compaction.table,
-        "by_day": compaction.by_day,
-        "owner": compaction.owner,
-        "written": None if compaction.written is None else dict(compaction.written),
-    }
-
-
-def _compaction(fields: Mapping[str, Any]) -> Compaction:
-    written = fields["written"]
-    if not (written is None or isinstance(written, dict)):
-        raise ValueError("what was written is not a JSON object")
-    inputs = tuple(
-        Input(int(end), int(size), int(version), UUID(hex=object_id), EntryKind(kind), str(path))
-        for end, size, version, object_id, kind, path in fields["inputs"]
-    )
-    if not inputs:
-        raise ValueError("a compaction of nothing")
-    return Compaction(
-        topic=str(fields["topic"]),
-        topic_id=UUID(hex=fields["topic_id"]),
-        partition=int(fields["partition"]),
-        start=int(fields["start"]),
-        end=int(fields["end"]),
-        inputs=inputs,
-        table=bool(fields["table"]),
-        by_day=bool(fields["by_day"]),
-        owner=str(fields["owner"]),
-        written=written,
     )

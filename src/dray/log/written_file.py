@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
-from dray.parquet.statistics import ColumnSizes, FileStatistics, RowGroup
+from dray.metadata.codec import HexUuid, JsonCodec
+from dray.parquet.statistics import FileStatistics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +20,7 @@ class WrittenFile(FileStatistics):
     stream: int
     job: int
     path: str  # <prefix>/job-<number>-<attempt id>.parquet: see `dray.compaction.paths`
-    parquet_id: UUID
+    parquet_id: HexUuid
     start: int
     end: int
     min_timestamp: int
@@ -79,43 +80,13 @@ class WrittenFile(FileStatistics):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """It is stored in the job. Row groups and columns are lists of numbers, in their fields' order."""
-        return {
-            "stream": self.stream,
-            "job": self.job,
-            "path": self.path,
-            "parquet_id": self.parquet_id.hex,
-            "file_size": self.file_size,
-            "footer_length": self.footer_length,
-            "record_count": self.record_count,
-            "min_timestamp": self.min_timestamp,
-            "max_timestamp": self.max_timestamp,
-            "start": self.start,
-            "end": self.end,
-            "row_groups": [list(group) for group in self.row_groups],
-            "columns": [
-                [column.field_id, column.compressed_bytes, column.value_count, column.null_count]
-                for column in self.columns
-            ],
-            "split_offsets": list(self.split_offsets),
-        }
+        """As it is stored in the job, and travels back through Spark."""
+        return _CODEC.fields(self)
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> WrittenFile:
-        """Raises `KeyError`, `TypeError` or `ValueError` for what `to_json` did not make."""
-        return cls(
-            stream=int(fields["stream"]),
-            job=int(fields["job"]),
-            path=str(fields["path"]),
-            parquet_id=UUID(hex=fields["parquet_id"]),
-            file_size=int(fields["file_size"]),
-            footer_length=int(fields["footer_length"]),
-            record_count=int(fields["record_count"]),
-            min_timestamp=int(fields["min_timestamp"]),
-            max_timestamp=int(fields["max_timestamp"]),
-            start=int(fields["start"]),
-            end=int(fields["end"]),
-            row_groups=tuple(RowGroup(*map(int, group)) for group in fields["row_groups"]),
-            columns=tuple(ColumnSizes(*map(int, column)) for column in fields["columns"]),
-            split_offsets=tuple(map(int, fields["split_offsets"])),
-        )
+        """Raises `ValueCorrupt` for what `to_json` did not make."""
+        return _CODEC.from_fields("a written file", fields)
+
+
+_CODEC: Final = JsonCodec(WrittenFile)

@@ -4,17 +4,19 @@ A value starts with one byte, the version of its format. An older format is read
 of each is kept in the tests); a newer one is refused with a line that says what to do, because a
 broker that guessed would write back a value from which the newer fields are gone.
 
-Formats whose bodies are read on no hot path are JSON behind that byte: plain to inspect, and a field
-can be added with a default without a new version.
+Formats whose bodies are read on no hot path are JSON behind that byte (`codec.py`): plain to inspect, and a
+field can be added with a default without a new version.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dray.metadata.contract import MetadataError
+
+FIRST_FORMAT: Final = 1
 
 
 class UnreadableValue(MetadataError):
@@ -65,7 +67,7 @@ def unseal_json(what: str, value: bytes, newest: int) -> tuple[int, dict[str, An
     version, body = unseal(what, value, newest)
     try:
         fields = json.loads(bytes(body))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueCorrupt(what, str(error)) from error
     if not isinstance(fields, dict):
         raise ValueCorrupt(what, "it is not a JSON object")

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Annotated, Final
 from uuid import UUID
 
-from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
+from pydantic import Field
+
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
+from dray.metadata.values import ValueCorrupt
 from dray.topics.settings import TopicSettings
 
 TOPIC_FORMAT: Final = 1
@@ -37,68 +40,48 @@ class Tombstone:
     """What must be closed and swept before a deleted topic is forgotten."""
 
     name: str
-    topic_id: UUID
+    topic_id: Annotated[HexUuid, Field(alias="id")]
     streams: tuple[int, ...]
     deleted_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class _StoredTopic:
+    """What of a topic is its value: its name is the key, and its settings come of its config."""
+
+    id: HexUuid
+    streams: tuple[int, ...]
+    config: Mapping[str, str]
+    created_ms: int
+    # No new format: builds from before this field read past it, and a topic that they change loses it.
+    replication_factor: Annotated[int | None, NOT_IF_NONE] = None
+
+
+_TOPIC_CODEC: Final = JsonCodec(_StoredTopic, TOPIC_FORMAT)
+_TOMBSTONE_CODEC: Final = JsonCodec(Tombstone, TOMBSTONE_FORMAT)
+
+
 def encode_topic(topic: Topic) -> bytes:
-    fields: dict[str, Any] = {
-        "id": topic.topic_id.hex,
-        "streams": topic.streams,
-        "config": dict(topic.config),
-        "created_ms": topic.created_ms,
-    }
-    if topic.replication_factor is not None:
-        # No new format: builds from before this field read past it, and a topic that they change loses it.
-        fields["replication_factor"] = topic.replication_factor
-    return seal_json(TOPIC_FORMAT, fields)
+    return _TOPIC_CODEC.encode(
+        _StoredTopic(topic.topic_id, topic.streams, topic.config, topic.created_ms, topic.replication_factor)
+    )
 
 
 def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
     what = f"topic '{name}'"
-    _, fields = unseal_json(what, value, TOPIC_FORMAT)
+    stored = _TOPIC_CODEC.decode(what, value)
     try:
-        config = {str(key): str(text) for key, text in fields["config"].items()}
-        asked = fields.get("replication_factor")
-        return Topic(
-            name=name,
-            topic_id=UUID(hex=fields["id"]),
-            streams=_streams(fields),
-            config=config,
-            created_ms=int(fields["created_ms"]),
-            settings=TopicSettings.of(config, defaults),
-            replication_factor=None if asked is None else int(asked),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        settings = TopicSettings.of(stored.config, defaults)
+    except (KeyError, TypeError, ValueError) as error:
         raise ValueCorrupt(what, repr(error)) from error
-
-
-def encode_tombstone(tombstone: Tombstone) -> bytes:
-    return seal_json(
-        TOMBSTONE_FORMAT,
-        {
-            "name": tombstone.name,
-            "id": tombstone.topic_id.hex,
-            "streams": tombstone.streams,
-            "deleted_ms": tombstone.deleted_ms,
-        },
+    return Topic(
+        name, stored.id, stored.streams, stored.config, stored.created_ms, settings, stored.replication_factor
     )
 
 
+def encode_tombstone(tombstone: Tombstone) -> bytes:
+    return _TOMBSTONE_CODEC.encode(tombstone)
+
+
 def decode_tombstone(key: str, value: bytes) -> Tombstone:
-    what = f"the tombstone {key}"
-    _, fields = unseal_json(what, value, TOMBSTONE_FORMAT)
-    try:
-        return Tombstone(
-            name=str(fields["name"]),
-            topic_id=UUID(hex=fields["id"]),
-            streams=_streams(fields),
-            deleted_ms=int(fields["deleted_ms"]),
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise ValueCorrupt(what, repr(error)) from error
-
-
-def _streams(fields: Mapping[str, Any]) -> tuple[int, ...]:
-    return tuple(int(stream) for stream in fields["streams"])
+    return _TOMBSTONE_CODEC.decode(f"the tombstone {key}", value)

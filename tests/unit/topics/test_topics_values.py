@@ -93,3 +93,5 @@ def test_the_version_byte_comes_first() -> None:
     version, body = unseal("a thing", b"\x07body", 7)
     assert (version, bytes(body)) == (7, b"body")
     assert unseal_json("a thing", b'\x01{"a":1}', 1) == (1, {"a": 1})
+    with pytest.raises(ValueCorrupt):
+        unseal_json("a thing", b"\x01" + b"[" * 100_000, 1)

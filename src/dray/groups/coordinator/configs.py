@@ -15,6 +15,7 @@ import structlog
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator.faults import GroupUnavailable, Unreachable
 from dray.metadata import keys
+from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (
     ABSENT,
     Ambiguous,
@@ -26,7 +27,7 @@ from dray.metadata.contract import (
     StoredValue,
 )
 from dray.metadata.follow import Follower
-from dray.metadata.values import UnreadableValue, seal_json, unseal_json
+from dray.metadata.values import UnreadableValue
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 
@@ -42,13 +43,15 @@ _ATTEMPTS: Final = 8
 Overrides = Mapping[str, str]
 
 
+_CODEC: Final = JsonCodec(dict[str, str], CONFIGS_FORMAT)
+
+
 def encode_configs(overrides: Overrides) -> bytes:
-    return seal_json(CONFIGS_FORMAT, dict(sorted(overrides.items())))
+    return _CODEC.encode(dict(overrides))
 
 
 def decode_configs(group_id: str, value: bytes) -> Overrides:
-    _, fields = unseal_json(f"the configs of group '{group_id}'", value, CONFIGS_FORMAT)
-    return {name: str(value) for name, value in fields.items()}
+    return _CODEC.decode(f"the configs of group '{group_id}'", value)
 
 
 class GroupConfigs:

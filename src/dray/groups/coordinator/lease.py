@@ -15,10 +15,13 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Annotated, Final
+
+from pydantic import Field
 
 from dray.groups.coordinator.faults import NotCoordinator, Unreachable
 from dray.metadata import keys
+from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (
     ABSENT,
     Ambiguous,
@@ -31,7 +34,6 @@ from dray.metadata.contract import (
     SessionEnded,
     Unavailable,
 )
-from dray.metadata.values import ValueCorrupt, seal_json, unseal_json
 from dray.runtime import Runtime, run_once
 
 LEASE_FORMAT: Final = 1
@@ -44,33 +46,21 @@ _PAUSE: Final = 0.02
 class LeaseHolder:
     """Machine and process let another broker on the same machine see that this one has died."""
 
-    broker_id: int
+    broker_id: Annotated[int, Field(alias="broker")]
     machine: str = ""
     process: int = 0
     session: str = ""
 
 
+_CODEC: Final = JsonCodec(LeaseHolder, LEASE_FORMAT)
+
+
 def encode_holder(holder: LeaseHolder) -> bytes:
-    return seal_json(
-        LEASE_FORMAT,
-        {
-            "broker": holder.broker_id,
-            "machine": holder.machine,
-            "process": holder.process,
-            "session": holder.session,
-        },
-    )
+    return _CODEC.encode(holder)
 
 
 def decode_holder(group_id: str, value: bytes) -> LeaseHolder:
-    what = f"the lease of group '{group_id}'"
-    _, fields = unseal_json(what, value, LEASE_FORMAT)
-    try:
-        return LeaseHolder(
-            int(fields["broker"]), str(fields["machine"]), int(fields["process"]), str(fields["session"])
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueCorrupt(what, repr(error)) from error
+    return _CODEC.decode(f"the lease of group '{group_id}'", value)
 
 
 class Lease:
