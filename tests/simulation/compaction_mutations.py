@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.compaction import collector, planning, table_commits, table_keeper
+from dray.compaction import collector, stream_planner, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import RunningJob, Saga
@@ -62,15 +62,15 @@ def covered_entries_count(patch: pytest.MonkeyPatch) -> None:
 
 
 def abandon_a_written_job(patch: pytest.MonkeyPatch) -> None:
-    kept = planning.Planning.sort
+    kept = stream_planner.StreamPlanner.sort
 
-    async def sort(self: planning.Planning, now: Any, stream: int, job: Versioned[Job]) -> None:
+    async def sort(self: stream_planner.StreamPlanner, now: Any, stream: int, job: Versioned[Job]) -> None:
         if job.value.state is JobState.PARQUET_WRITTEN and self._runtime.random.random() < 0.5:
             await self._store.move_job(stream, job, job.value.moved(JobState.DONE))
         else:
             await kept(self, now, stream, job)
 
-    patch.setattr(planning.Planning, "sort", sort)
+    patch.setattr(stream_planner.StreamPlanner, "sort", sort)
 
 
 # --- the swap

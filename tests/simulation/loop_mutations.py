@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from dray.compaction.careful import CarefulWriter
+from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.cycle import Compactor
 from dray.compaction.round import FORESEEN, Round
 from dray.log.commit import Committer

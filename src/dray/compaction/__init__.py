@@ -1,4 +1,20 @@
 """Compaction: WAL ranges become Parquet files, which the log and the topic's Iceberg table share.
 
-`docs/design/0050-compaction.md` says which module does which step of the commit protocol.
+A cycle, in the order in which the modules have their turn (`docs/design/0050-compaction.md` has the reasons):
+
+    cycle             the compactor: plan, write, commit, swap, retain, collect; then again
+    round             what is under way in one pass over the streams
+    job_board         every stream's job, read before any index
+    stream_planner    what is next for a stream: its unfinished job, or a new one
+    stream_memory     which streams to look at: what is remembered of them, and what watches say
+    plan              what to compact in one stream: a pure function
+    saga              the steps of a compaction, performed; `dray.log.jobs` decides them
+    executor          a unit becomes a file, from `sources`; `spark` spreads units, `careful_writer` finds the
+                      one that takes its worker down
+    table_commits     one commit of its table for all jobs of a topic
+    upkeep            now and then: `table_keeper` holds tables against the log, `collector` and
+                      `metadata_collector` delete what nothing needs
+
+`model`, `paths`, `settings` and `summary` are what they hand each other. `bucket_survey` and
+`waiting_compactions` serve commands.
 """

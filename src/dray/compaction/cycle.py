@@ -1,8 +1,8 @@
 """The compactor: plan, write, commit, swap, retain, collect; then again.
 
 All units of a round go to the writer in one call, all jobs of a topic into one commit of its table. What a
-round knows from the ones before it (`known.py`) only tells it where to look: everything that counts is in the
-stores, so a compactor may die at any point, and any number of them may run.
+round knows from the ones before it (`stream_memory.py`) only tells it where to look: everything that counts is
+in the stores, so a compactor may die at any point, and any number of them may run.
 """
 
 from __future__ import annotations
@@ -15,15 +15,14 @@ from typing import TypeVar
 
 import structlog
 
-from dray.compaction.careful import CarefulWriter
-from dray.compaction.hints import Hints
+from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.job_board import JobBoard
-from dray.compaction.known import StreamMemories
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
-from dray.compaction.planning import Planning
 from dray.compaction.round import FORESEEN, Round, interrupted
 from dray.compaction.saga import RunningJob, Saga, mismatch
 from dray.compaction.settings import CompactionSettings
+from dray.compaction.stream_memory import Hints, StreamMemories
+from dray.compaction.stream_planner import StreamPlanner
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.compaction.table_commits import TableCommits, table_of_job
 from dray.compaction.upkeep import Upkeep
@@ -90,7 +89,7 @@ class Compactor:
             on_deleted=self._observer.records_deleted,
             expiry=expiry,
         )
-        self._planning = Planning(
+        self._planner = StreamPlanner(
             self._store,
             runtime,
             self._board,
@@ -169,7 +168,7 @@ class Compactor:
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):
             await self._board.read()  # before any index is looked at: stale plans must not start
-            await now.each(list(self._board.jobs.items()), self._planning.sort, self._telling(Phase.PLAN))
+            await now.each(list(self._board.jobs.items()), self._planner.sort, self._telling(Phase.PLAN))
         summary.backlog = summary.backlog or self._known.backlog(now.places)
         with self._timed(Phase.WRITE):
             await self._write(now)
@@ -237,7 +236,7 @@ class Compactor:
         if failed.retriable:
             now.note(underway.stream, failed.reason)
             return
-        self._planning.stop(now, underway.stream, failed.reason)
+        self._planner.stop(now, underway.stream, failed.reason)
         if await self._saga.abandon(underway):
             now.summary.abandoned += 1
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from dray.compaction.backlog import Backlog
-from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Phase
+from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Phase
 from dray.telemetry import ProcessMetrics
 from dray.telemetry.instruments import Family, Gauge
 

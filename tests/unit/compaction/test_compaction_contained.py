@@ -11,7 +11,7 @@ import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 
-from dray.compaction.careful import CarefulWriter
+from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.retention import Retention

@@ -9,9 +9,8 @@ import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 
-from dray.compaction.backlog import Backlog
 from dray.compaction.model import UnitFailed
-from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Observers, Phase
+from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Observers, Phase
 from dray.simulation.kernel.scripted import Fate
 
 assert compaction_cluster.DOMAINS  # this module runs on virtual time

@@ -9,7 +9,7 @@ from uuid import UUID
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.compaction.planner import DAY_MS, plan_stream, settled
+from dray.compaction.plan import DAY_MS, plan_stream, settled
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.stream_store import StreamView, Versioned

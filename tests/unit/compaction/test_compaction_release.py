@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from dray.cli.main import app
 from dray.cluster.identity import open_cluster
-from dray.compaction.release import WaitingCompactions
+from dray.compaction.waiting_compactions import WaitingCompactions
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.retention import WaitsForTable
 from dray.log.stream_store import StreamStore

@@ -11,8 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dray.cli.options import load_config
-from dray.compaction.backlog import Backlog
-from dray.compaction.summary import Cause, CycleSummary, Phase, StalledStream
+from dray.compaction.summary import Backlog, Cause, CycleSummary, Phase, StalledStream
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.daemon.compactor_http import CompactorHttp

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dray.compaction.hints import ABOVE_ALL, Hints
+from dray.compaction.stream_memory import ABOVE_ALL, Hints
 from dray.metadata import keys
 
 ID = UUID(int=5)

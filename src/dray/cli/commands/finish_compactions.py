@@ -9,7 +9,7 @@ import typer
 
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json, print_table
-from dray.compaction.release import WaitingCompactions
+from dray.compaction.waiting_compactions import WaitingCompactions
 from dray.config import Settings
 from dray.daemon.failures import Failure
 from dray.daemon.stores import open_stores, read_cluster

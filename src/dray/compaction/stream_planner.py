@@ -7,11 +7,11 @@ sealed as it needs, and perhaps a new job is begun.
 from __future__ import annotations
 
 from dray.compaction.job_board import JobBoard
-from dray.compaction.known import StreamMemories, StreamMemory
-from dray.compaction.planner import StreamPlan, plan_stream, size_of
+from dray.compaction.plan import StreamPlan, plan_stream, size_of
 from dray.compaction.round import Round
 from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.settings import CompactionSettings
+from dray.compaction.stream_memory import StreamMemories, StreamMemory
 from dray.log.jobs import Awaits, Job
 from dray.log.retention import Retention, sweep
 from dray.log.stream_store import StreamStore, StreamView, Versioned
@@ -19,7 +19,7 @@ from dray.runtime import Runtime
 from dray.topics.model import Topic
 
 
-class Planning:
+class StreamPlanner:
     def __init__(
         self,
         store: StreamStore,

@@ -8,21 +8,34 @@ touch again is read.
 
 All of it is a hint about where to look: jobs assert what they found. So a stream that is wrongly taken for
 quiet waits for a while, and nothing else: everything is read again now and then, since watches may be silent.
+Where a domain is not followed, or its watch was interrupted, each of its streams is *in doubt*: its high
+watermark is asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
+from typing import Final
 
-from dray.compaction.backlog import Backlog
-from dray.compaction.planner import due_ms, settled
+import structlog
+
+from dray.compaction.plan import due_ms, settled
 from dray.compaction.settings import CompactionSettings
+from dray.compaction.summary import Backlog
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
-from dray.log.stream_store import StreamView
-from dray.metadata.keys import domain_of_stream
+from dray.log.stream_store import StreamStore, StreamView
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError
+from dray.runtime import KeptTask, Runtime, keep_running
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
+
+_log = structlog.get_logger(__name__)
+
+ABOVE_ALL: Final = 2**63
+_PAUSE_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +91,7 @@ class StreamMemories:
             elif known is not None:
                 known.mark = None
         for stream, known in self._streams.items():
-            known.doubted = known.doubted or domain_of_stream(stream, domains) in doubtful
+            known.doubted = known.doubted or keys.domain_of_stream(stream, domains) in doubtful
 
     def keep_only(self, streams: Mapping[int, object]) -> None:
         for gone in self._streams.keys() - streams.keys():
@@ -143,3 +156,58 @@ class StreamMemories:
         """Nothing is to be done in the stream, as it was seen with that version of its job."""
         known.mark, known.job = view.high_watermark.version, job
         known.due_ms = due_ms(view, self._settings)
+
+
+class Hints:
+    """Which streams may have changed, as the store's watches tell."""
+
+    def __init__(self, store: StreamStore, runtime: Runtime) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._changed: dict[int, int] = {}  # by stream: the least end of an index entry that changed
+        self._following: set[int] = set()  # domains whose watch is in place
+        self._interrupted: set[int] = set()
+        self._tasks: list[KeptTask] = []
+
+    def start(self) -> None:
+        self._tasks = [
+            keep_running(self._runtime, f"compaction hints {domain}", partial(self._follow, domain))
+            for domain in range(self._store.domains)
+        ]
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            await task.stop()
+        self._tasks = []
+
+    def take(self) -> tuple[dict[int, int], set[int]]:
+        """What came since the last time: streams that changed, each with the offset from which on its index
+        did, and domains whose streams are all in doubt. To be taken *before* a barrier: what is read behind
+        the barrier is then newer than every hint taken here, and later hints wait for the next time."""
+        changed, self._changed = self._changed, {}
+        doubtful = self._interrupted | (set(range(self._store.domains)) - self._following)
+        self._interrupted = set()
+        return changed, doubtful
+
+    async def _follow(self, domain: int) -> None:
+        while True:
+            try:
+                async for change in self._store.store.watch(domain):
+                    if change.key is None:
+                        self._following.add(domain)
+                        self._interrupted.add(domain)
+                    else:
+                        self._hear(change.key)
+            except MetadataError as error:
+                _log.warning("a watch was interrupted", domain=domain, error=str(error))
+            finally:
+                self._following.discard(domain)
+            await self._runtime.sleep(_PAUSE_SECONDS)
+
+    def _hear(self, key: str) -> None:
+        stream = keys.stream_of(key)
+        if stream is None:
+            return
+        end = keys.end_of_index_entry(key)
+        known = self._changed.get(stream, ABOVE_ALL)
+        self._changed[stream] = known if end is None else min(end, known)
