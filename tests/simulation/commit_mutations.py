@@ -253,7 +253,7 @@ def references_in_the_commit(patch: pytest.MonkeyPatch) -> None:
         references: list[Operation] = [Put(keys.reference(staged.wal_id, stream), b"\1") for stream in aims]
         outcomes = await kept(self, staged, aims)
         with suppress(MetadataError):
-            await self._store.store.write(staged.domain, references)
+            await self._store.write_in(staged.domain, references)
         return outcomes
 
     patch.setattr(wal_keys, "stage", stage)
@@ -324,7 +324,7 @@ def delete_the_staging_mark_in_the_commit(patch: pytest.MonkeyPatch) -> None:
     async def write(self: Committer, staged: StagedObject, aims: dict[int, CommitAttempt]) -> Any:
         operations: list[Operation] = [Delete(keys.staging(staged.wal_id))]
         with suppress(MetadataError):
-            await self._store.store.write(staged.domain, operations)
+            await self._store.write_in(staged.domain, operations)
         return await kept(self, staged, aims)
 
     patch.setattr(Committer, "_write", write)
@@ -341,7 +341,7 @@ def no_recheck(patch: pytest.MonkeyPatch) -> None:
 def recheck_without_the_version(patch: pytest.MonkeyPatch) -> None:
     async def still_ours(self: Committer, staged: StagedObject) -> bool:
         try:
-            return await self._store.store.get(staged.domain, keys.staging(staged.wal_id)) is not None
+            return await self._store.get_in(staged.domain, keys.staging(staged.wal_id)) is not None
         except MetadataError:
             return False
 

@@ -72,7 +72,7 @@ def judge_without_taking_the_mark(patch: pytest.MonkeyPatch) -> None:
                 if not await self._in_log(stream, wal_id):
                     dropped.append(stream)
             settled = wal_keys.settle(wal_id, record.version, dropped)
-            outcomes = await self._store.store.write(domain, settled)
+            outcomes = await self._store.write_in(domain, settled)
         except MetadataError:
             return False
         return outcomes[-1].applied
@@ -115,7 +115,7 @@ def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
         referenced = set()
         for domain in range(self._store.domains):
             end = keys.prefix_end(keys.REFERENCES)
-            for record in await self._store.store.scan(domain, keys.REFERENCES, end):
+            for record in await self._store.scan_in(domain, keys.REFERENCES, end):
                 referenced.add(keys.wal_id_of(record.key))
         async for info in self._objects.list(collector.PREFIX):
             parsed = collector.parse_object_path(info.path)

@@ -1,8 +1,8 @@
 """The compactor: plan, write, commit, swap, retain, collect; then again.
 
 All units of a round go to the writer in one call, all jobs of a topic into one commit of its table. What a
-round knows from the ones before it (`stream_memory.py`) only tells it where to look: everything that counts is
-in the stores, so a compactor may die at any point, and any number of them may run.
+round knows from the ones before it (`stream_memory.py`) only tells it where to look: everything that counts
+is in the stores, so a compactor may die at any point, and any number of them may run.
 """
 
 from __future__ import annotations

@@ -34,10 +34,8 @@ class JobBoard:
         jobs: dict[int, Versioned[Job]] = {}
         unreadable: set[int] = set()
         for domain in range(self._store.domains):
-            await self._store.store.barrier(domain)
-            start, end = keys.JOBS, keys.prefix_end(keys.JOBS)
-            while True:
-                page = await self._store.store.scan(domain, start, end, _PAGE)
+            await self._store.barrier_in(domain)
+            async for page in self._store.pages_in(domain, keys.JOBS, _PAGE):
                 for record in page:
                     stream = keys.stream_of_job(record.key)
                     if stream is None:
@@ -47,9 +45,6 @@ class JobBoard:
                     except UnreadableValue as error:
                         _log.error("a stream is not compacted", stream=stream, error=str(error))
                         unreadable.add(stream)
-                if len(page) < _PAGE:
-                    break
-                start = page[-1].key + "\0"
         self.jobs, self.unreadable = jobs, unreadable
         now = self._runtime.monotonic()
         self._since = {

@@ -102,7 +102,7 @@ class Saga:
     async def take_over(self, underway: RunningJob) -> Unit | None:
         """The unit of a job that somebody else created. None if its inputs are not what they were."""
         compaction = underway.compaction
-        records = await self._store.store.scan(
+        records = await self._store.scan_in(
             self._store.domain(underway.stream),
             keys.index_from(underway.stream, compaction.start + 1),
             keys.index_from(underway.stream, compaction.end + 1),

@@ -192,7 +192,7 @@ class Hints:
     async def _follow(self, domain: int) -> None:
         while True:
             try:
-                async for change in self._store.store.watch(domain):
+                async for change in self._store.watch_in(domain):
                     if change.key is None:
                         self._following.add(domain)
                         self._interrupted.add(domain)

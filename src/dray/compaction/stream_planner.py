@@ -142,7 +142,7 @@ class StreamPlanner:
     def _most_inputs(self) -> int:
         """The write that ends a job names each of its inputs, and so does the job's own value: in half a
         kibibyte at most, and as much of it is left for what describes the file."""
-        limits = self._store.store.limits
+        limits = self._store.limits
         return max(2, min(limits.operations - 2, limits.value_bytes // 1024))
 
     async def _rests(self, stream: int, known: StreamMemory, job: Versioned[Job]) -> bool:

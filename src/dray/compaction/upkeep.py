@@ -152,7 +152,7 @@ class Upkeep:
     async def _deleted_topics(self) -> set[UUID]:
         """Of which the metadata still knows that they were deleted."""
         prefix = keys.DELETED_TOPICS
-        found = await self._store.store.scan(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
+        found = await self._store.scan_in(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
         return {topic_id for record in found if (topic_id := keys.deleted_topic_of(record.key)) is not None}
 
     async def _maintain(self, tables: Tables, topics: list[Topic], summary: CycleSummary) -> None:

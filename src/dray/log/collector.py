@@ -126,12 +126,12 @@ class Collector:
                     seen.deleted += 1
                     # Only now: while the key is there, the object is found again.
                     if not self._dry_run:
-                        await self._store.store.write(domain, [Delete(record.key)])
+                        await self._store.write_in(domain, [Delete(record.key)])
         self._unreferenced_since[domain] = waiting
 
     async def _referenced(self, domain: int, page: list[StoredValue]) -> set[UUID]:
         first, last = keys.wal_id_of(page[0].key), keys.wal_id_of(page[-1].key)
-        records = await self._store.store.scan(
+        records = await self._store.scan_in(
             domain, keys.references(first), keys.prefix_end(keys.references(last))
         )
         return {keys.wal_id_of(record.key) for record in records}
@@ -171,7 +171,7 @@ class Collector:
         try:
             staging = wal_keys.Staging.decode(record.value)  # before it is touched: it may be unreadable
             # Taking it moves its version: whoever staged it will see that before it commits again.
-            [taken] = await self._store.store.write(domain, [Put(record.key, record.value, record.version)])
+            [taken] = await self._store.write_in(domain, [Put(record.key, record.value, record.version)])
             if not taken.applied:
                 return False
             dropped = []
@@ -181,7 +181,7 @@ class Collector:
                 if not await self._in_log(stream, wal_id):
                     dropped.append(stream)
             settled = wal_keys.settle(wal_id, taken.version, dropped)
-            outcomes = await self._store.store.write(domain, settled)
+            outcomes = await self._store.write_in(domain, settled)
         except Exception as error:
             if not isinstance(error, MetadataError):
                 self._runtime.background.report("collect WAL objects", error)
@@ -247,13 +247,13 @@ class Collector:
     async def _unknown(self, page: dict[str, WalPath]) -> list[str]:
         """Those with neither a reference nor an object key. What has an object key is found by that."""
         for domain in sorted({parsed.domain for parsed in page.values()}):
-            await self._store.store.barrier(domain)
-        store, unknown = self._store.store, []
+            await self._store.barrier_in(domain)
+        unknown = []
         for path, parsed in page.items():
             prefix = keys.references(parsed.wal_id)
             if (
-                not await store.scan(parsed.domain, prefix, keys.prefix_end(prefix), 1)
-                and await store.get(parsed.domain, keys.wal_object(parsed.wal_id)) is None
+                not await self._store.scan_in(parsed.domain, prefix, keys.prefix_end(prefix), 1)
+                and await self._store.get_in(parsed.domain, keys.wal_object(parsed.wal_id)) is None
             ):
                 unknown.append(path)
         return unknown
@@ -279,7 +279,7 @@ class Collector:
 
     async def _pages(self, domain: int, prefix: str) -> AsyncIterator[list[StoredValue]]:
         start, end = prefix, keys.prefix_end(prefix)
-        while page := await self._store.store.scan(domain, start, end, _PAGE):
+        while page := await self._store.scan_in(domain, start, end, _PAGE):
             yield page
             start = page[-1].key + "\0"
 

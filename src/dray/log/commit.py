@@ -337,7 +337,7 @@ class Committer:
         streams first, which moves the versions aimed at."""
         for attempt in range(self._settings.retry_limit):
             try:
-                record = await self._store.store.get(staged.domain, keys.staging(staged.wal_id))
+                record = await self._store.get_in(staged.domain, keys.staging(staged.wal_id))
             except MetadataError:
                 await self._back_off(attempt)
                 continue
@@ -352,7 +352,7 @@ class Committer:
         pair but the stream itself, and the recheck holds for all of them, since it came after their high
         watermarks were read and each write expects the version that was read."""
         found: dict[int, Outcome | None] = {}
-        limits = self._store.store.limits
+        limits = self._store.limits
         part: list[Operation] = []
         places: dict[int, int] = {}
         size = 0
@@ -378,7 +378,7 @@ class Committer:
     ) -> None:
         outcomes: list[Outcome] | None = None
         try:
-            outcomes = await self._store.store.write(domain, part)
+            outcomes = await self._store.write_in(domain, part)
         except Unavailable:
             found.update(dict.fromkeys(places, NOTHING))
             return

@@ -78,7 +78,7 @@ class Lifecycle:
         return streams
 
     async def _create(self, domain: int, streams: list[int]) -> None:
-        step = min(max(1, self._store.store.limits.operations // 4), _CREATED_AT_ONCE)
+        step = min(max(1, self._store.limits.operations // 4), _CREATED_AT_ONCE)
         for first in range(0, len(streams), step):
             operations: list[Operation] = []
             for stream in streams[first : first + step]:
@@ -89,7 +89,7 @@ class Lifecycle:
                 operations.append(self._store.put_snapshot(stream, nothing, 0))
                 operations.append(put_job(stream, Job(), 0))
             try:
-                await self._store.store.write(domain, operations)
+                await self._store.write_in(domain, operations)
             except (Ambiguous, Unavailable) as error:
                 raise LogUnavailable(f"streams could not be created: {error}") from error
 
@@ -128,7 +128,7 @@ class Lifecycle:
             await self._sweep(stream)
 
     async def _sweep(self, stream: int) -> None:
-        limit = self._store.store.limits.operations // 2 - 4
+        limit = self._store.limits.operations // 2 - 4
         try:
             await self._store.barrier(stream)
             while entries := await self._store.entries_above(stream, -1, limit):
@@ -168,7 +168,7 @@ class Lifecycle:
             return 0  # by a clock that is doubted every mark may look old
         last = now_ms // _DAY_MS - KEEP_CLOSED_DAYS
         for domain in range(self._store.domains if last > 0 else 0):
-            noted = await self._store.store.scan(domain, keys.CLOSED, keys.closed_on(last), _FORGET_AT_ONCE)
+            noted = await self._store.scan_in(domain, keys.CLOSED, keys.closed_on(last), _FORGET_AT_ONCE)
             for note in noted:
                 stream = keys.stream_of_closed(note.key)
                 if stream is None:
@@ -188,5 +188,5 @@ class Lifecycle:
         operations: list[Operation] = [Delete(note.key, note.version)]
         if mark is not None:
             operations.insert(0, Delete(keys.high_watermark(stream), mark.version))
-        outcomes = await self._store.store.write(domain, operations)
+        outcomes = await self._store.write_in(domain, operations)
         return outcomes[0].applied

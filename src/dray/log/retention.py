@@ -227,7 +227,7 @@ class Retention:
         await self._store.perform(stream, job, advance(stream, job.value, seen))
 
     async def _delete_below(self, stream: int, job: Versioned[Job]) -> None:
-        limit = self._store.store.limits.operations // 2
+        limit = self._store.limits.operations // 2
         seen = EntriesSeen(await self._store.entries_above(stream, -1), limit)
         await self._store.perform(stream, job, advance(stream, job.value, seen))
 
@@ -235,7 +235,7 @@ class Retention:
 async def sweep(store: StreamStore, stream: int, dead: list[Versioned[IndexEntry]]) -> None:
     """Remove index entries that a late write brought back after they were done with."""
     operations: list[Operation] = []
-    for entry in dead[: store.store.limits.operations // 2]:
+    for entry in dead[: store.limits.operations // 2]:
         operations += removal(stream, entry.value, entry.version)
     if operations:
         await store.write(stream, operations)

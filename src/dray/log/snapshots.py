@@ -56,7 +56,7 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
 
 def _most_bytes(store: StreamStore) -> int:
     """A snapshot is one value of one write, and every broker that appends to the stream decodes it."""
-    return min(LARGEST_SNAPSHOT, store.store.limits.value_bytes)
+    return min(LARGEST_SNAPSHOT, store.limits.value_bytes)
 
 
 async def advance_to_filed(store: StreamStore, stream: int, now_ms: int | None) -> None:

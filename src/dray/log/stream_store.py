@@ -5,7 +5,7 @@ Nothing is decided here. The order of the reads is part of the protocol: whoever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
@@ -15,14 +15,23 @@ from dray.log.jobs import Job, Step, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.types import Versioned
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, MetadataStore, Operation, Outcome, Put
+from dray.metadata.contract import (
+    ABSENT,
+    Change,
+    Limits,
+    MetadataStore,
+    Operation,
+    Outcome,
+    Put,
+    StoredValue,
+)
 
 __all__ = ["StreamStore", "StreamView", "Versioned"]
 
 
 class StreamStore:
     def __init__(self, store: MetadataStore, domains: int, producer_expiry_ms: int) -> None:
-        self.store = store
+        self._store = store
         self.domains = domains
         self.producer_expiry_ms = producer_expiry_ms
         self._barriers = Barriers(store)
@@ -30,40 +39,71 @@ class StreamStore:
     def domain(self, stream: int) -> int:
         return keys.domain_of_stream(stream, self.domains)
 
+    @property
+    def limits(self) -> Limits:
+        """Of one write."""
+        return self._store.limits
+
     async def write(self, stream: int, operations: Sequence[Operation]) -> list[Outcome]:
-        return await self.store.write(self.domain(stream), operations)
+        return await self._store.write(self.domain(stream), operations)
 
     async def barrier(self, stream: int) -> None:
         await self._barriers.wait(self.domain(stream))
 
+    # --- over all streams of a domain
+
+    async def write_in(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        return await self._store.write(domain, operations)
+
+    async def barrier_in(self, domain: int) -> None:
+        await self._store.barrier(domain)
+
+    async def get_in(self, domain: int, key: str) -> StoredValue | None:
+        return await self._store.get(domain, key)
+
+    async def scan_in(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
+        return await self._store.scan(domain, start, end, limit)
+
+    async def pages_in(self, domain: int, prefix: str, size: int) -> AsyncIterator[list[StoredValue]]:
+        """All keys with a prefix, so many at a time, until one page is not full."""
+        start, end = prefix, keys.prefix_end(prefix)
+        while page := await self._store.scan(domain, start, end, size):
+            yield page
+            if len(page) < size:
+                return
+            start = page[-1].key + "\0"
+
+    def watch_in(self, domain: int) -> AsyncIterator[Change]:
+        return self._store.watch(domain)
+
     # --- reading
 
     async def high_watermark(self, stream: int) -> Versioned[HighWatermark] | None:
-        record = await self.store.get(self.domain(stream), keys.high_watermark(stream))
+        record = await self._store.get(self.domain(stream), keys.high_watermark(stream))
         return None if record is None else Versioned(HighWatermark.decode(record.value), record.version)
 
     async def start(self, stream: int) -> Versioned[int]:
-        record = await self.store.get(self.domain(stream), keys.start(stream))
+        record = await self._store.get(self.domain(stream), keys.start(stream))
         if record is None:
             return Versioned(0, 0)
         return Versioned(decode_start(record.value), record.version)
 
     async def snapshot(self, stream: int) -> Versioned[ProducerSnapshot]:
-        record = await self.store.get(self.domain(stream), keys.producers(stream))
+        record = await self._store.get(self.domain(stream), keys.producers(stream))
         if record is None:
             return Versioned(ProducerSnapshot(0, ProducerStates(self.producer_expiry_ms)), 0)
         return Versioned(ProducerSnapshot.decode(record.value, self.producer_expiry_ms), record.version)
 
     async def entry(self, stream: int, end: int, cumulative_size: int) -> Versioned[IndexEntry] | None:
         """The entry at exactly that key."""
-        record = await self.store.get(self.domain(stream), keys.index_entry(stream, end, cumulative_size))
+        record = await self._store.get(self.domain(stream), keys.index_entry(stream, end, cumulative_size))
         return None if record is None else Versioned(IndexEntry.decode(record.value), record.version)
 
     async def entries_above(
         self, stream: int, offset: int, limit: int | None = None
     ) -> list[Versioned[IndexEntry]]:
         """Entries that end above `offset`, by their end: the first holds `offset`, unless the head does."""
-        records = await self.store.scan(
+        records = await self._store.scan(
             self.domain(stream),
             keys.index_from(stream, offset + 1),
             keys.prefix_end(keys.offset_index(stream)),
@@ -75,7 +115,7 @@ class StreamStore:
         """Everything about a stream in one snapshot: what is judged against each other must be read
         together, or an entry that was filed in between looks covered by the head it once was."""
         prefix = keys.stream(stream)
-        records = await self.store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
+        records = await self._store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
         high_watermark: Versioned[HighWatermark] | None = None
         start = 0
         entries: list[Versioned[IndexEntry]] = []
@@ -93,12 +133,12 @@ class StreamStore:
     # --- the job
 
     async def job(self, stream: int) -> Versioned[Job]:
-        record = await self.store.get(self.domain(stream), keys.job(stream))
+        record = await self._store.get(self.domain(stream), keys.job(stream))
         return Versioned(Job(), 0) if record is None else Versioned(Job.decode(record.value), record.version)
 
     async def job_version(self, stream: int) -> int:
         """0 where there is none. Its value need not be readable for that."""
-        record = await self.store.get(self.domain(stream), keys.job(stream))
+        record = await self._store.get(self.domain(stream), keys.job(stream))
         return 0 if record is None else record.version
 
     async def perform(self, stream: int, job: Versioned[Job], step: Step) -> Versioned[Job] | None:

@@ -189,7 +189,7 @@ async def _copied_to_disk(
         versions[record.key] = outcome.version
     compaction = job.compacted
     inputs = tuple(
-        replace(each, version=versions[keys.index_entry(stream, each.end, each.cumulative_size)])
+        each._replace(version=versions[keys.index_entry(stream, each.end, each.cumulative_size)])
         for each in compaction.inputs
     )
     own = replace(job, compaction=replace(compaction, inputs=inputs))
