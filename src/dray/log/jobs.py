@@ -406,7 +406,7 @@ def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[
     key = keys.index_entry(stream, entry.end, entry.cumulative_size)
     operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
     if not entry.is_parquet:  # Parquet files have no references: their collector asks the index
-        operations.append(Delete(keys.reference(entry.wal_id, stream)))
+        operations.append(Delete(keys.reference(entry.object_id, stream)))
     return operations
 
 

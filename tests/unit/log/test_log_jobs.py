@@ -236,7 +236,7 @@ class World:
         for number in range(END):
             entry = wal_entry(number)
             first.append(Put(keys.index_entry(STREAM, entry.end, entry.cumulative_size), entry.encode()))
-            first.append(Put(keys.reference(entry.wal_id, STREAM), b""))
+            first.append(Put(keys.reference(entry.object_id, STREAM), b""))
         self.write(first)
 
     def write(self, operations: list[Operation]) -> list[bool]:
