@@ -37,7 +37,8 @@ from dray.compaction.spark.session import SparkProcess, SparkSettings, open_sess
 from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkUnitWriter
 from dray.config import Settings
-from dray.daemon.pipeline import compaction_settings, open_pipeline
+from dray.daemon.pipeline import open_pipeline
+from dray.daemon.settings import compaction_settings
 from dray.daemon.stores import open_stores
 from dray.runtime import SystemRuntime
 

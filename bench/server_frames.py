@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from dray.daemon.process import tune_memory
+from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, Server, ServerSettings
 from dray.telemetry import Metrics, bind_request
@@ -63,7 +64,7 @@ def serve(kind: str, answer_size: int, pipe: Pipe) -> None:
 
     async def with_dray() -> None:
         settings = ServerSettings(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))
-        server = Server(dispatch, SystemRuntime(), settings, Metrics())
+        server = Server(dispatch, SystemRuntime(), settings, Metrics(), allocate=uninitialised)
         await server.start()
         pipe.send(server.address)
         await asyncio.Event().wait()

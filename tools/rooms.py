@@ -43,11 +43,11 @@ ROOMS: dict[str, Room] = {
     "client": _room("a small Kafka client: connection, topics, groups", "protocol runtime"),
     "server": _room(
         "sockets, framing, pipelining, back-pressure; HTTP for health and metrics",
-        "records runtime telemetry",
+        "runtime telemetry",
     ),
     "api": _room(
         "one module per Kafka API: request in, response out",
-        "cluster groups log metadata protocol records runtime telemetry topics",
+        "cluster groups log protocol records runtime telemetry topics",
     ),
     "groups": _room(
         "consumer groups: two pure state machines, assignors, and the coordinator that stores and times them",

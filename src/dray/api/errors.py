@@ -17,7 +17,6 @@ from dray.log.types import (
     ProducerFenced,
     StreamClosed,
 )
-from dray.metadata.values import ValueCorrupt
 from dray.protocol import ErrorCode
 from dray.records import RecordFault
 from dray.topics import (
@@ -118,7 +117,7 @@ _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
 def read_error(error: LogError, *, knows_storage_error: bool = True) -> ErrorCode:
     """Versions older than KAFKA_STORAGE_ERROR get the code that Kafka sends in its place. A store that has a
     damaged value is not away: asking again does not help."""
-    if isinstance(error.__cause__, ValueCorrupt):
+    if error.is_damage:
         return _READ_ERRORS[ObjectCorrupt]
     code = _READ_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
     if code is ErrorCode.KAFKA_STORAGE_ERROR and not knows_storage_error:

@@ -21,7 +21,6 @@ from dray.cluster import (
     zone_of_client,
     zone_of_rack,
 )
-from dray.metadata import keys
 from dray.topics import Topic
 
 
@@ -36,7 +35,7 @@ class Routes:
         if not membership.is_registered and len(self._known) > 1:
             # Cut off from the metadata store: the others do not count on this broker any more, nor does it.
             self._eligible = [broker for broker in self._known if broker.broker_id != self._me.broker_id]
-        self._domains = context.services.cluster.domains
+        self._cluster = context.services.cluster
         zone = zone_of_client(context.header.client_id)
         near = brokers_in(zone, self._eligible)
         # Where all brokers are in one zone, its name says nothing: clients see the same without it.
@@ -60,7 +59,7 @@ class Routes:
         return [broker for broker in self._known if broker.broker_id in shown]
 
     def _owners_in(self, zone: str, brokers: Sequence[Broker]) -> Owners:
-        return owners(zone, tuple(broker.broker_id for broker in brokers), self._domains)
+        return owners(zone, tuple(broker.broker_id for broker in brokers), self._cluster.domains)
 
     @property
     def controller(self) -> int:
@@ -97,7 +96,7 @@ class Routes:
             ids = tuple(self._zone_of)
             nodes += [
                 broker_id
-                for broker_id in by_affinity(ids, keys.domain_of_stream(stream, self._domains))
+                for broker_id in by_affinity(ids, self._cluster.domain_of(stream))
                 if broker_id not in nodes
             ]
         return nodes[:count]

@@ -33,6 +33,9 @@ class ClusterInfo:
     domains: int
     created_ms: int
 
+    def domain_of(self, stream: int) -> int:
+        return keys.domain_of_stream(stream, self.domains)
+
 
 def uuid_text(value: UUID) -> str:
     """A UUID as Kafka prints one: 22 characters of URL-safe base64."""

@@ -1,6 +1,6 @@
 """The one config model: its settings, where their values come from, and how they are shown.
 
-Defaults < YAML file < `DRAY_...` environment < flags. Only `cli/` and `dray.daemon.node` read it: the
+Defaults < YAML file < `DRAY_...` environment < flags. Only `cli/` and `daemon/` read it: the
 rooms take explicit parameters, so that none of them depends on how a broker is configured.
 """
 

@@ -17,7 +17,7 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.compactor_child import compactor_child
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.node import CannotListen, Node, groups_settings
+from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import (
     FileLock,
@@ -27,6 +27,7 @@ from dray.daemon.process import (
     settle_garbage_collector,
     tune_memory,
 )
+from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Supervisor
 from dray.metadata.contract import MetadataError

@@ -11,14 +11,16 @@ from dray.cluster.identity import ClusterInfo
 from dray.compaction.packages import needs
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.settings import catalog_settings, revealed
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.metadata.contract import MetadataError
 from dray.runtime import Runtime, SystemRuntime
 from dray.tables.contract import TablesError
+from dray.tables.iceberg.locations import Locations, locations
+from dray.tables.iceberg.settings import SettingsRefused
 from dray.telemetry import quiet_logs
 
 if TYPE_CHECKING:
-    from dray.tables.iceberg.locations import Locations
     from dray.tables.iceberg.tables import IcebergTables
 
 
@@ -36,32 +38,17 @@ def make_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> Iceber
     if not settings.iceberg.enabled:
         raise Failure("iceberg.enabled is false: there are no tables", USAGE)
     try:
-        from dray.tables.iceberg.settings import CatalogSettings, SettingsRefused
         from dray.tables.iceberg.tables import IcebergTables
     except ImportError as error:
         raise Failure(needs("tables", error)) from error
-    given = settings.iceberg
     try:
-        catalog = CatalogSettings(
-            kind=given.catalog,  # type: ignore[arg-type]  # the config model has the same three choices
-            uri=settings.catalog_uri,
-            namespace=given.namespace,
-            options=given.options,
-            secrets={name: secret.get_secret_value() for name, secret in given.secrets.items()},
-            warehouse=given.warehouse,
-            sigv4_region=given.sigv4_region,
-            timeout_seconds=given.timeout,
-        )
-        return IcebergTables(catalog, locations_of(settings), cluster_id, runtime)
+        return IcebergTables(catalog_settings(settings), locations_of(settings), cluster_id, runtime)
     except SettingsRefused as error:
         raise Failure(str(error), USAGE) from error
 
 
 def locations_of(settings: Settings) -> Locations:
-    from dray.tables.iceberg.locations import locations
-
-    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
-    return locations(settings.objects_url, settings.objects.options, secrets)
+    return locations(settings.objects_url, settings.objects.options, revealed(settings.objects.secrets))
 
 
 @asynccontextmanager
@@ -83,8 +70,6 @@ async def _open_tables(settings: Settings) -> AsyncIterator[OpenTables]:
     try:
         cluster = await read_cluster(stores)
         tables = make_tables(settings, cluster.cluster_id, runtime)
-        from dray.tables.iceberg.settings import SettingsRefused
-
         try:
             yield OpenTables(tables, locations_of(settings), stores, cluster)
         except TablesError as error:

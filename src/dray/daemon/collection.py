@@ -11,10 +11,11 @@ from dray.compaction.summary import CycleSummary
 from dray.compaction.upkeep import Upkeep
 from dray.config import Settings
 from dray.daemon.failures import Failure
-from dray.daemon.node import clock_guard, log_settings
 from dray.daemon.ownership import owned_bucket
-from dray.daemon.pipeline import Pipeline, compaction_settings, open_pipeline
+from dray.daemon.parts import clock_guard
+from dray.daemon.pipeline import Pipeline, open_pipeline
 from dray.daemon.process import local_machine
+from dray.daemon.settings import compaction_settings, log_settings
 from dray.daemon.stores import NoCluster, open_stores
 from dray.log.collector import Collector
 from dray.log.deletions import RELEASED, MayDelete

@@ -17,7 +17,7 @@ from dray.compaction.cycle import CompactorStores as CompactedStores
 from dray.compaction.model import UnitWriter, WriterGone
 from dray.compaction.packages import missing_packages
 from dray.compaction.spark.java import SparkUnavailable
-from dray.compaction.spark.session import SparkDied, SparkProcess, SparkSettings, open_session
+from dray.compaction.spark.session import SparkDied, SparkProcess, open_session
 from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import Observers
@@ -26,18 +26,15 @@ from dray.daemon.broker import log_format
 from dray.daemon.catalogs import make_tables
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
-from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
-from dray.daemon.node import clock_guard, log_settings
+from dray.daemon.metrics import CompactorMetrics
 from dray.daemon.notify import VARIABLE, tell_manager
 from dray.daemon.ownership import claimed_bucket
-from dray.daemon.pipeline import (
-    Pipeline,
-    compaction_settings,
-    open_pipeline,
-)
+from dray.daemon.parts import clock_guard
+from dray.daemon.pipeline import Pipeline, open_pipeline
 from dray.daemon.process import StopSignals, local_machine
+from dray.daemon.settings import compaction_settings, log_settings, revealed, spark_settings
 from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics, configure_logging
@@ -157,18 +154,16 @@ async def _find_cluster(settings: Settings, runtime: Runtime, stores: Stores, *,
 
 
 async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -> UnitWriter:
-    spark = settings.spark
-    log = Path(settings.data_dir) / "spark.log"
-    log.parent.mkdir(parents=True, exist_ok=True)
-    wanted = SparkSettings(spark.master, spark.driver_memory, spark.conf, str(log))
+    wanted = spark_settings(settings)
+    Path(wanted.log_path).parent.mkdir(parents=True, exist_ok=True)
     try:
         session = await runtime.in_thread(open_session, wanted)
     except SparkUnavailable as error:
         raise Failure(str(error)) from error
     stack.callback(_stop, session)
-    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
-    address = StoreAddress(_absolute(settings.objects_url), settings.objects.options, secrets)
-    _log.info("Spark is warm", master=spark.master.partition(";")[0])  # behind it may be a token
+    objects = settings.objects
+    address = StoreAddress(_absolute(settings.objects_url), objects.options, revealed(objects.secrets))
+    _log.info("Spark is warm", master=wanted.master.partition(";")[0])  # behind it may be a token
     return SparkUnitWriter(session, address, runtime)
 
 

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from dray.cluster import ClockGuard
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.failures import Failure
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
+from dray.daemon.parts import clock_doubt, store_checks
+from dray.daemon.settings import http_settings
 from dray.daemon.stores import Stores
-from dray.metadata import keys
-from dray.objects.contract import ObjectMissing
 from dray.runtime import Runtime
-from dray.server import AddressInUse, Health, HttpServer, HttpSettings
+from dray.server import AddressInUse, Health, HttpServer
 from dray.telemetry import ProcessMetrics
-
-_PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
 
 
 class _HealthObserver(CompactionObserver):
@@ -47,16 +43,12 @@ class CompactorHttp:
         self.clocks: ClockGuard | None = None
         self._runtime = runtime
         self._health = Health(
-            {
-                "working": self._check_working,
-                "metadata": self._check_metadata,
-                "objects": self._check_objects,
-            },
+            {"working": self._check_working, **store_checks(self.stores.metadata, self.stores.objects)},
             metrics,
             runtime,
-            notes={"collection": lambda: self.heard.held, "clock": self._clock_doubt},
+            notes={"collection": lambda: self.heard.held, "clock": lambda: clock_doubt(self.clocks)},
         )
-        metrics.clock_doubted.follow(lambda: float(self._clock_doubt() is not None))
+        metrics.clock_doubted.follow(lambda: float(clock_doubt(self.clocks) is not None))
         self._server: HttpServer | None = None
 
     @property
@@ -66,7 +58,7 @@ class CompactorHttp:
         return self._server.address
 
     async def start(self, address: Address) -> None:
-        server = HttpServer(self._health.routes(), self._runtime, HttpSettings(address.host, address.port))
+        server = HttpServer(self._health.routes(), self._runtime, http_settings(address))
         try:
             await server.start()
         except AddressInUse as error:
@@ -87,16 +79,3 @@ class CompactorHttp:
         fault = self.cycles.fault()
         if fault is not None:
             raise RuntimeError(fault)
-
-    def _clock_doubt(self) -> str | None:
-        doubt = None if self.clocks is None else self.clocks.doubt()
-        return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
-
-    async def _check_metadata(self) -> None:
-        await self.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-
-    async def _check_objects(self) -> None:
-        try:
-            await self.stores.objects.head(_PROBE)
-        except ObjectMissing:
-            return

@@ -7,19 +7,17 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine
 from importlib.metadata import version
 from typing import Any
 
 import structlog
 
-from dray.api.context import ApiSettings, Feature, Services
+from dray.api.context import Services
 from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
 from dray.cluster import (
     AUTOMATIC,
-    AdvertisedListener,
     Broker,
     BucketGuard,
     ClockGuard,
@@ -30,70 +28,35 @@ from dray.cluster import (
 from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.daemon.entrance import Entrance
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
-from dray.groups.classic import ClassicGroupSettings
-from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver, GroupsSettings, LeaseHolder
-from dray.log import Collection, Log, LogObserver, LogSettings
-from dray.log.deletions import Brake
-from dray.log.retention import Retention
-from dray.log.stream_store import StreamStore
-from dray.metadata import keys
-from dray.metadata.contract import MetadataStore
-from dray.objects import ObjectMissing, ObjectStore
-from dray.objects.clock import read_clock
-from dray.protocol import SCHEMAS, ApiKey
-from dray.records import uninitialised
-from dray.runtime import Allowance, ExpiryClock, Runtime
-from dray.server import (
-    Answer,
-    CloseConnection,
-    Connection,
-    Health,
-    HttpServer,
-    HttpSettings,
-    Listener,
-    Server,
-    ServerSettings,
+from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
+from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
+from dray.daemon.process import MachineIdentity
+from dray.daemon.settings import (
+    LISTENER,
+    advertised_listeners,
+    api_settings,
+    groups_settings,
+    http_settings,
+    log_settings,
+    server_settings,
+    topics_options,
 )
-from dray.telemetry import ApiMetrics, Metrics
-from dray.topics import Topics, TopicsOptions
-from dray.topics.live import StoredTopics
+from dray.groups.coordinator import Groups
+from dray.log import Log
+from dray.metadata.contract import MetadataStore
+from dray.objects import ObjectStore
+from dray.records import uninitialised
+from dray.runtime import Allowance, Runtime
+from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
+from dray.telemetry import Metrics
+from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
 
 _log = structlog.get_logger(__name__)
 
-LISTENER = "PLAINTEXT"
 LEAST_STOP_SECONDS = 5.0
-GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
-"""Says that groups of KIP-848 are served: clients ask before they use them."""
-PROBE = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
-
-
-def _never_known(_process: int) -> bool:
-    return True
-
-
-@dataclass(frozen=True, slots=True)
-class MachineIdentity:
-    """Where this process runs, so that a restart here can tell that its predecessor is dead."""
-
-    name: str = ""
-    process: int = 0
-    is_running: Callable[[int], bool] = _never_known
-
-    def knows_dead(self, broker: Broker) -> bool:
-        """Of a namesake: two of us cannot be one process."""
-        return self._is_here(broker) and (
-            broker.process == self.process or not self.is_running(broker.process)
-        )
-
-    def knows_gone(self, holder: LeaseHolder) -> bool:
-        """Of whoever holds a lease: this process may run several brokers, and they are no namesakes."""
-        return self._is_here(holder) and not self.is_running(holder.process)
-
-    def _is_here(self, other: Broker | LeaseHolder) -> bool:
-        return bool(self.name) and other.machine == self.name
 
 
 class CannotListen(Exception):
@@ -124,21 +87,20 @@ class Node:
         self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
         self.metrics.follow(runtime.background)
         self._serving = asyncio.Event()
-        self._entrance: asyncio.Lock | None = asyncio.Lock()  # before which clients wait while we start
-        self._at_the_entrance = 0
+        self._entrance: Entrance | None = Entrance()  # None once all that waited at it are in
         self._dispatcher: Dispatcher | None = None
         self.health = Health(
-            {
-                "serving": self._check_serving,
-                "metadata": self._check_metadata,
-                "objects": self._check_objects,
-            },
+            {"serving": self._check_serving, **store_checks(self._metadata, self._objects)},
             self.metrics,
             runtime,
-            notes={"collection": lambda: self._observed.held, "clock": self._clock_doubt},
+            notes={"collection": lambda: self._observed.held, "clock": lambda: clock_doubt(self._clocks)},
         )
-        self._observed = _MeasuredLog(self.metrics)
-        self._http = self._make_http_server()
+        self._observed = MeasuredLog(self.metrics)
+        self._http = (
+            None
+            if settings.broker.http is None
+            else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
+        )
         self._server = Server(
             self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
         )
@@ -166,7 +128,7 @@ class Node:
         """Serving, registered and ready when this returns. What is taken (an address, a broker id, the
         bucket of another cluster) and what is out of reach raises, and leaves the rest to `stop`."""
         if self._entrance is not None:
-            await self._entrance.acquire()
+            await self._entrance.close()
         await self._listen()
         cluster = await open_cluster(
             self._metadata,
@@ -215,10 +177,10 @@ class Node:
             cluster.domains,
             groups_settings(self._settings),
             is_dead=self._machine.knows_gone,
-            observer=_MeasuredGroups(self.metrics),
+            observer=MeasuredGroups(self.metrics),
             expiry=clocks,
         )
-        _measure_groups(self.metrics, self._groups)
+        measure_groups(self.metrics, self._groups)
         await self._groups.start()
         self._dispatcher = Dispatcher(
             Services(
@@ -231,11 +193,11 @@ class Node:
                 groups=self._groups,
                 unfolding=unfolding,
             ),
-            observer=_MeasuredRequests(self.metrics),
+            observer=MeasuredRequests(self.metrics),
         )
         self._serving.set()
         if self._entrance is not None:
-            self._entrance.release()
+            self._entrance.open()
         _log.info(
             "broker is serving",
             broker=self.broker_id,
@@ -272,20 +234,16 @@ class Node:
         steps: list[tuple[str, Callable[[], Coroutine[Any, Any, None]]]] = [
             ("server", lambda: self._server.stop(grace)),
         ]
-        if self._groups is not None:
-            steps.append(("groups", self._groups.stop))
-        if self._retention is not None:
-            steps.append(("retention", self._retention.stop))
-        if self._topics is not None:
-            steps.append(("topics", self._topics.stop))
-        if self._log is not None:
-            steps.append(("log", self._log.stop))
-        if self._membership is not None:
-            steps.append(("membership", self._membership.stop))
-        if self._clocks is not None:
-            steps.append(("clocks", self._clocks.stop))
-        if self._http is not None:
-            steps.append(("http", self._http.stop))
+        parts = {
+            "groups": self._groups,
+            "retention": self._retention,
+            "topics": self._topics,
+            "log": self._log,
+            "membership": self._membership,
+            "clocks": self._clocks,
+            "http": self._http,
+        }
+        steps += [(name, part.stop) for name, part in parts.items() if part is not None]
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]
         failures: list[Exception] = []
         for name, step in steps:
@@ -309,8 +267,11 @@ class Node:
     # --- what the sockets lead to
 
     async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:
-        if self._entrance is not None:
-            waited = await self._enter(self._entrance)
+        entrance = self._entrance
+        if entrance is not None:
+            waited = await entrance.enter()
+            if entrance.is_empty and self._dispatcher is not None:
+                self._entrance = None
             if waited and connection.ending:
                 # It has left, and asked again elsewhere perhaps: begun now, this would overtake that.
                 raise CloseConnection("the client left while the broker was starting")
@@ -320,34 +281,11 @@ class Node:
         except RefuseConnection as error:
             raise CloseConnection(str(error)) from error
 
-    async def _enter(self, entrance: asyncio.Lock) -> bool:
-        """Clients that come while we start wait for the broker to know its own id. Then they come in one by
-        one: a request that arrives at that very moment must not overtake those that wait, since the
-        requests of a connection are begun in the order they came. True where one had to wait."""
-        waits = entrance.locked() or self._at_the_entrance > 0
-        self._at_the_entrance += 1
-        try:
-            async with entrance:
-                return waits
-        finally:
-            self._at_the_entrance -= 1
-            if not self._at_the_entrance and self._dispatcher is not None:
-                self._entrance = None
-
-    def _make_http_server(self) -> HttpServer | None:
-        address = self._settings.broker.http
-        if address is None:
-            return None
-        return HttpServer(self.health.routes(), self._runtime, HttpSettings(address.host, address.port))
-
     def _describe_myself(self) -> Broker:
         broker = self._settings.broker
-        advertised = broker.advertised
-        host = broker.listen.host if advertised is None else advertised.host
-        port = self.address[1] if advertised is None else advertised.port
         return Broker(
             AUTOMATIC if broker.id is None else broker.id,
-            (AdvertisedListener(LISTENER, host, port), *self._further_listeners()),
+            advertised_listeners(self._settings, self._server.addresses),
             zone=broker.zone,
             rack=broker.rack,
             build=version("dray"),
@@ -355,308 +293,6 @@ class Node:
             process=self._machine.process,
         )
 
-    def _further_listeners(self) -> list[AdvertisedListener]:
-        broker = self._settings.broker
-        found = []
-        for name, listen in broker.listeners.items():
-            told = broker.advertised_listeners.get(name)
-            port = self._server.addresses[name][1]
-            found.append(
-                AdvertisedListener(name, listen.host, port)
-                if told is None
-                else AdvertisedListener(name, told.host, told.port)
-            )
-        return found
-
-    # --- readiness
-
     async def _check_serving(self) -> None:
         if not self._serving.is_set():
             raise RuntimeError("the broker is still starting")
-
-    def _clock_doubt(self) -> str | None:
-        """It serves all the same: only what would expire does not."""
-        doubt = None if self._clocks is None else self._clocks.doubt()
-        return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
-
-    async def _check_metadata(self) -> None:
-        await self._metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-
-    async def _check_objects(self) -> None:
-        try:
-            await self._objects.head(PROBE)
-        except ObjectMissing:
-            return
-
-
-class _MeasuredLog(LogObserver):
-    """What the log tells, in the broker's metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self.held: str | None = None
-        """Why the last round of collection deleted nothing, or not all."""
-
-    def flushed(self, size: int, seconds: float) -> None:
-        self._metrics.wal_flush_bytes.observe(size)
-        self._metrics.wal_flush_seconds.observe(seconds)
-
-    def commit_retried(self) -> None:
-        self._metrics.commit_retries.value += 1
-
-    def tail_cache(self, size: int) -> None:
-        self._metrics.tail_cache_bytes.value = size
-
-    def polling(self, count: int) -> None:
-        self._metrics.open_long_polls.value = count
-
-    def fetched(self, seconds: float) -> None:
-        self._metrics.fetch_seconds.observe(seconds)
-
-    def collected(self, seen: Collection) -> None:
-        self.held = seen.held or seen.braked
-        if self.held is not None:
-            self._metrics.deletions_held.labels("owner" if seen.held else "brake").value += 1
-        if seen.held is None:
-            self._metrics.collection_orphans.value = seen.standing + seen.unknown
-            self._metrics.collection_pending.value = seen.pending
-        self._metrics.collection_resolved.value += seen.orphans
-        self._metrics.deleted.labels("wal").value += seen.deleted
-
-    def records_deleted(self, why: str, records: int) -> None:
-        self._metrics.deleted.labels(f"records_{why}").value += records
-
-
-class _MeasuredGroups(GroupsObserver):
-    """What the groups tell, in the broker's metrics."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-
-    def rebalanced(self, kind: str) -> None:
-        self._metrics.group_rebalances.labels(kind).value += 1
-
-    def member_expired(self, kind: str) -> None:
-        self._metrics.group_members_expired.labels(kind).value += 1
-
-    def committed(self, offsets: int, seconds: float) -> None:
-        self._metrics.group_offsets_committed.value += offsets
-        self._metrics.group_commit_seconds.observe(seconds)
-
-    def taken(self) -> None:
-        self._metrics.groups_taken.value += 1
-
-    def lost(self) -> None:
-        self._metrics.groups_lost.value += 1
-
-
-def _measure_groups(metrics: Metrics, groups: Groups) -> None:
-    for kind, state in GROUP_STATES:
-        metrics.groups.labels(kind, state).follow(
-            lambda kind=kind, state=state: groups.census().get((kind, state), 0)  # type: ignore[misc]
-        )
-
-
-class _MeasuredRequests:
-    """What the dispatcher tells of each request, in the broker's metrics. An API has series from its
-    first request on."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._metrics = metrics
-        self._by_key: dict[int, ApiMetrics] = {}
-
-    def __call__(self, api_key: int, seconds: float, ended_well: bool) -> None:
-        api = self._by_key.get(api_key)
-        if api is None:
-            api = self._by_key[api_key] = self._metrics.api(SCHEMAS[api_key].name)
-        api.finished(seconds, failed=not ended_well)
-        if api_key == ApiKey.PRODUCE:
-            self._metrics.produce_seconds.observe(seconds)
-
-
-# --- from the one config to what each room takes
-
-
-def server_settings(settings: Settings) -> ServerSettings:
-    listen = settings.broker.listen
-    return ServerSettings(
-        listeners=(
-            Listener(LISTENER, listen.host, listen.port),
-            *(
-                Listener(name, address.host, address.port)
-                for name, address in settings.broker.listeners.items()
-            ),
-        ),
-        max_connections=settings.limits.connections,
-        max_connections_per_address=settings.limits.connections_per_address,
-        max_frame_bytes=settings.limits.frame_bytes,
-        memory_budget_bytes=settings.limits.buffer_bytes,
-        bulk_kinds=frozenset({int(ApiKey.PRODUCE)}),
-        answer_budget_bytes=settings.answer_bytes,
-        max_in_flight=settings.limits.requests_in_flight,
-        idle_seconds=settings.limits.idle_timeout,
-    )
-
-
-def api_settings(settings: Settings) -> ApiSettings:
-    return ApiSettings(
-        auto_create_topics=settings.topics.auto_create,
-        max_decompressed_bytes=settings.limits.decompressed_bytes,
-        max_request_decompressed_bytes=settings.limits.request_decompressed_bytes,
-        fetch_max_bytes=settings.limits.fetch_bytes,
-        enforce_owner=settings.routing.enforce_owner,
-        log_dir=settings.objects_url,
-        broker_configs=broker_configs(settings),
-        features=(GROUP_PROTOCOLS,),
-    )
-
-
-def broker_configs(settings: Settings) -> dict[str, str]:
-    """What a Kafka client sees when it describes the broker: our settings under Kafka's names. The broker's
-    defaults for topics are shown with them, from the topics' own table."""
-    limits, topics, groups = settings.limits, settings.topics, settings.groups
-    consumer = groups_settings(settings).consumer
-    shown = {
-        "auto.create.topics.enable": str(topics.auto_create).lower(),
-        "broker.session.timeout.ms": str(_ms(settings.broker.session_ttl)),
-        "connections.max.idle.ms": str(_ms(limits.idle_timeout)),
-        "delete.topic.enable": "true",
-        "fetch.max.bytes": str(limits.fetch_bytes),
-        "group.consumer.assignors": groups.consumer_assignors,
-        "group.consumer.heartbeat.interval.ms": str(_ms(groups.consumer_heartbeat_interval)),
-        "group.consumer.max.heartbeat.interval.ms": str(consumer.heartbeat_interval_maximum_ms),
-        "group.consumer.max.session.timeout.ms": str(consumer.session_timeout_maximum_ms),
-        "group.consumer.max.size": str(groups.max_size),
-        "group.consumer.min.heartbeat.interval.ms": str(consumer.heartbeat_interval_minimum_ms),
-        "group.consumer.min.session.timeout.ms": str(consumer.session_timeout_minimum_ms),
-        "group.consumer.session.timeout.ms": str(_ms(groups.consumer_session_timeout)),
-        "group.initial.rebalance.delay.ms": str(_ms(groups.initial_rebalance_delay)),
-        "group.max.session.timeout.ms": str(_ms(groups.max_session_timeout)),
-        "group.max.size": str(groups.max_size),
-        "group.min.session.timeout.ms": str(_ms(groups.min_session_timeout)),
-        "listeners": _listener_list(settings.broker.listen, settings.broker.listeners),
-        "log.cleaner.enable": "false",
-        "max.connections": str(limits.connections),
-        "max.connections.per.ip": str(limits.connections_per_address or limits.connections),
-        "num.partitions": str(topics.partitions),
-        "offset.metadata.max.bytes": str(groups.offset_metadata_bytes),
-        "offsets.retention.check.interval.ms": str(_ms(groups.offset_check_interval)),
-        "offsets.retention.minutes": str(round(groups.offset_retention / 60)),
-        "process.roles": "broker",
-        "producer.id.expiration.ms": str(_ms(settings.log.producer_expiry)),
-        "socket.request.max.bytes": str(limits.frame_bytes),
-    }
-    if settings.broker.rack is not None:
-        shown["broker.rack"] = settings.broker.rack
-    if settings.broker.advertised is not None:
-        shown["advertised.listeners"] = _listener_list(
-            settings.broker.advertised,
-            {**settings.broker.listeners, **settings.broker.advertised_listeners},
-        )
-    return shown
-
-
-def _listener_list(first: Address, further: Mapping[str, Address]) -> str:
-    return ",".join([f"{LISTENER}://{first}", *(f"{name}://{address}" for name, address in further.items())])
-
-
-def log_settings(settings: Settings) -> LogSettings:
-    log = settings.log
-    return LogSettings(
-        zone=settings.broker.zone,
-        linger_seconds=settings.flush_linger,
-        max_object_bytes=log.object_bytes,
-        uploads_in_flight=log.uploads_in_flight,
-        tail_cache_bytes=settings.tail_cache_bytes,
-        segment_cache_bytes=log.segment_cache_bytes,
-        index_cache_entries=log.index_cache_entries,
-        parquet_cache_bytes=log.compacted_cache_bytes,
-        parquet_footer_cache_bytes=log.compacted_footer_bytes,
-        parquet_groups_ahead=log.compacted_read_ahead,
-        cache_idle_seconds=log.cache_idle,
-        bounds_seconds=log.deleted_within,
-        producer_expiry_ms=round(log.producer_expiry * 1000),
-        orphan_seconds=log.orphan_ttl,
-        grace_seconds=log.collect_grace,
-        collect_seconds=log.collect_interval,
-        audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
-        brake=Brake(log.collect_percent / 100),
-        job_seconds=log.job_ttl,
-    )
-
-
-def clock_guard(
-    settings: Settings, store: MetadataStore, objects: ObjectStore, runtime: Runtime, machine: str
-) -> ClockGuard:
-    """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
-    and memory, have its times too."""
-    has_clock = not settings.objects_url.startswith(("file:", "memory:"))
-    return ClockGuard(
-        store,
-        runtime,
-        machine=machine.partition("/")[0],
-        tolerance=settings.cluster.clock_tolerance,
-        read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
-    )
-
-
-def retention_loop(
-    settings: Settings,
-    store: MetadataStore,
-    runtime: Runtime,
-    domains: int,
-    log: Log,
-    observer: LogObserver,
-    expiry: ExpiryClock,
-) -> RetentionLoop:
-    """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
-    knobs = log_settings(settings)
-    streams = StreamStore(store, domains, knobs.producer_expiry_ms)
-    return RetentionLoop(
-        Retention(
-            streams, runtime, knobs, log.start_raised, on_deleted=observer.records_deleted, expiry=expiry
-        ),
-        StoredTopics(store, settings.topics.defaults),
-        runtime,
-        settings.log.retention_interval,
-    )
-
-
-def groups_settings(settings: Settings) -> GroupsSettings:
-    groups = settings.groups
-    session, heartbeat = _ms(groups.consumer_session_timeout), _ms(groups.consumer_heartbeat_interval)
-    return GroupsSettings(
-        classic=ClassicGroupSettings(
-            session_timeout_minimum_ms=_ms(groups.min_session_timeout),
-            session_timeout_maximum_ms=_ms(groups.max_session_timeout),
-            initial_rebalance_delay_ms=_ms(groups.initial_rebalance_delay),
-            largest_group=groups.max_size,
-        ),
-        consumer=ConsumerGroupSettings(
-            session_timeout_ms=session,
-            session_timeout_minimum_ms=min(session, 45_000),
-            session_timeout_maximum_ms=max(session, 60_000),
-            heartbeat_interval_ms=heartbeat,
-            heartbeat_interval_minimum_ms=min(heartbeat, 5_000),
-            heartbeat_interval_maximum_ms=max(heartbeat, 15_000),
-            largest_group=groups.max_size,
-            assignors=tuple(groups.consumer_assignors.split(",")),
-        ),
-        session_ttl=settings.broker.session_ttl,
-        largest_metadata=groups.offset_metadata_bytes,
-        offset_retention_ms=_ms(groups.offset_retention),
-        sweep_interval=groups.offset_check_interval,
-        memory_groups=groups.memory_groups,
-    )
-
-
-def _ms(seconds: float) -> int:
-    return round(seconds * 1000)
-
-
-def topics_options(settings: Settings) -> TopicsOptions:
-    return TopicsOptions(
-        default_partitions=settings.topics.partitions,
-        max_partitions=settings.topics.max_partitions,
-        defaults=dict(settings.topics.defaults),
-    )

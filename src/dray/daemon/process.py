@@ -11,12 +11,14 @@ import os
 import resource
 import signal
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Final
 
+from dray.cluster import Broker
 from dray.daemon.failures import Failure
-from dray.daemon.node import MachineIdentity
+from dray.groups.coordinator import LeaseHolder
 
 M_TRIM_THRESHOLD: Final = -1
 M_TOP_PAD: Final = -2
@@ -127,6 +129,32 @@ class StopSignals:
     def _on_hang_up(self) -> None:
         if not self._received.done():
             self._received.set_result(signal.SIGHUP)
+
+
+def _never_known(_process: int) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class MachineIdentity:
+    """Where this process runs, so that a restart here can tell that its predecessor is dead."""
+
+    name: str = ""
+    process: int = 0
+    is_running: Callable[[int], bool] = _never_known
+
+    def knows_dead(self, broker: Broker) -> bool:
+        """Of a namesake: two of us cannot be one process."""
+        return self._is_here(broker) and (
+            broker.process == self.process or not self.is_running(broker.process)
+        )
+
+    def knows_gone(self, holder: LeaseHolder) -> bool:
+        """Of whoever holds a lease: this process may run several brokers, and they are no namesakes."""
+        return self._is_here(holder) and not self.is_running(holder.process)
+
+    def _is_here(self, other: Broker | LeaseHolder) -> bool:
+        return bool(self.name) and other.machine == self.name
 
 
 def local_machine() -> MachineIdentity:

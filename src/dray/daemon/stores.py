@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 
 from dray.cluster.identity import ClusterInfo, decode_cluster
 from dray.config import Settings
-from dray.config.metadata import EtcdSettings as EtcdSection
-from dray.config.metadata import OxiaSettings as OxiaSection
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.settings import etcd_settings, oxia_settings, revealed
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
-from dray.metadata.etcd import EtcdSettings, EtcdTls
 from dray.metadata.factory import InMemory, SqliteFile
 from dray.metadata.factory import open_store as open_metadata_store
-from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
 from dray.objects import ObjectError, ObjectStore
 from dray.objects.factory import open_store as open_object_store
 from dray.records import uninitialised
@@ -79,58 +75,13 @@ async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
         raise Failure(f"cannot open the metadata file {path}: {error}") from error
 
 
-def oxia_settings(section: OxiaSection) -> OxiaSettings:
-    def path(name: str | None) -> Path | None:
-        return None if name is None else Path(name)
-
-    tls = OxiaTls(
-        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
-    )
-    token = section.secrets.get("token")
-    return OxiaSettings(
-        addresses=section.addresses.split(","),
-        namespace=section.namespace,
-        tls=tls if section.tls else None,
-        token=None if token is None else token.get_secret_value(),
-        request_timeout=section.request_timeout,
-        patience=section.patience,
-    )
-
-
-def etcd_settings(section: EtcdSection) -> EtcdSettings:
-    def path(name: str | None) -> Path | None:
-        return None if name is None else Path(name)
-
-    def secret(name: str) -> str | None:
-        found = section.secrets.get(name)
-        return None if found is None else found.get_secret_value()
-
-    tls = EtcdTls(
-        path(section.ca_file), path(section.certificate_file), path(section.key_file), section.server_name
-    )
-    return EtcdSettings(
-        endpoints=section.endpoints.split(","),
-        prefix=section.prefix,
-        tls=tls if section.tls else None,
-        user=section.user,
-        password=secret("password"),
-        token=secret("token"),
-        request_timeout=section.request_timeout,
-        patience=section.patience,
-        serializable_reads=section.serializable_reads,
-        max_transaction_operations=section.max_txn_ops,
-        max_request_bytes=section.max_request_bytes,
-    )
-
-
 async def _open_objects(settings: Settings, runtime: Runtime) -> ObjectStore:
-    secrets = {name: secret.get_secret_value() for name, secret in settings.objects.secrets.items()}
     try:
         return await open_object_store(
             settings.objects_url,
             settings.objects.options,
             runtime,
-            secrets,
+            revealed(settings.objects.secrets),
             allocate=uninitialised,
             check=True,
         )

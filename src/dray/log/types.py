@@ -6,11 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer
 
 
 class LogError(Exception):
     """The log did not do what was asked."""
+
+    @property
+    def is_damage(self) -> bool:
+        """A stored value is damaged: asking again does not help."""
+        return isinstance(self.__cause__, ValueCorrupt)
 
 
 class LogUnavailable(LogError):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from dray.records import uninitialised
 from dray.server.connection import Buffer, Dispatch
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
@@ -42,8 +41,9 @@ class Server:
         runtime: Runtime,
         settings: ServerSettings,
         metrics: Metrics,
-        allocate: Callable[[int], Buffer] = uninitialised,
+        allocate: Callable[[int], Buffer] = bytearray,
     ) -> None:
+        """`allocate` makes the memory of large frames, which need not be cleared."""
         self.budget = MemoryBudget(settings.memory_budget_bytes, settings.small_budget_bytes)
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each listener really listens, by its name; filled by `start`."""

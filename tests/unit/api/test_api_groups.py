@@ -9,7 +9,7 @@ from tests.unit.api.api_fakes import FakeConnection, Harness, running
 from tests.unit.topics.topic_fakes import settle
 
 from dray.api import ApiSettings
-from dray.daemon.node import GROUP_PROTOCOLS
+from dray.daemon.settings import GROUP_PROTOCOLS
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest

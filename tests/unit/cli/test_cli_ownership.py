@@ -21,11 +21,11 @@ from dray.daemon import compactor as compacting
 from dray.daemon.collection import CollectionReport, CollectionRequest, collect
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
-from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.failures import Failure
-from dray.daemon.node import Node, _MeasuredLog, log_settings
+from dray.daemon.metrics import CompactorMetrics, MeasuredLog
+from dray.daemon.node import Node
 from dray.daemon.ownership import claimed_bucket
-from dray.daemon.pipeline import compaction_settings
+from dray.daemon.settings import compaction_settings, log_settings
 from dray.daemon.stores import Stores, open_stores
 from dray.log import Collection
 from dray.log.stream_store import StreamStore
@@ -278,7 +278,7 @@ async def test_a_broker_goes_on_serving_and_tells_why_it_does_not_delete() -> No
 
 def test_what_brokers_collect_is_counted() -> None:
     metrics = Metrics(process=False)
-    observer = _MeasuredLog(metrics)
+    observer = MeasuredLog(metrics)
     seen = Collection(deleted=2, pending=3, standing=4, orphans=5, unknown=6)
     observer.collected(seen)
     observer.collected(seen)

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, with_table
-from dray.daemon.compactor_metrics import CompactorMetrics
+from dray.daemon.metrics import CompactorMetrics
 from dray.telemetry import Metrics
 
 ROOT = Path(__file__).parents[3]

@@ -13,7 +13,8 @@ from dray.config import ConfigError, Settings, load
 from dray.config.kinds import Address
 from dray.config.render import show
 from dray.daemon.fleet import broker_children
-from dray.daemon.node import CannotListen, Node, broker_configs, server_settings
+from dray.daemon.node import CannotListen, Node
+from dray.daemon.settings import broker_configs, server_settings
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryObjects
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest

@@ -15,8 +15,8 @@ from dray.compaction.summary import Backlog, Cause, CycleSummary, Phase, Stalled
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import FAILED_CYCLES, CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
-from dray.daemon.compactor_metrics import CompactorMetrics
 from dray.daemon.failures import Failure
+from dray.daemon.metrics import CompactorMetrics
 from dray.daemon.stores import Stores
 from dray.metadata.memory import MemoryStore
 from dray.objects.memory import MemoryObjects

@@ -12,7 +12,8 @@ from dray.cli.bench_run import make_batch
 from dray.client import ClientError, KafkaConnection
 from dray.cluster import ClockGuard
 from dray.config import FlagValue, Settings, load
-from dray.daemon.node import Node, api_settings, broker_configs, log_settings, server_settings, topics_options
+from dray.daemon.node import Node
+from dray.daemon.settings import api_settings, broker_configs, log_settings, server_settings, topics_options
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore

@@ -10,6 +10,7 @@ from dataclasses import replace
 from struct import pack, unpack
 from typing import Any
 
+from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, Server, ServerSettings
 from dray.telemetry import Metrics
@@ -73,7 +74,13 @@ async def echo(request: memoryview, _connection: Connection) -> tuple[memoryview
 
 @asynccontextmanager
 async def serving(dispatch: Callable[..., Awaitable[Any]] = echo, **bounds: Any) -> Any:
-    server = Server(dispatch, SystemRuntime(), replace(SETTINGS, **bounds), Metrics(process=False))
+    server = Server(
+        dispatch,
+        SystemRuntime(),
+        replace(SETTINGS, **bounds),
+        Metrics(process=False),
+        allocate=uninitialised,
+    )
     await server.start()
     try:
         yield server

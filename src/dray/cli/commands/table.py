@@ -14,7 +14,7 @@ from dray.cli.output import print_json, print_table
 from dray.config import Settings
 from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import Failure
-from dray.daemon.node import log_settings
+from dray.daemon.settings import log_settings
 from dray.daemon.words import about_size, counted
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys

@@ -6,7 +6,8 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dray.cluster import BrokerIdTaken
-from dray.daemon.node import MachineIdentity, Node
+from dray.daemon.node import Node
+from dray.daemon.process import MachineIdentity
 from dray.groups.coordinator import GroupUnavailable
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, TypeVar
 
 from dray.cluster.owner import OWNER
-from dray.daemon.node import log_settings
+from dray.daemon.settings import log_settings
 from dray.log import Collector, Log
 from dray.log.retention import Retention, WaitsForTable
 from dray.log.stream_store import StreamStore

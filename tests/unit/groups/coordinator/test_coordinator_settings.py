@@ -8,7 +8,7 @@ from dray.config import Settings
 from dray.config.model import BrokerSection, GroupSection
 from dray.daemon.broker import serve
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.node import groups_settings
+from dray.daemon.settings import groups_settings
 
 
 def test_defaults_are_kafkas() -> None:

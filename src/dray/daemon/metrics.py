@@ -1,4 +1,4 @@
-"""The numbers of a compactor, from what its cycles tell."""
+"""The numbers of brokers and compactors, from what their rooms tell."""
 
 from __future__ import annotations
 
@@ -6,13 +6,106 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Phase
-from dray.telemetry import ProcessMetrics
+from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver
+from dray.log import Collection, LogObserver
+from dray.protocol import SCHEMAS, ApiKey
+from dray.telemetry import ApiMetrics, Metrics, ProcessMetrics
 from dray.telemetry.instruments import Family, Gauge
 
 SECONDS: Final = (
     0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
 )  # fmt: skip
 """From an idle cycle to hours on a backlog."""
+
+# --- a broker
+
+
+class MeasuredLog(LogObserver):
+    """What the log tells, in the broker's metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self.held: str | None = None
+        """Why the last round of collection deleted nothing, or not all."""
+
+    def flushed(self, size: int, seconds: float) -> None:
+        self._metrics.wal_flush_bytes.observe(size)
+        self._metrics.wal_flush_seconds.observe(seconds)
+
+    def commit_retried(self) -> None:
+        self._metrics.commit_retries.value += 1
+
+    def tail_cache(self, size: int) -> None:
+        self._metrics.tail_cache_bytes.value = size
+
+    def polling(self, count: int) -> None:
+        self._metrics.open_long_polls.value = count
+
+    def fetched(self, seconds: float) -> None:
+        self._metrics.fetch_seconds.observe(seconds)
+
+    def collected(self, seen: Collection) -> None:
+        self.held = seen.held or seen.braked
+        if self.held is not None:
+            self._metrics.deletions_held.labels("owner" if seen.held else "brake").value += 1
+        if seen.held is None:
+            self._metrics.collection_orphans.value = seen.standing + seen.unknown
+            self._metrics.collection_pending.value = seen.pending
+        self._metrics.collection_resolved.value += seen.orphans
+        self._metrics.deleted.labels("wal").value += seen.deleted
+
+    def records_deleted(self, why: str, records: int) -> None:
+        self._metrics.deleted.labels(f"records_{why}").value += records
+
+
+class MeasuredGroups(GroupsObserver):
+    """What the groups tell, in the broker's metrics."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+
+    def rebalanced(self, kind: str) -> None:
+        self._metrics.group_rebalances.labels(kind).value += 1
+
+    def member_expired(self, kind: str) -> None:
+        self._metrics.group_members_expired.labels(kind).value += 1
+
+    def committed(self, offsets: int, seconds: float) -> None:
+        self._metrics.group_offsets_committed.value += offsets
+        self._metrics.group_commit_seconds.observe(seconds)
+
+    def taken(self) -> None:
+        self._metrics.groups_taken.value += 1
+
+    def lost(self) -> None:
+        self._metrics.groups_lost.value += 1
+
+
+def measure_groups(metrics: Metrics, groups: Groups) -> None:
+    for kind, state in GROUP_STATES:
+        metrics.groups.labels(kind, state).follow(
+            lambda kind=kind, state=state: groups.census().get((kind, state), 0)  # type: ignore[misc]
+        )
+
+
+class MeasuredRequests:
+    """What the dispatcher tells of each request, in the broker's metrics. An API has series from its
+    first request on."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._by_key: dict[int, ApiMetrics] = {}
+
+    def __call__(self, api_key: int, seconds: float, ended_well: bool) -> None:
+        api = self._by_key.get(api_key)
+        if api is None:
+            api = self._by_key[api_key] = self._metrics.api(SCHEMAS[api_key].name)
+        api.finished(seconds, failed=not ended_well)
+        if api_key == ApiKey.PRODUCE:
+            self._metrics.produce_seconds.observe(seconds)
+
+
+# --- a compactor
 
 
 class CompactorMetrics(CompactionObserver):

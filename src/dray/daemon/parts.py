@@ -1,0 +1,81 @@
+"""Parts that several processes have, each made from the settings and the stores: checks of the stores, the
+guarded clock, retention."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from dray.cluster import ClockGuard
+from dray.config import Settings
+from dray.daemon.settings import log_settings
+from dray.log import Log, LogObserver
+from dray.log.retention import Retention
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore
+from dray.objects import ObjectMissing, ObjectStore
+from dray.objects.clock import read_clock
+from dray.runtime import ExpiryClock, Runtime
+from dray.topics.live import StoredTopics
+from dray.topics.retention import RetentionLoop
+
+_PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
+
+
+def store_checks(metadata: MetadataStore, objects: ObjectStore) -> dict[str, Callable[[], Awaitable[None]]]:
+    """For `/readyz`: whether each store answers."""
+
+    async def check_metadata() -> None:
+        await metadata.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+
+    async def check_objects() -> None:
+        try:
+            await objects.head(_PROBE)
+        except ObjectMissing:
+            return
+
+    return {"metadata": check_metadata, "objects": check_objects}
+
+
+def clock_guard(
+    settings: Settings, store: MetadataStore, objects: ObjectStore, runtime: Runtime, machine: str
+) -> ClockGuard:
+    """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
+    and memory, have its times too."""
+    has_clock = not settings.objects_url.startswith(("file:", "memory:"))
+    return ClockGuard(
+        store,
+        runtime,
+        machine=machine.partition("/")[0],
+        tolerance=settings.cluster.clock_tolerance,
+        read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
+    )
+
+
+def retention_loop(
+    settings: Settings,
+    store: MetadataStore,
+    runtime: Runtime,
+    domains: int,
+    log: Log,
+    observer: LogObserver,
+    expiry: ExpiryClock,
+) -> RetentionLoop:
+    """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
+    knobs = log_settings(settings)
+    streams = StreamStore(store, domains, knobs.producer_expiry_ms)
+    return RetentionLoop(
+        Retention(
+            streams, runtime, knobs, log.start_raised, on_deleted=observer.records_deleted, expiry=expiry
+        ),
+        StoredTopics(store, settings.topics.defaults),
+        runtime,
+        settings.log.retention_interval,
+    )
+
+
+def clock_doubt(clocks: ClockGuard | None) -> str | None:
+    """A note for `/readyz`: the process works all the same, and only what would expire does not."""
+    doubt = None if clocks is None else clocks.doubt()
+    return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
