@@ -20,7 +20,7 @@ from tests.services.brokers import Brokers
 from tests.services.topics import create_topic
 
 from bench.remote_stores import broker_settings
-from dray.cli.bench_run import make_batch
+from bench.throughput import make_batch
 from dray.client import KafkaConnection
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData

@@ -1,14 +1,19 @@
-"""`drayd admin` and `drayd bench` against a running broker, Dray or Apache Kafka alike."""
+"""`drayd admin`, and a measurement, against a running broker, Dray or Apache Kafka alike."""
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 from tests.services.process import free_port
 from tests.services.shell import Shell
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -90,23 +95,30 @@ def test_the_first_broker_that_answers_is_asked(
     assert nobody in Shell(capsys, f"{nobody},{nobody}").fails("cluster")
 
 
-def test_bench_counts_every_record_once_each_way_and_cleans_up(
-    drayd: Shell, topic_name: Callable[[], str]
+def measure(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "bench.throughput", "--bootstrap", bootstrap, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+
+
+def test_a_measurement_counts_every_record_once_each_way_and_cleans_up(
+    drayd: Shell, bootstrap: str, topic_name: Callable[[], str]
 ) -> None:
     name = topic_name()
-    arguments = ["bench", "--records", "2503", "--size", "100", "--partitions", "3", "--topic", name]
-    code, out, error = drayd.run(*arguments, "--batch-bytes", "4KiB", "--json")
-    assert (code, error) == (0, "")
-    produced, fetched = json.loads(out)
+    arguments = ["--records", "2503", "--size", "100", "--partitions", "3", "--topic", name]
+    ran = measure(bootstrap, *arguments, "--batch-bytes", "4KiB", "--json")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    produced, fetched = json.loads(ran.stdout)
     assert (produced["name"], produced["records"], produced["bytes"]) == ("produce", 2503, 250300)
     assert (fetched["name"], fetched["records"], fetched["bytes"]) == ("fetch", 2503, 250300)
     assert name not in [topic["name"] for topic in drayd.json("topics", "list")]
 
 
-def test_bench_does_not_touch_a_topic_that_is_there(drayd: Shell, topic_name: Callable[[], str]) -> None:
+def test_a_measurement_does_not_touch_a_topic_that_is_there(
+    drayd: Shell, bootstrap: str, topic_name: Callable[[], str]
+) -> None:
     name = topic_name()
     drayd("topics", "create", name)
-    code, _, error = drayd.run("bench", "--records", "10", "--topic", name)
-    assert code == 1
-    assert "TOPIC_ALREADY_EXISTS" in error
+    ran = measure(bootstrap, "--records", "10", "--topic", name)
+    assert ran.returncode == 1
+    assert "TOPIC_ALREADY_EXISTS" in ran.stderr
     assert name in [topic["name"] for topic in drayd.json("topics", "list")]

@@ -163,7 +163,6 @@ def test_relative_imports_are_seen() -> None:
 # end) or `run_once` (what nobody awaits).
 STARTED: dict[str, int] = {
     "api/context.py": 1,  # an administrator's request, which outlives the client's patience
-    "cli/bench_run.py": 1,
     "daemon/compactor.py": 2,
     "cli/demo_run.py": 1,
     "daemon/fleet.py": 2,

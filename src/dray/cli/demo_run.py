@@ -10,27 +10,25 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import UUID
 
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from dray.cli.bench_run import count_records
 from dray.cli.chart import chart
 from dray.cli.demo_orders import PARTITIONS, TOPIC, make_orders, rate_at
-from dray.client import KafkaConnection, RequestFailed
-from dray.client.admin import check, create_topic, list_topics
+from dray.client import Cluster, Dialer, RequestFailed
+from dray.client.admin import create_topic
+from dray.client.errors import check
+from dray.client.records import count_records, fetch, produce
 from dray.compaction.packages import missing_packages
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.supervisor import Child, Supervisor
 from dray.daemon.words import about_size
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.metadata import MetadataResponseTopic
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.runtime import SystemRuntime
 
 _TICK_SECONDS = 0.1
-_TIMEOUT_MS = 30_000
 _FETCH_BYTES = 8 << 20
 _HEIGHT = 6
 _MOST_WIDE = 100
@@ -122,42 +120,36 @@ async def _stream(
     address: str, seconds: int, rate: int, runtime: SystemRuntime, console: Console
 ) -> DemoMeasurements:
     host, _, port = address.rpartition(":")
-    producing, consuming = [await _connect(host, int(port)) for _ in range(2)]
+    dial = Dialer(client_id="drayd-demo")
+    # A consumer waits for records: it has connections of its own, so that the producer does not wait with it.
+    producing, consuming = [Cluster([(host, int(port))], dial, runtime) for _ in range(2)]
     measured = DemoMeasurements()
-    try:
+    async with producing, consuming:
         await create_topic(producing, TOPIC, partitions=PARTITIONS)
-        [topic] = [topic for topic in await list_topics(producing) if topic.name == TOPIC]
+        await producing.learn([TOPIC])
+        topic_id = producing.view.topic_ids[TOPIC]
         console.print(
             f"[bold]2[/]  orders are produced for {seconds} s, into {PARTITIONS} partitions of the topic "
             f"'{TOPIC}', and consumed as they come"
         )
         live = Live(console=console, transient=True, refresh_per_second=4)
         with live if console.is_terminal else _Still() as shown:
-            reader = runtime.spawn(_consume(consuming, topic, measured), "demo consumer")
-            await _produce(producing, topic, seconds, rate, measured, runtime, shown)
+            reader = runtime.spawn(_consume(consuming, topic_id, measured), "demo consumer")
+            await _produce(producing, topic_id, seconds, rate, measured, runtime, shown)
             while measured.consumed < measured.produced and not reader.done():
                 await runtime.sleep(_TICK_SECONDS)
         reader.cancel()
         await asyncio.wait({reader})
         if not reader.cancelled() and (error := reader.exception()) is not None:
             raise error
-    finally:
-        await producing.close()
-        await consuming.close()
     for line in _picture(measured, console.width):
         console.print(line)
     return measured
 
 
-async def _connect(host: str, port: int) -> KafkaConnection:
-    connection = await KafkaConnection.connect(host, port, client_id="drayd-demo")
-    await connection.negotiate()
-    return connection
-
-
 async def _produce(
-    connection: KafkaConnection,
-    topic: MetadataResponseTopic,
+    cluster: Cluster,
+    topic_id: UUID,
     seconds: int,
     rate: int,
     measured: DemoMeasurements,
@@ -171,7 +163,7 @@ async def _produce(
         count, last = int(owed), now
         owed -= count
         if count:
-            await _send(connection, topic, count, measured, runtime)
+            await _send(cluster, topic_id, count, measured, runtime)
         took = max(runtime.monotonic() - now, _TICK_SECONDS)
         measured.rates.append(count / took)
         measured.lags.append(measured.produced - measured.consumed)
@@ -181,8 +173,8 @@ async def _produce(
 
 
 async def _send(
-    connection: KafkaConnection,
-    topic: MetadataResponseTopic,
+    cluster: Cluster,
+    topic_id: UUID,
     count: int,
     measured: DemoMeasurements,
     runtime: SystemRuntime,
@@ -193,46 +185,20 @@ async def _send(
         for index, share in enumerate(shares)
         if share
     }
-    data = [PartitionProduceData(index=index, records=batch) for index, batch in batches.items()]
-    response = await connection.request(
-        ProduceRequest(
-            acks=-1,
-            timeout_ms=_TIMEOUT_MS,
-            topic_data=[TopicProduceData(topic_id=topic.topic_id, name=TOPIC, partition_data=data)],
-        )
-    )
-    for answer in response.responses[0].partition_responses:
-        check(f"cannot produce to {TOPIC}-{answer.index}", answer.error_code, answer.error_message)
+    await produce(cluster, TOPIC, topic_id, batches)
     measured.produced += count
     measured.produced_bytes += sum(map(len, batches.values()))
 
 
-async def _consume(
-    connection: KafkaConnection, topic: MetadataResponseTopic, measured: DemoMeasurements
-) -> None:
+async def _consume(cluster: Cluster, topic_id: UUID, measured: DemoMeasurements) -> None:
     offsets = dict.fromkeys(range(PARTITIONS), 0)
     while True:
-        wanted = [
-            FetchPartition(partition=index, fetch_offset=offset, partition_max_bytes=_FETCH_BYTES)
-            for index, offset in offsets.items()
-        ]
-        response = await connection.request(
-            FetchRequest(
-                max_wait_ms=500,
-                min_bytes=1,
-                max_bytes=_FETCH_BYTES,
-                topics=[FetchTopic(topic_id=topic.topic_id, topic=TOPIC, partitions=wanted)],
-            )
-        )
-        check(f"cannot fetch from {TOPIC}", response.error_code)
-        for answered in response.responses:
-            for data in answered.partitions:
-                check(f"cannot fetch from {TOPIC}-{data.partition_index}", data.error_code)
-                if isinstance(data.records, bytes | bytearray | memoryview):
-                    count, upto = count_records(memoryview(data.records))
-                    if count:
-                        offsets[data.partition_index] = upto
-                        measured.consumed += count
+        for data in await fetch(cluster, TOPIC, topic_id, offsets, max_bytes=_FETCH_BYTES):
+            check(f"cannot fetch from {TOPIC}-{data.partition_index}", data.error_code)
+            count, upto = count_records(data.records)
+            if count:
+                offsets[data.partition_index] = upto
+                measured.consumed += count
 
 
 # --- compact and ask

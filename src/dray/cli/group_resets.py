@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Final, TypeAlias
 
-from dray.client.groups import Place
+from dray.client.cluster import Place
 from dray.config.kinds import DAY, Duration
 from dray.daemon.failures import USAGE, Failure
 

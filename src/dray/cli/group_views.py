@@ -8,10 +8,12 @@ from typing import Any
 
 from dray.cli.group_resets import ChosenPartitions, OffsetMove, PartitionBounds, ResetTarget, Target
 from dray.cli.output import print_table
-from dray.client.admin import EARLIEST, LATEST, Dial, check, offsets_at
-from dray.client.groups import BrokerConnection, GroupCalls, GroupDescription, MemberDescription, Place
+from dray.client.admin import offsets_at
+from dray.client.cluster import Cluster, Place
+from dray.client.errors import check
+from dray.client.groups import GroupCalls, GroupDescription, MemberDescription
+from dray.client.records import EARLIEST, LATEST
 from dray.daemon.failures import Failure
-from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 NOTHING = "-"
 
@@ -43,7 +45,8 @@ class GroupView:
         return sum(partition.lag or 0 for partition in self.partitions)
 
 
-async def view_group(group_id: str, calls: GroupCalls, first: BrokerConnection, dial: Dial) -> GroupView:
+async def view_group(group_id: str, cluster: Cluster) -> GroupView:
+    calls = GroupCalls(cluster)
     group = await calls.describe(group_id)
     committed = await calls.committed(group_id)
     owners: dict[Place, MemberDescription] = {
@@ -53,35 +56,29 @@ async def view_group(group_id: str, calls: GroupCalls, first: BrokerConnection, 
         for partition in partitions
     }
     places = sorted({*committed, *owners})
-    metadata = await topics_named(first, sorted({topic for topic, _ in places}))
-    ends = await offsets_at(metadata, dial, LATEST)
+    names = sorted({topic for topic, _ in places})
+    await cluster.learn(names)
+    ends = await offsets_at(cluster, names, LATEST)
     return GroupView(
         group,
         [PartitionView(*place, committed.get(place), ends.get(place), owners.get(place)) for place in places],
     )
 
 
-async def topics_named(first: BrokerConnection, names: Sequence[str]) -> MetadataResponse:
-    """Topics that are gone come without partitions."""
-    wanted = [MetadataRequestTopic(name=name) for name in names]
-    return await first.request(MetadataRequest(topics=wanted, allow_auto_topic_creation=False))
-
-
 async def find_bounds(
     chosen: Sequence[ChosenPartitions] | None,
     committed: Mapping[Place, int],
     target: Target,
-    first: BrokerConnection,
-    dial: Dial,
+    cluster: Cluster,
 ) -> dict[Place, PartitionBounds]:
     """The bounds of the partitions that were chosen; None for all that have something committed, as far as
     their topics still exist."""
     names = sorted({topic for topic, _ in committed}) if chosen is None else [item.topic for item in chosen]
-    metadata = await topics_named(first, names)
+    metadata = await cluster.learn(names)
     aim, number = target
-    starts = await offsets_at(metadata, dial, EARLIEST)
-    ends = await offsets_at(metadata, dial, LATEST)
-    times = await offsets_at(metadata, dial, number) if aim in (ResetTarget.TIME, ResetTarget.AGO) else {}
+    starts = await offsets_at(cluster, names, EARLIEST)
+    ends = await offsets_at(cluster, names, LATEST)
+    times = await offsets_at(cluster, names, number) if aim in (ResetTarget.TIME, ResetTarget.AGO) else {}
     if chosen is None:
         wanted = [place for place in committed if place in starts and place in ends]
     else:

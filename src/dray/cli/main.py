@@ -71,12 +71,6 @@ COMMANDS: Final = {
     "query": CommandEntry(
         "query", "query", MANAGE, "Ask the topics' tables with SQL: a topic's name is a table's name."
     ),
-    "bench": CommandEntry(
-        "bench",
-        "bench",
-        MANAGE,
-        "Produce records to a new topic, fetch them all, and say how fast that was.",
-    ),
     "simulate": CommandEntry(
         "simulate",
         "simulate",

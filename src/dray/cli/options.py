@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Annotated, TypeVar
 
 import typer
 
-from dray.client import ClientError, KafkaConnection, RequestFailed
+from dray.client import ClientError, Cluster, Dialer, RequestFailed
 from dray.config import ConfigError, FlagValue, LoadedConfig, load
 from dray.config.kinds import HostPort
 from dray.daemon.failures import USAGE, Failure
+from dray.runtime import SystemRuntime
 
 T = TypeVar("T")
 
@@ -34,18 +34,17 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 60
 
 
-def ask(bootstrap: str, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
+def ask(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """Connect, do it, disconnect; whatever goes wrong on the way is one line."""
     addresses = parse_bootstrap(bootstrap)
 
     async def run() -> T:
-        for host, port in addresses[:-1]:
-            try:
-                opened = await _open(host, port)
-            except ClientError:
-                continue  # the next one may live
-            return await _with(opened, work)
-        return await _with(await _open(*addresses[-1]), work)
+        runtime = SystemRuntime(threads=1)
+        try:
+            async with Cluster(addresses, Dialer(client_id="drayd-admin"), runtime) as cluster:
+                return await work(cluster)
+        finally:
+            runtime.close()
 
     try:
         return asyncio.run(asyncio.wait_for(run(), TIMEOUT_SECONDS))
@@ -55,23 +54,6 @@ def ask(bootstrap: str, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
         raise unreachable(error) from error
     except TimeoutError as error:
         raise Failure(f"{bootstrap} gave no answer within {TIMEOUT_SECONDS} s") from error
-
-
-@asynccontextmanager
-async def connect(host: str, port: int) -> AsyncIterator[KafkaConnection]:
-    async with await _open(host, port) as connection:
-        await connection.negotiate()
-        yield connection
-
-
-async def _open(host: str, port: int) -> KafkaConnection:
-    return await KafkaConnection.connect(host, port, client_id="drayd-admin")
-
-
-async def _with(opened: KafkaConnection, work: Callable[[KafkaConnection], Awaitable[T]]) -> T:
-    async with opened as connection:
-        await connection.negotiate()
-        return await work(connection)
 
 
 def unreachable(error: Exception) -> Failure:

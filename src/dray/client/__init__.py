@@ -1,6 +1,10 @@
-"""A small Kafka client for Dray's own tools, benchmarks and tests."""
+"""A small Kafka client for Dray's own tools, its Spark source, and tests. Works on Apache Kafka too.
 
-from dray.client.connection import KafkaConnection
+`Dialer` says how to connect, `Cluster` finds brokers and leaders, `admin`, `groups` and `records` ask them.
+"""
+
+from dray.client.cluster import Cluster
+from dray.client.connection import Dialer, KafkaConnection
 from dray.client.errors import ClientError, RequestFailed
 
-__all__ = ["ClientError", "KafkaConnection", "RequestFailed"]
+__all__ = ["ClientError", "Cluster", "Dialer", "KafkaConnection", "RequestFailed"]

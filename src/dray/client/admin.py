@@ -6,12 +6,14 @@ A Kafka error becomes a `RequestFailed`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final
 
-from dray.client.errors import RequestFailed
-from dray.protocol import ErrorCode, Request, Response
+from dray.client.cluster import Cluster, Place
+from dray.client.connection import Caller
+from dray.client.errors import check
+from dray.client.records import EARLIEST, LATEST, list_offsets
+from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -26,40 +28,14 @@ from dray.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from dray.protocol.messages.list_offsets import (
-    ListOffsetsPartition,
-    ListOffsetsRequest,
-    ListOffsetsTopic,
-)
-from dray.protocol.messages.metadata import (
-    MetadataRequest,
-    MetadataRequestTopic,
-    MetadataResponse,
-    MetadataResponseTopic,
-)
-
-ResponseType = TypeVar("ResponseType", bound=Response)
+from dray.protocol.messages.metadata import MetadataRequest, MetadataResponseTopic
 
 TIMEOUT_MS: Final = 30_000
 BROKER_DEFAULT: Final = -1
 TOPIC_RESOURCE: Final = 2
 SET: Final = 0
 DELETE: Final = 1
-LATEST: Final = -1
-EARLIEST: Final = -2
 DYNAMIC_TOPIC_CONFIG: Final = 1
-
-
-class Caller(Protocol):
-    """A connection to one broker."""
-
-    async def request(self, message: Request[ResponseType]) -> ResponseType: ...
-
-
-class Dial(Protocol):
-    """Connects to another broker of the cluster, for the one request that only a leader answers."""
-
-    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[Caller]: ...
 
 
 @dataclass(frozen=True)
@@ -77,16 +53,6 @@ class TopicDescription:
     topic_id: str
     partitions: Sequence[PartitionDescription]
     configs: Mapping[str, str | None]
-
-
-def check(attempt: str, code: int, message: str | None = None) -> None:
-    if code == ErrorCode.NONE:
-        return
-    try:
-        name = ErrorCode(code).name
-    except ValueError:
-        name = f"ERROR_{code}"
-    raise RequestFailed(f"{attempt}: {name}{f': {message}' if message else ''}")
 
 
 async def create_topic(
@@ -151,18 +117,14 @@ async def list_topics(caller: Caller) -> list[MetadataResponseTopic]:
     return sorted(response.topics, key=lambda topic: topic.name or "")
 
 
-async def describe_topics(caller: Caller, names: Sequence[str], dial: Dial) -> list[TopicDescription]:
-    metadata = await caller.request(
-        MetadataRequest(
-            topics=[MetadataRequestTopic(name=name) for name in names], allow_auto_topic_creation=False
-        )
-    )
+async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[TopicDescription]:
+    metadata = await cluster.learn(names)
     by_name = {topic.name: topic for topic in metadata.topics}
     for name in names:
         check(f"cannot describe topic {name}", by_name[name].error_code)
-    configs = await _topic_configs(caller, names)
-    starts = await offsets_at(metadata, dial, EARLIEST)
-    ends = await offsets_at(metadata, dial, LATEST)
+    configs = await _topic_configs(cluster, names)
+    starts = await offsets_at(cluster, names, EARLIEST)
+    ends = await offsets_at(cluster, names, LATEST)
     return [
         TopicDescription(
             name=name,
@@ -230,28 +192,11 @@ async def _topic_configs(
     return {result.resource_name: result.configs for result in response.results}
 
 
-async def offsets_at(metadata: MetadataResponse, dial: Dial, timestamp: int) -> dict[tuple[str, int], int]:
-    """The offset of a time (or EARLIEST, LATEST) in every partition, each asked of its leader. A partition
-    without a leader is left out; -1 where no record is as late."""
-    addresses = {broker.node_id: (broker.host, broker.port) for broker in metadata.brokers}
-    by_leader: dict[int, dict[str, list[ListOffsetsPartition]]] = {}
-    for topic in metadata.topics:
-        for partition in topic.partitions:
-            if partition.leader_id in addresses and topic.name is not None:
-                by_leader.setdefault(partition.leader_id, {}).setdefault(topic.name, []).append(
-                    ListOffsetsPartition(partition_index=partition.partition_index, timestamp=timestamp)
-                )
-    found: dict[tuple[str, int], int] = {}
-    for leader, topics in by_leader.items():
-        request = ListOffsetsRequest(
-            replica_id=-1,
-            topics=[ListOffsetsTopic(name=name, partitions=items) for name, items in topics.items()],
-            timeout_ms=TIMEOUT_MS,
-        )
-        async with dial(*addresses[leader]) as connection:
-            response = await connection.request(request)
-        for answered in response.topics:
-            for item in answered.partitions:
-                check(f"cannot look up {answered.name}-{item.partition_index}", item.error_code)
-                found[(answered.name, item.partition_index)] = item.offset
-    return found
+async def offsets_at(cluster: Cluster, topics: Sequence[str], time: int) -> dict[Place, int]:
+    """The offset of a time (or EARLIEST, LATEST) in every partition, each asked of its leader as the
+    cluster's view knows it. A partition without a leader is left out; -1 where no record is as late."""
+    places = [(topic, partition) for topic in topics for partition in cluster.view.partitions(topic)]
+    found = await list_offsets(cluster, places, time)
+    for (topic, partition), answer in found.items():
+        check(f"cannot look up {topic}-{partition}", answer.error_code)
+    return {place: answer.offset for place, answer in found.items()}

@@ -1,7 +1,6 @@
 """One connection to a Kafka broker: requests out, typed responses back.
 
-Made for tools, benchmarks and tests, so it does one thing: it pairs requests with responses. It follows no
-leaders and tries nothing again; whoever uses it decides that.
+It pairs requests with responses, and nothing else: `dray.client.cluster` follows leaders and tries again.
 """
 
 from __future__ import annotations
@@ -9,10 +8,11 @@ from __future__ import annotations
 import asyncio
 import itertools
 import ssl as tls
-from typing import Any, Self, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, Protocol, Self, TypeVar, cast
 
 from dray import __version__
-from dray.client.errors import ClientError
+from dray.client.errors import ClientError, error_name
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -32,6 +32,46 @@ ResponseType = TypeVar("ResponseType", bound=Response)
 
 DEFAULT_LARGEST_FRAME = 256 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
+
+
+class Caller(Protocol):
+    """Sends requests to one broker or another."""
+
+    async def request(self, message: Request[ResponseType]) -> ResponseType: ...
+
+
+class BrokerConnection(Protocol):
+    """A connection to one broker, with its versions negotiated."""
+
+    async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType: ...
+
+    def version_for(self, api_key: int) -> int: ...
+
+    async def close(self) -> None: ...
+
+
+class Dial(Protocol):
+    """Connects to a broker. What needs brokers is given one, so that only it knows how that is done."""
+
+    async def __call__(self, host: str, port: int, /) -> BrokerConnection: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dialer:
+    """How the brokers of a cluster are connected to, whichever of them it is: TLS and credentials belong
+    here, and are given to no other part of the client."""
+
+    client_id: str | None
+    tls: tls.SSLContext | None = None
+
+    async def __call__(self, host: str, port: int, /) -> KafkaConnection:
+        connection = await KafkaConnection.connect(host, port, client_id=self.client_id, ssl=self.tls)
+        try:
+            await connection.negotiate()
+        except BaseException:
+            await connection.close()
+            raise
+        return connection
 
 
 class _Waiting:
@@ -113,7 +153,7 @@ class KafkaConnection:
             highest = min(max(served, default=0), ApiVersionsRequest.VERSIONS[1])
             response = await self.request(request, highest)
         if response.error_code:
-            raise ClientError(f"{self._name} refused ApiVersions: {_error_name(response.error_code)}")
+            raise ClientError(f"{self._name} refused ApiVersions: {error_name(response.error_code)}")
         self._versions = {}
         for entry in response.api_keys:
             schema = SCHEMAS.get(entry.api_key)
@@ -211,7 +251,3 @@ def _decode(frame: memoryview, api_key: int, version: int) -> Response:
             version = 0
     response, _ = response_class(api_key).decode(frame, position, version)
     return response
-
-
-def _error_name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"error {code}"

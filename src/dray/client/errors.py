@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dray.protocol import ErrorCode
+
 
 class ClientError(Exception):
     """The broker cannot be reached, broke off, or said something that is not Kafka's protocol."""
@@ -11,5 +13,16 @@ class RequestFailed(Exception):
     """A broker answered with an error. The text is one line: what was attempted, the error's name, and the
     broker's own words."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(" ".join(text.split()))
+        self.code = code
+
+
+def check(attempt: str, code: int, message: str | None = None) -> None:
+    """Raises `RequestFailed` for every code but NONE."""
+    if code != ErrorCode.NONE:
+        raise RequestFailed(f"{attempt}: {error_name(code)}{f': {message}' if message else ''}", code)
+
+
+def error_name(code: int) -> str:
+    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"ERROR_{code}"

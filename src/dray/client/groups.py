@@ -7,33 +7,29 @@ nobody says beforehand: it is described as a KIP-848 group first, and as a class
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Final, NoReturn, Protocol, TypeAlias, TypeVar
+from functools import partial
+from typing import Final, NoReturn, TypeVar
 
-from dray.client.admin import check
-from dray.client.errors import ClientError, RequestFailed
-from dray.protocol import DecodeError, ErrorCode, Request, Response
+from dray.client.cluster import Cluster, Place, coordinator_in
+from dray.client.connection import BrokerConnection
+from dray.client.errors import ClientError, RequestFailed, check
+from dray.protocol import DecodeError, ErrorCode
 from dray.protocol.messages import consumer_group_describe, describe_groups
 from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from dray.protocol.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
 from dray.protocol.messages.delete_groups import DeleteGroupsRequest
 from dray.protocol.messages.describe_groups import DescribeGroupsRequest
-from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorRequest
+from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
 from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest
-from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from dray.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
-from dray.runtime import Runtime
 
-ResponseType = TypeVar("ResponseType", bound=Response)
 T = TypeVar("T")
-Place: TypeAlias = tuple[str, int]
-"""A topic and a partition."""
 
 NAMES_UNTIL: Final = 9
 """The last version of OffsetFetch and OffsetCommit that names topics: a topic that is gone has no id."""
@@ -49,22 +45,7 @@ _ASK_AGAIN: Final = {
     ErrorCode.NOT_COORDINATOR,
 }
 _PATIENCE_SECONDS: Final = 30.0
-_PAUSE_SECONDS: Final = 0.1
 _VERSION_SIZE: Final = 2
-
-
-class BrokerConnection(Protocol):
-    """A connection to one broker."""
-
-    async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType: ...
-
-    def version_for(self, api_key: int) -> int: ...
-
-
-class Dial(Protocol):
-    """Connects to another broker of the cluster."""
-
-    def __call__(self, host: str, port: int) -> AbstractAsyncContextManager[BrokerConnection]: ...
 
 
 @dataclass(frozen=True)
@@ -105,10 +86,8 @@ class GroupDescription:
 
 
 class GroupCalls:
-    def __init__(self, first: BrokerConnection, dial: Dial, runtime: Runtime) -> None:
-        self._first = first
-        self._dial = dial
-        self._runtime = runtime
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
 
     async def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
@@ -116,25 +95,16 @@ class GroupCalls:
         """Every broker tells of the groups that it looks after. Those of one that has just died are told of
         by the others a little later, when it is no longer listed."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
-        deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
-        while True:
-            try:
-                return await self._list_groups(request, deadline)
-            except ClientError:
-                if self._runtime.monotonic() > deadline:
-                    raise
-            await self._runtime.sleep(_PAUSE_SECONDS)
+        return await self._cluster.patiently(
+            partial(self._list_groups, request), _PATIENCE_SECONDS, _ASK_AGAIN
+        )
 
-    async def _list_groups(self, request: ListGroupsRequest, deadline: float) -> list[ListedGroup]:
-        metadata = await self._first.request(MetadataRequest(topics=[]))
+    async def _list_groups(self, request: ListGroupsRequest) -> list[ListedGroup]:
         found: dict[str, ListedGroup] = {}
-        for broker in metadata.brokers:
-            async with self._dial(broker.host, broker.port) as connection:
-                response = await connection.request(request)
-                while response.error_code in _ASK_AGAIN and self._runtime.monotonic() < deadline:
-                    await self._runtime.sleep(_PAUSE_SECONDS)
-                    response = await connection.request(request)
-            check(f"cannot list the groups of {broker.host}:{broker.port}", response.error_code)
+        for listed in (await self._cluster.learn([])).brokers:
+            async with self._cluster.broker((listed.host, listed.port)) as broker:
+                response = await broker.request(request)
+            check(f"cannot list the groups of {listed.host}:{listed.port}", response.error_code)
             found.update({group.group_id: group for group in response.groups})
         return [group for _, group in sorted(found.items())]
 
@@ -243,38 +213,22 @@ class GroupCalls:
         error_of: Callable[[T], int],
     ) -> tuple[T, BrokerAddress]:
         """What the group's coordinator answers, and who that is. While it moves or starts, ask again."""
-        deadline = self._runtime.monotonic() + _PATIENCE_SECONDS
-        while True:
-            found = await self._find_coordinator(group_id)
-            code, reason = found.error_code, found.error_message or ""
-            if not code:
-                address = BrokerAddress(found.node_id, found.host, found.port)
-                try:
-                    async with self._dial(address.host, address.port) as broker:
-                        answer = await call(broker)
-                except ClientError as error:  # it may have died, and another will take its place
-                    code, reason = ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error)
-                else:
-                    code, reason = error_of(answer), ""
-                    if code not in _ASK_AGAIN:
-                        return answer, address
-            if code not in _ASK_AGAIN or self._runtime.monotonic() > deadline:
-                check(attempt, code, reason)
-            await self._runtime.sleep(_PAUSE_SECONDS)
 
-    async def _find_coordinator(self, group_id: str) -> Coordinator:
-        request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
-        response = await self._first.request(request)
-        if response.coordinators:
-            return response.coordinators[0]
-        return Coordinator(
-            group_id,
-            response.node_id,
-            response.host,
-            response.port,
-            response.error_code,
-            response.error_message,
-        )
+        async def ask() -> tuple[T, BrokerAddress]:
+            request = FindCoordinatorRequest(key=group_id, coordinator_keys=[group_id])
+            found = coordinator_in(await self._cluster.request(request), group_id)
+            check(attempt, found.error_code, found.error_message)
+            try:
+                async with self._cluster.broker((found.host, found.port)) as broker:
+                    answer = await call(broker)
+            except ClientError as error:  # it may have died, and another will take its place
+                check(attempt, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
+                raise
+            if error_of(answer) in _ASK_AGAIN:
+                check(attempt, error_of(answer))
+            return answer, BrokerAddress(found.node_id, found.host, found.port)
+
+        return await self._cluster.patiently(ask, _PATIENCE_SECONDS, _ASK_AGAIN)
 
 
 def refuse_live(group_id: str, state: str = "", members: int = 0) -> NoReturn:

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.services.batches import batch as sample
+from tests.services.batches import plain
 
-from dray.cli.bench_run import make_batch
 from dray.client import KafkaConnection
 from dray.config import FlagValue, load
 from dray.daemon.node import Node
@@ -161,7 +162,7 @@ async def create_and_list(here: Broker, there: Broker) -> dict[str, Any]:
 
 
 async def produce(at: Broker, topic: str, topic_id: Any) -> None:
-    batch = make_batch(1, 10, at.runtime)
+    batch = sample(plain(b"value"))
     request = ProduceRequest(
         acks=-1,
         timeout_ms=30_000,

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from dray.client import RequestFailed, admin
+from dray.client import Cluster, RequestFailed, admin
+from dray.client.records import EARLIEST
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from dray.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -35,6 +35,7 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from dray.runtime import SystemRuntime
 
 TOPIC_ID = UUID(int=7)
 
@@ -52,12 +53,11 @@ class Answers:
         return answer(message) if callable(answer) else answer
 
 
-def dial_to(brokers: dict[tuple[str, int], Answers]) -> Callable[[str, int], Any]:
-    @asynccontextmanager
-    async def dial(host: str, port: int) -> AsyncIterator[Answers]:
-        yield brokers[(host, port)]
+def cluster_of(first: Answers, others: dict[tuple[str, int], Answers]) -> Cluster:
+    async def dial(host: str, port: int) -> Any:
+        return first if host == "first" else others[(host, port)]
 
-    return dial
+    return Cluster([("first", 0)], dial, SystemRuntime(threads=1))
 
 
 def created(code: int, message: str | None = None) -> CreateTopicsResponse:
@@ -164,7 +164,7 @@ def offsets(earliest: int, latest: int, code: int = 0) -> Callable[[Any], ListOf
                         ListOffsetsPartitionResponse(
                             partition_index=item.partition_index,
                             error_code=code,
-                            offset=earliest if item.timestamp == admin.EARLIEST else latest,
+                            offset=earliest if item.timestamp == EARLIEST else latest,
                         )
                         for item in topic.partitions
                     ],
@@ -191,13 +191,14 @@ CONFIGS = DescribeConfigsResponse(
 
 async def test_describe_asks_each_leader_for_its_offsets_and_shows_what_the_topic_sets() -> None:
     broker = Answers(MetadataRequest=metadata(1, 2, -1), DescribeConfigsRequest=CONFIGS)
-    dial = dial_to(
+    cluster = cluster_of(
+        broker,
         {
             ("one", 1): Answers(ListOffsetsRequest=offsets(3, 9)),
             ("two", 2): Answers(ListOffsetsRequest=offsets(0, 4)),
-        }
+        },
     )
-    [description] = await admin.describe_topics(broker, ["t"], dial)
+    [description] = await admin.describe_topics(cluster, ["t"])
     assert admin.as_plain(description) == {
         "name": "t",
         "topic_id": str(TOPIC_ID),
@@ -213,15 +214,15 @@ async def test_describe_asks_each_leader_for_its_offsets_and_shows_what_the_topi
 async def test_describe_of_an_unknown_topic_creates_nothing() -> None:
     broker = Answers(MetadataRequest=metadata(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(RequestFailed, match="cannot describe topic t: UNKNOWN_TOPIC_OR_PARTITION"):
-        await admin.describe_topics(broker, ["t"], dial_to({}))
+        await admin.describe_topics(cluster_of(broker, {}), ["t"])
     assert broker.seen[0].allow_auto_topic_creation is False
 
 
 async def test_describe_names_the_partition_whose_offsets_cannot_be_had() -> None:
     broker = Answers(MetadataRequest=metadata(1), DescribeConfigsRequest=CONFIGS)
-    dial = dial_to({("one", 1): Answers(ListOffsetsRequest=offsets(0, 0, ErrorCode.KAFKA_STORAGE_ERROR))})
+    leader = Answers(ListOffsetsRequest=offsets(0, 0, ErrorCode.KAFKA_STORAGE_ERROR))
     with pytest.raises(RequestFailed, match="cannot look up t-0: KAFKA_STORAGE_ERROR"):
-        await admin.describe_topics(broker, ["t"], dial)
+        await admin.describe_topics(cluster_of(broker, {("one", 1): leader}), ["t"])
 
 
 async def test_the_cluster_may_refuse_to_be_described() -> None:

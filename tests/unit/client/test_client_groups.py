@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from dray.client import ClientError, RequestFailed
+from dray.client import ClientError, Cluster, RequestFailed
 from dray.client.groups import GroupCalls, assigned_in
 from dray.protocol import ErrorCode
 from dray.protocol.messages import consumer_group_describe as consumer_messages
@@ -68,16 +66,19 @@ class Broker:
     def version_for(self, _: int) -> int:
         return self.highest
 
+    async def close(self) -> None:
+        pass
+
 
 def calls_to(first: Broker, **others: Broker) -> GroupCalls:
-    @asynccontextmanager
-    async def dial(host: str, port: int) -> AsyncIterator[Broker]:
+    async def dial(host: str, port: int) -> Broker:
         assert port == 9
-        if host not in others:
+        if host not in brokers:
             raise ClientError(f"cannot reach {host}")
-        yield others[host]
+        return brokers[host]
 
-    return GroupCalls(first, dial, Clock())
+    brokers = {"first": first, **others}
+    return GroupCalls(Cluster([("first", 9)], dial, Clock()))
 
 
 def coordinator(host: str, code: int = 0, message: str | None = None) -> FindCoordinatorResponse:

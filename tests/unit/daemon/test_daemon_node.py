@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.services.batches import batch, plain
 
-from dray.cli.bench_run import make_batch
 from dray.client import ClientError, KafkaConnection
 from dray.cluster import ClockGuard
 from dray.config import FlagValue, Settings, load
@@ -298,7 +298,7 @@ async def test_a_stop_answers_what_is_in_flight_and_settles_the_log() -> None:
         topic = await make_topic(connection, "t")
         parts.objects.gate.clear()
         producing = asyncio.ensure_future(
-            connection.request(produce_request(topic, make_batch(3, 10, parts.runtime)))
+            connection.request(produce_request(topic, bytearray(batch(plain(b"one", b"two", b"three")))))
         )
         await parts.objects.arrived.wait()
         stopping = asyncio.ensure_future(parts.node.stop())
@@ -319,7 +319,7 @@ async def test_a_store_that_hangs_does_not_keep_a_stop_from_ending(monkeypatch: 
         topic = await make_topic(connection, "t")
         parts.objects.gate.clear()
         producing = asyncio.ensure_future(
-            connection.request(produce_request(topic, make_batch(3, 10, parts.runtime)))
+            connection.request(produce_request(topic, bytearray(batch(plain(b"one", b"two", b"three")))))
         )
         await parts.objects.arrived.wait()
         with pytest.raises(TimeoutError):

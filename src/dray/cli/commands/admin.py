@@ -17,12 +17,11 @@ from dray.cli.options import (
     DataDirOption,
     JsonOption,
     ask,
-    connect,
     load_config,
 )
 from dray.cli.output import print_json, print_table
+from dray.client import Cluster
 from dray.client.admin import (
-    Caller,
     TopicDescription,
     add_partitions,
     alter_configs,
@@ -80,8 +79,8 @@ def create(
     configs = _pairs("--config", config)
     created = ask(
         bootstrap,
-        lambda caller: create_topic(
-            caller,
+        lambda cluster: create_topic(
+            cluster,
             topic,
             partitions=partitions,
             replication_factor=replication_factor,
@@ -123,7 +122,7 @@ def describe(
     topics: NamesArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False
 ) -> None:
     """Show a topic's partitions with their offsets, and the configs it sets itself."""
-    found = ask(bootstrap, lambda caller: describe_topics(caller, topics, connect))
+    found = ask(bootstrap, lambda cluster: describe_topics(cluster, topics))
     if json:
         print_json([as_plain(description) for description in found])
         return
@@ -141,9 +140,9 @@ def delete(
 ) -> None:
     """Delete topics and their records, for good."""
 
-    async def delete_each(caller: Caller) -> None:
+    async def delete_each(cluster: Cluster) -> None:
         for name in topics:
-            deleted = await delete_topic(caller, name, if_exists)
+            deleted = await delete_topic(cluster, name, if_exists)
             print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
 
     ask(bootstrap, delete_each)
@@ -172,11 +171,11 @@ def alter(
     if partitions is None and not values and not unset:
         raise Failure("nothing to alter: give --partitions, --set or --unset", USAGE)
 
-    async def change(caller: Caller) -> None:
+    async def change(cluster: Cluster) -> None:
         if values or unset:
-            await alter_configs(caller, topic, values, unset or [])
+            await alter_configs(cluster, topic, values, unset or [])
         if partitions is not None:
-            await add_partitions(caller, topic, partitions)
+            await add_partitions(cluster, topic, partitions)
 
     ask(bootstrap, change)
     print(f"topic {topic} altered")

@@ -13,9 +13,10 @@ import typer
 from dray.cli import group_resets, group_views
 from dray.cli.group_resets import OffsetMove
 from dray.cli.group_views import GroupView
-from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask, connect
+from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask
 from dray.cli.output import print_json, print_table
-from dray.client.groups import BrokerConnection, GroupCalls, refuse_live
+from dray.client import Cluster
+from dray.client.groups import GroupCalls, refuse_live
 from dray.daemon.failures import USAGE, Failure
 from dray.protocol.messages.list_groups import ListedGroup
 from dray.runtime import SystemRuntime
@@ -52,8 +53,8 @@ def list_(
     """
     states, types = _known("--state", state, STATES), _known("--type", type_, TYPES)
 
-    async def list_groups(first: BrokerConnection) -> list[ListedGroup]:
-        return await _calls(first).list_groups(states, types)
+    async def list_groups(cluster: Cluster) -> list[ListedGroup]:
+        return await GroupCalls(cluster).list_groups(states, types)
 
     found = ask(bootstrap, list_groups)
     if json:
@@ -102,10 +103,10 @@ def describe(
     if bool(groups) == all_groups:
         raise Failure("give the ids of groups, or --all-groups", USAGE)
 
-    async def view(first: BrokerConnection) -> list[GroupView]:
-        calls = _calls(first)
+    async def view(cluster: Cluster) -> list[GroupView]:
+        calls = GroupCalls(cluster)
         names = groups or [group.group_id for group in await calls.list_groups(types=("classic", "consumer"))]
-        return [await group_views.view_group(name, calls, first, connect) for name in names]
+        return [await group_views.view_group(name, cluster) for name in names]
 
     views = ask(bootstrap, view)
     if json:
@@ -133,8 +134,8 @@ def delete(
 ) -> None:
     """Delete groups that have no members, with all their offsets."""
 
-    async def delete_each(first: BrokerConnection) -> None:
-        calls = _calls(first)
+    async def delete_each(cluster: Cluster) -> None:
+        calls = GroupCalls(cluster)
         for name in groups:
             deleted = await calls.delete(name, if_exists)
             print(f"group {name} deleted" if deleted else f"there is no group {name}")
@@ -204,13 +205,13 @@ def reset_offsets(
         now_ms=SystemRuntime().wall_ms(),
     )
 
-    async def reset(first: BrokerConnection) -> list[OffsetMove]:
-        calls = _calls(first)
+    async def reset(cluster: Cluster) -> list[OffsetMove]:
+        calls = GroupCalls(cluster)
         found = await calls.describe_if_any(group)
         if found is not None and found.state != group_resets.RESETTABLE:
             refuse_live(group, found.state, len(found.members))
         committed = {} if found is None else await calls.committed(group)
-        bounds = await group_views.find_bounds(chosen, committed, target, first, connect)
+        bounds = await group_views.find_bounds(chosen, committed, target, cluster)
         moves = group_resets.plan_moves(target, bounds, committed)
         if execute and moves:
             await calls.commit(group, {(move.topic, move.partition): move.new for move in moves})
@@ -225,10 +226,6 @@ def reset_offsets(
         return
     group_views.print_moves(moves)
     print(f"group {group} reset" if execute else "nothing was changed: add --execute to do this")
-
-
-def _calls(first: BrokerConnection) -> GroupCalls:
-    return GroupCalls(first, connect, SystemRuntime())
 
 
 def _known(flag: str, given: Sequence[str] | None, known: Sequence[str]) -> list[str]:

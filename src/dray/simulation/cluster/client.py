@@ -11,9 +11,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, cast
 from uuid import UUID
 
+from dray.client.cluster import Address, ClusterView, coordinator_in
 from dray.protocol import (
     SCHEMAS,
-    ZERO_UUID,
     ApiKey,
     ErrorCode,
     Request,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from dray.simulation.cluster.world import ClusterWorld
 
 Answered = TypeVar("Answered", bound=Response)
-Address = tuple[str, int]
 
 _VERSIONS_REQUEST = 3
 
@@ -111,9 +110,7 @@ class SimulatedClient:
         self.name = name
         self.random = Random(seed)
         self.patience = world.conditions.patience
-        self.brokers: dict[int, Address] = {}
-        self.topic_ids: dict[str, UUID] = {}
-        self.leaders: dict[tuple[str, int], int] = {}
+        self.view = ClusterView()
         self._served: dict[int, tuple[int, int]] | None = None
         self._versions: dict[int, int] = {}
         self._connections: dict[Address, ClientConnection] = {}
@@ -158,7 +155,7 @@ class SimulatedClient:
         try:
             _, made = await asyncio.get_running_loop().create_connection(ClientConnection, *address)
         except OSError as error:
-            self.brokers = {number: place for number, place in self.brokers.items() if place != address}
+            self.view.forget_broker(address)
             raise Unanswered(str(error)) from error
         connection = made
         self._connections[address] = connection
@@ -196,18 +193,22 @@ class SimulatedClient:
             connection.close()
         self._connections.clear()
 
-    # --- following the cluster
+    # --- following the cluster, as the view of every client of ours does
+
+    @property
+    def topic_ids(self) -> dict[str, UUID]:
+        return self.view.topic_ids
 
     def any_address(self) -> Address:
-        if self.brokers and self.random.random() < 0.9:
-            return self.random.choice(list(self.brokers.values()))
+        if self.view.brokers and self.random.random() < 0.9:
+            return self.random.choice(list(self.view.brokers.values()))
         return self.random.choice(self.world.addresses)
 
     def address_for(self, topic: str, partition: int) -> Address:
         """The leader, as far as known; any broker serves any partition, so now and then another."""
-        leader = self.leaders.get((topic, partition))
-        if leader in self.brokers and self.random.random() < 0.8:
-            return self.brokers[leader]
+        leader = self.view.leader(topic, partition)
+        if leader is not None and self.random.random() < 0.8:
+            return leader
         return self.any_address()
 
     async def look_around(self, *topics: str) -> bool:
@@ -216,28 +217,20 @@ class SimulatedClient:
             topics=[MetadataRequestTopic(name=topic) for topic in topics], allow_auto_topic_creation=False
         )
         found = await self.ask(self.any_address(), request)
-        self.brokers = {broker.node_id: (broker.host, broker.port) for broker in found.brokers}
+        self.view.learn(found)
         for topic in found.topics:
-            name = topic.name or ""
             if topic.error_code:
                 self.world.expect(
                     self.name, "Metadata", topic.error_code, "UNKNOWN_TOPIC_OR_PARTITION LEADER_NOT_AVAILABLE"
                 )
-                self.topic_ids.pop(name, None)
-                continue
-            if topic.topic_id != ZERO_UUID:
-                self.topic_ids[name] = topic.topic_id
-            else:
-                self.topic_ids.setdefault(name, ZERO_UUID)
-            for partition in topic.partitions:
-                self.leaders[name, partition.partition_index] = partition.leader_id
         return all(topic in self.topic_ids for topic in topics)
 
     async def find_coordinator(self, group: str) -> Address | None:
         """Who looks after a group; None where that is not known now."""
         request = FindCoordinatorRequest(key=group, coordinator_keys=[group])
         found = await self.ask(self.any_address(), request)
-        one = found.coordinators[0] if self.version(request) >= 4 else found
+        assert found.coordinators or self.version(request) < 4
+        one = coordinator_in(found, group)
         if one.error_code:
             self.world.expect(self.name, "FindCoordinator", one.error_code, "COORDINATOR_NOT_AVAILABLE")
             return None

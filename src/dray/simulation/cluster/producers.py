@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from dray.client.cluster import Address
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
 from dray.protocol.messages.produce import (
@@ -18,7 +19,7 @@ from dray.protocol.messages.produce import (
 from dray.simulation.checks.history import Write, WriteOutcome
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.checks.payload import batch_of, values_of
-from dray.simulation.cluster.client import Address, ClientConnection, SimulatedClient, Unanswered
+from dray.simulation.cluster.client import ClientConnection, SimulatedClient, Unanswered
 from dray.simulation.cluster.topics import MAIN, Place
 
 _ALL = -1

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
+from dray.client.cluster import Address
 from dray.log.types import Bounds
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -29,7 +30,7 @@ from dray.records import Record, decode
 from dray.simulation.checks.committed import NOTHING, OffsetCommit
 from dray.simulation.checks.history import EndAsked, Poll
 from dray.simulation.checks.log_truth import TIMES, Violation
-from dray.simulation.cluster.client import Address, SimulatedClient, Unanswered
+from dray.simulation.cluster.client import SimulatedClient, Unanswered
 from dray.simulation.cluster.topics import MAIN, SPARE, Place
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from dray.simulation.cluster.client import Address, Unanswered
+from dray.client.cluster import Address
+from dray.simulation.cluster.client import Unanswered
 from dray.simulation.cluster.readers import EARLIEST, Consumer
 from dray.simulation.cluster.topics import MAIN
 

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from random import Random
 from typing import Any, Final, cast
 
+from dray.client.cluster import Address
 from dray.cluster import BucketGuard
 from dray.cluster.identity import decode_cluster
 from dray.metadata import keys
@@ -31,7 +32,6 @@ from dray.simulation.checks.ownership import Ownership
 from dray.simulation.cluster.administrator import Administrator
 from dray.simulation.cluster.broker import TROUBLE, ClusterBroker
 from dray.simulation.cluster.builds import Builds, OlderStore
-from dray.simulation.cluster.client import Address
 from dray.simulation.cluster.compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.tables import Table

@@ -1,43 +1,47 @@
-"""The work of `drayd bench`: a few connections that keep their requests in flight."""
+"""How fast a running broker takes records, and gives them back.
+
+python -m bench.throughput [--bootstrap HOST:PORT] [--records 1000000] [--size 1024] [--partitions 16]
+
+Records are produced to a new topic, all of them are fetched, and the topic is deleted. The client is small
+and runs in this one process: it tells what to expect of a broker, not what it can do at most. `make bench`
+drives brokers with a C client and compares them with Apache Kafka.
+"""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import sys
 from array import array
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from struct import Struct
 from typing import Any
+from uuid import UUID
 
+import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from dray.client import KafkaConnection
-from dray.client.admin import LATEST, check, create_topic, delete_topic, list_topics
-from dray.daemon.failures import Failure
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
-from dray.protocol.messages.metadata import MetadataResponseTopic
-from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.client import ClientError, Cluster, Dialer, KafkaConnection, RequestFailed
+from dray.client.admin import create_topic, delete_topic
+from dray.client.cluster import Address
+from dray.client.errors import check
+from dray.client.records import LATEST, count_records, fetch, list_offsets, produce
+from dray.config.kinds import GIB, HostPort, Size
+from dray.protocol import ErrorCode
 from dray.records import BytesColumn, Columns, encode
 from dray.runtime import SystemRuntime
 
 FETCH_BYTES = 16 * 1024 * 1024
 PARTITION_FETCH_BYTES = 4 * 1024 * 1024
-WAIT_MS = 500
-TIMEOUT_MS = 30_000
-
-_BATCH_START = Struct(">qi")
-_BATCH_OVERHEAD = 12  # base offset and length, which the length does not count
-_RECORD_COUNT = Struct(">i")
-_RECORD_COUNT_AT = 57
+READY_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
 class BenchPlan:
-    host: str
-    port: int
+    address: Address
     topic: str
     partitions: int
     records: int
@@ -93,58 +97,44 @@ class BenchResult:
 async def run(plan: BenchPlan) -> list[BenchResult]:
     """Make the topic, fill it, read it back, delete it."""
     runtime = SystemRuntime()
-    connections = [await _connect(plan) for _ in range(plan.connections)]
+    dial = Dialer(client_id="dray-bench")
     try:
-        await create_topic(connections[0], plan.topic, partitions=plan.partitions)
-        try:
-            topic = await _created(connections[0], plan, runtime)
-            return [
-                await _produce(plan, topic, connections, runtime),
-                await _fetch(plan, topic, connections, runtime),
+        async with Cluster([plan.address], dial, runtime) as cluster, AsyncExitStack() as stack:
+            connections = [
+                await stack.enter_async_context(await dial(*plan.address)) for _ in range(plan.connections)
             ]
-        finally:
-            await delete_topic(connections[0], plan.topic, may_be_absent=True)
+            await create_topic(cluster, plan.topic, partitions=plan.partitions)
+            try:
+                topic_id = await _created(cluster, plan)
+                return [
+                    await _produce(plan, topic_id, connections, runtime),
+                    await _fetch(plan, topic_id, connections, runtime),
+                ]
+            finally:
+                await delete_topic(cluster, plan.topic, may_be_absent=True)
     finally:
-        for connection in connections:
-            await connection.close()
         runtime.close()
 
 
-async def _connect(plan: BenchPlan) -> KafkaConnection:
-    connection = await KafkaConnection.connect(plan.host, plan.port, client_id="drayd-bench")
-    await connection.negotiate()
-    return connection
+async def _created(cluster: Cluster, plan: BenchPlan) -> UUID:
+    """The topic's id, once all of it is served: Apache Kafka answers a creation earlier than that."""
 
+    async def look() -> UUID:
+        await cluster.learn([plan.topic])
+        places = [(plan.topic, partition) for partition in range(plan.partitions)]
+        found = await list_offsets(cluster, places, LATEST)
+        if len(found) < len(places) or any(answer.error_code for answer in found.values()):
+            raise RequestFailed(
+                f"{':'.join(map(str, plan.address))} does not serve all partitions of {plan.topic}",
+                ErrorCode.LEADER_NOT_AVAILABLE,
+            )
+        return cluster.view.topic_ids[plan.topic]
 
-async def _created(
-    connection: KafkaConnection, plan: BenchPlan, runtime: SystemRuntime
-) -> MetadataResponseTopic:
-    """The topic, once this broker serves all of it: Apache Kafka answers a creation earlier than that."""
-    deadline = runtime.monotonic() + TIMEOUT_MS / 1000
-    while True:
-        for topic in await list_topics(connection):
-            if topic.name == plan.topic and await _served(connection, plan):
-                return topic
-        if runtime.monotonic() > deadline:
-            raise Failure(f"{plan.host}:{plan.port} does not serve all partitions of {plan.topic}")
-        await runtime.sleep(0.05)
-
-
-async def _served(connection: KafkaConnection, plan: BenchPlan) -> bool:
-    asked = [
-        ListOffsetsPartition(partition_index=index, timestamp=LATEST) for index in range(plan.partitions)
-    ]
-    response = await connection.request(
-        ListOffsetsRequest(replica_id=-1, topics=[ListOffsetsTopic(name=plan.topic, partitions=asked)])
-    )
-    return all(item.error_code == 0 for topic in response.topics for item in topic.partitions)
+    return await cluster.patiently(look, READY_SECONDS)
 
 
 async def _produce(
-    plan: BenchPlan,
-    topic: MetadataResponseTopic,
-    connections: Sequence[KafkaConnection],
-    runtime: SystemRuntime,
+    plan: BenchPlan, topic_id: UUID, connections: Sequence[KafkaConnection], runtime: SystemRuntime
 ) -> BenchResult:
     outcome = BenchResult("produce")
     whole = make_batch(plan.batch_records, plan.size, runtime)
@@ -157,21 +147,8 @@ async def _produce(
             number = next(numbers, None)
             if number is None:
                 return False
-            partition = number % plan.partitions
-            data = PartitionProduceData(
-                index=partition, records=whole if counts[number] == plan.batch_records else rest
-            )
-            response = await connection.request(
-                ProduceRequest(
-                    acks=-1,
-                    timeout_ms=TIMEOUT_MS,
-                    topic_data=[
-                        TopicProduceData(topic_id=topic.topic_id, name=plan.topic, partition_data=[data])
-                    ],
-                )
-            )
-            answer = response.responses[0].partition_responses[0]
-            check(f"cannot produce to {plan.topic}-{partition}", answer.error_code, answer.error_message)
+            batch = whole if counts[number] == plan.batch_records else rest
+            await produce(connection, plan.topic, topic_id, {number % plan.partitions: batch})
             advance(counts[number])
             outcome.records += counts[number]
             outcome.bytes += counts[number] * plan.size
@@ -184,10 +161,7 @@ async def _produce(
 
 
 async def _fetch(
-    plan: BenchPlan,
-    topic: MetadataResponseTopic,
-    connections: Sequence[KafkaConnection],
-    runtime: SystemRuntime,
+    plan: BenchPlan, topic_id: UUID, connections: Sequence[KafkaConnection], runtime: SystemRuntime
 ) -> BenchResult:
     """Each connection reads a share of the partitions, one request after the other, as consumers do."""
     outcome = BenchResult("fetch")
@@ -201,21 +175,24 @@ async def _fetch(
         async def one() -> bool:
             if not offsets:
                 return False
-            response = await connection.request(_fetch_request(plan, topic, offsets))
-            check(f"cannot fetch from {plan.topic}", response.error_code)
-            for answered in response.responses:
-                for data in answered.partitions:
-                    check(f"cannot fetch from {plan.topic}-{data.partition_index}", data.error_code)
-                    if not isinstance(data.records, bytes | bytearray | memoryview):
-                        continue
-                    count, upto = count_records(memoryview(data.records))
-                    if count:
-                        offsets[data.partition_index] = upto
-                        outcome.records += count
-                        outcome.bytes += count * plan.size
-                        advance(count)
-                    if offsets[data.partition_index] >= ends[data.partition_index]:
-                        del offsets[data.partition_index]
+            found = await fetch(
+                connection,
+                plan.topic,
+                topic_id,
+                offsets,
+                max_bytes=FETCH_BYTES,
+                partition_bytes=PARTITION_FETCH_BYTES,
+            )
+            for data in found:
+                check(f"cannot fetch from {plan.topic}-{data.partition_index}", data.error_code)
+                count, upto = count_records(data.records)
+                if count:
+                    offsets[data.partition_index] = upto
+                    outcome.records += count
+                    outcome.bytes += count * plan.size
+                    advance(count)
+                if offsets[data.partition_index] >= ends[data.partition_index]:
+                    del offsets[data.partition_index]
             return True
 
         return one
@@ -223,26 +200,6 @@ async def _fetch(
     # Offsets come from the answer before: there is nothing to pipeline.
     await _keep_busy(replace(plan, in_flight=1), outcome, connections, runtime, read)
     return outcome
-
-
-def _fetch_request(plan: BenchPlan, topic: MetadataResponseTopic, offsets: dict[int, int]) -> FetchRequest:
-    return FetchRequest(
-        max_wait_ms=WAIT_MS,
-        min_bytes=1,
-        max_bytes=FETCH_BYTES,
-        topics=[
-            FetchTopic(
-                topic_id=topic.topic_id,
-                topic=plan.topic,
-                partitions=[
-                    FetchPartition(
-                        partition=partition, fetch_offset=offset, partition_max_bytes=PARTITION_FETCH_BYTES
-                    )
-                    for partition, offset in offsets.items()
-                ],
-            )
-        ],
-    )
 
 
 async def _keep_busy(
@@ -312,16 +269,56 @@ def make_batch(count: int, size: int, runtime: SystemRuntime) -> bytearray:
     return encode(columns, batch_bytes=1 << 30)
 
 
-def count_records(records: memoryview) -> tuple[int, int]:
-    """How many records these batches hold, and the offset after the last; a cut-off batch counts not."""
-    position = count = upto = 0
-    while position + _BATCH_OVERHEAD <= len(records):
-        base_offset, length = _BATCH_START.unpack_from(records, position)
-        end = position + _BATCH_OVERHEAD + length
-        if end > len(records):
-            break
-        (in_batch,) = _RECORD_COUNT.unpack_from(records, position + _RECORD_COUNT_AT)
-        count += in_batch
-        upto = base_offset + in_batch
-        position = end
-    return count, upto
+def parse_arguments(given: Sequence[str] | None = None) -> tuple[BenchPlan, bool]:
+    parser = argparse.ArgumentParser(prog="python -m bench.throughput", description=__doc__.split("\n")[0])
+    parser.add_argument("--bootstrap", default="127.0.0.1:9092", metavar="HOST:PORT", help="the broker")
+    parser.add_argument("--records", type=int, default=1_000_000, help="how many records")
+    parser.add_argument("--size", type=int, default=1024, help="bytes of a value")
+    parser.add_argument("--partitions", type=int, default=16, help="of the topic that is made for it")
+    parser.add_argument("--batch-bytes", default="128KiB", help="about the size of a batch")
+    parser.add_argument("--in-flight", type=int, default=5, help="requests of a connection under way at once")
+    parser.add_argument("--connections", type=int, default=2, help="connections to produce and fetch on")
+    parser.add_argument("--topic", default="dray-bench", help="must not exist yet; deleted afterwards")
+    parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    chosen = parser.parse_args(given)
+    for name in ("records", "size", "partitions", "in_flight", "connections"):
+        if getattr(chosen, name) < 1:
+            parser.error(f"--{name.replace('_', '-')} must be 1 or more")
+    try:
+        first = HostPort().parse(chosen.bootstrap.split(",")[0].strip())
+        batch_bytes = Size(1024, GIB).parse(chosen.batch_bytes)
+    except ValueError as error:
+        parser.error(str(error))
+    plan = BenchPlan(
+        address=(first.host, first.port),
+        topic=chosen.topic,
+        partitions=chosen.partitions,
+        records=chosen.records,
+        size=chosen.size,
+        batch_records=max(1, min(chosen.records, batch_bytes // (chosen.size + 16))),
+        in_flight=chosen.in_flight,
+        connections=min(chosen.connections, chosen.partitions),
+    )
+    return plan, chosen.json
+
+
+def main() -> None:
+    plan, as_json = parse_arguments()
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            outcomes = runner.run(run(plan))
+    except (ClientError, RequestFailed) as error:
+        sys.exit(str(error))
+    if as_json:
+        print(json.dumps([outcome.as_plain() for outcome in outcomes]))
+        return
+    for outcome in outcomes:
+        print(
+            f"{outcome.name:<8} {outcome.records:>12,} records {outcome.megabytes_per_second:>9.1f} MB/s "
+            f"{outcome.records_per_second:>12,.0f} records/s   p50 {outcome.percentile(0.50) * 1000:.1f} ms "
+            f"  p99 {outcome.percentile(0.99) * 1000:.1f} ms"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,10 +1,10 @@
-"""The bench's own bytes: batches that a broker accepts, and a count that a cut-off answer cannot fool."""
+"""The bench's own bytes: batches that a broker accepts, and as many of them as were asked for."""
 
 from __future__ import annotations
 
 import pytest
+from bench.throughput import BenchPlan, BenchResult, make_batch, parse_arguments
 
-from dray.cli.bench_run import BenchPlan, BenchResult, count_records, make_batch
 from dray.records import decode, validate
 from dray.runtime import SystemRuntime
 
@@ -23,18 +23,6 @@ def test_a_batch_is_valid_and_holds_what_was_asked_for(count: int, size: int) ->
     runtime.close()
 
 
-def test_whole_batches_are_counted_and_a_cut_off_one_is_not() -> None:
-    runtime = SystemRuntime()
-    first, second = make_batch(3, 10, runtime), make_batch(5, 10, runtime)
-    second[0:8] = (3).to_bytes(8, "big")
-    both = bytes(first + second)
-    assert count_records(memoryview(both)) == (8, 8)
-    for cut in range(len(first), len(both)):
-        assert count_records(memoryview(both[:cut])) == (3, 3)
-    assert count_records(memoryview(b"")) == (0, 0)
-    runtime.close()
-
-
 def test_percentiles() -> None:
     outcome = BenchResult("x", latencies=[float(number) for number in range(100, 0, -1)])
     assert (outcome.percentile(0.5), outcome.percentile(0.99)) == (51.0, 100.0)
@@ -48,8 +36,7 @@ def test_every_record_of_the_plan_ends_up_in_a_partition(
     records: int, batch_records: int, partitions: int
 ) -> None:
     plan = BenchPlan(
-        host="h",
-        port=1,
+        address=("h", 1),
         topic="t",
         partitions=partitions,
         records=records,
@@ -61,3 +48,10 @@ def test_every_record_of_the_plan_ends_up_in_a_partition(
     assert sum(plan.batches()) == sum(plan.ends()) == records
     assert max(plan.batches()) <= batch_records
     assert len(plan.ends()) == partitions
+
+
+@pytest.mark.parametrize("wrong", [["--records", "0"], ["--batch-bytes", "many"], ["--bootstrap", "nowhere"]])
+def test_what_cannot_be_meant_is_refused(wrong: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        parse_arguments(wrong)
+    assert ended.value.code == 2

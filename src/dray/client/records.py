@@ -1,0 +1,126 @@
+"""Records in and out of partitions: produce, fetch, and the offsets of a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from struct import Struct
+from typing import Final
+from uuid import UUID
+
+from dray.client.cluster import Cluster, Place
+from dray.client.connection import Caller
+from dray.client.errors import check
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from dray.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.protocol.wire import Buffer, Records
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+
+_TIMEOUT_MS: Final = 30_000
+_FETCH_WAIT_MS: Final = 500
+_ALL_REPLICAS: Final = -1
+_BATCH_START = Struct(">qi")
+_BATCH_OVERHEAD: Final = 12  # base offset and length, which the length does not count
+_RECORD_COUNT = Struct(">i")
+_RECORD_COUNT_AT: Final = 57
+
+
+async def produce(caller: Caller, topic: str, topic_id: UUID, batches: Mapping[int, Buffer]) -> None:
+    """One batch for each partition, all stored when this returns."""
+    data = [PartitionProduceData(index=partition, records=batch) for partition, batch in batches.items()]
+    response = await caller.request(
+        ProduceRequest(
+            acks=_ALL_REPLICAS,
+            timeout_ms=_TIMEOUT_MS,
+            topic_data=[TopicProduceData(topic_id=topic_id, name=topic, partition_data=data)],
+        )
+    )
+    for answer in response.responses[0].partition_responses:
+        check(f"cannot produce to {topic}-{answer.index}", answer.error_code, answer.error_message)
+
+
+async def fetch(
+    caller: Caller,
+    topic: str,
+    topic_id: UUID,
+    offsets: Mapping[int, int],
+    *,
+    max_bytes: int,
+    partition_bytes: int | None = None,
+) -> list[PartitionData]:
+    """What partitions hold from an offset on; each answer has its own error. Where nothing is there yet, it
+    waits a moment for something to come."""
+    wanted = [
+        FetchPartition(
+            partition=partition, fetch_offset=offset, partition_max_bytes=partition_bytes or max_bytes
+        )
+        for partition, offset in offsets.items()
+    ]
+    response = await caller.request(
+        FetchRequest(
+            max_wait_ms=_FETCH_WAIT_MS,
+            min_bytes=1,
+            max_bytes=max_bytes,
+            topics=[FetchTopic(topic_id=topic_id, topic=topic, partitions=wanted)],
+        )
+    )
+    check(f"cannot fetch from {topic}", response.error_code)
+    return [data for answered in response.responses for data in answered.partitions]
+
+
+async def list_offsets(
+    cluster: Cluster, places: Iterable[Place], time: int
+) -> dict[Place, ListOffsetsPartitionResponse]:
+    """The first offset of a time (or EARLIEST, LATEST) as each leader answers, -1 where no record is as late.
+    Leaders are those that the cluster's view knows; a place without one is left out."""
+    found: dict[Place, ListOffsetsPartitionResponse] = {}
+    for leader, topics in cluster.view.by_leader(places).items():
+        request = ListOffsetsRequest(
+            replica_id=-1,
+            topics=[
+                ListOffsetsTopic(
+                    name=name,
+                    partitions=[
+                        ListOffsetsPartition(partition_index=index, timestamp=time) for index in indexes
+                    ],
+                )
+                for name, indexes in topics.items()
+            ],
+            timeout_ms=_TIMEOUT_MS,
+        )
+        async with cluster.broker(leader) as broker:
+            response = await broker.request(request)
+        for answered in response.topics:
+            for item in answered.partitions:
+                found[answered.name, item.partition_index] = item
+    return found
+
+
+def joined(records: Records | None) -> bytes | bytearray | memoryview:
+    """Responses are decoded with their records in one piece; only those that are sent may have several."""
+    if records is None:
+        return b""
+    return records if isinstance(records, bytes | bytearray | memoryview) else b"".join(records)
+
+
+def count_records(records: Records | None) -> tuple[int, int]:
+    """How many records these batches hold, and the offset after the last; a cut-off batch counts not."""
+    view = memoryview(joined(records))
+    position = count = upto = 0
+    while position + _BATCH_OVERHEAD <= len(view):
+        base_offset, length = _BATCH_START.unpack_from(view, position)
+        end = position + _BATCH_OVERHEAD + length
+        if end > len(view):
+            break
+        (in_batch,) = _RECORD_COUNT.unpack_from(view, position + _RECORD_COUNT_AT)
+        count += in_batch
+        upto = base_offset + in_batch
+        position = end
+    return count, upto
