@@ -7,6 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.unit.client.client_fakes import ScriptedBroker as Answers
 
 from dray.client import Cluster, RequestFailed, admin
 from dray.client.records import EARLIEST
@@ -38,19 +39,6 @@ from dray.protocol.messages.metadata import (
 from dray.runtime import SystemRuntime
 
 TOPIC_ID = UUID(int=7)
-
-
-class Answers:
-    """A broker that answers each request with what was laid out for its class, and remembers it."""
-
-    def __init__(self, **answers: Any) -> None:
-        self.answers = answers
-        self.seen: list[Any] = []
-
-    async def request(self, message: Any) -> Any:
-        self.seen.append(message)
-        answer = self.answers[type(message).__name__]
-        return answer(message) if callable(answer) else answer
 
 
 def cluster_of(first: Answers, others: dict[tuple[str, int], Answers]) -> Cluster:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
+from tests.unit.client.client_fakes import FrameBroker, Write, answer, running
 
 from dray.client import ClientError, KafkaConnection
 from dray.protocol import (
@@ -14,10 +13,6 @@ from dray.protocol import (
     EncodeError,
     ErrorCode,
     RequestHeader,
-    Response,
-    encode_response_header,
-    frame_message,
-    parse_request_header,
     request_class,
 )
 from dray.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -25,54 +20,12 @@ from dray.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from dray.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from dray.protocol.messages.produce import ProduceRequest
 
-Write = Callable[[bytes], None]
-Handler = Callable[[RequestHeader, memoryview, Write], Awaitable[None]]
-
-
-class Broker:
-    """Reads frames and gives each to `handler`, with a way to write bytes back."""
-
-    def __init__(self, handler: Handler) -> None:
-        self.handler = handler
-        self.requests: list[RequestHeader] = []
-        self.asked = asyncio.Event()
-        self.client_gone = asyncio.Event()
-        self.port = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                size = int.from_bytes(await reader.readexactly(4), "big")
-                frame = memoryview(await reader.readexactly(size))
-                header, position = parse_request_header(frame)
-                self.requests.append(header)
-                self.asked.set()
-                await self.handler(header, frame[position:], writer.write)
-                if writer.is_closing():
-                    break
-        self.client_gone.set()
-        writer.close()
-
-
-@contextlib.asynccontextmanager
-async def running(handler: Handler) -> AsyncIterator[Broker]:
-    broker = Broker(handler)
-    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0)
-    broker.port = server.sockets[0].getsockname()[1]
-    async with server:
-        yield broker
-
-
-def answer(header: RequestHeader, response: Response, version: int | None = None) -> bytes:
-    head = encode_response_header(header.api_key, header.api_version, header.correlation_id)
-    return b"".join(frame_message(head, response.encode(header.api_version if version is None else version)))
-
 
 async def silent(header: RequestHeader, body: memoryview, write: Write) -> None:
     """Never answers."""
 
 
-async def connect(broker: Broker, **options: int) -> KafkaConnection:
+async def connect(broker: FrameBroker, **options: int) -> KafkaConnection:
     return await KafkaConnection.connect("127.0.0.1", broker.port, client_id="tester", **options)  # type: ignore[arg-type]
 
 

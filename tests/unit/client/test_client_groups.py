@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.unit.client.client_fakes import Clock
+from tests.unit.client.client_fakes import ScriptedBroker as Broker
 
 from dray.client import ClientError, Cluster, RequestFailed
 from dray.client.groups import GroupCalls, assigned_in
@@ -29,45 +31,6 @@ from dray.protocol.messages.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from dray.runtime import SystemRuntime
-
-
-class Clock(SystemRuntime):
-    """Sleep takes no time but on this clock."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-class Broker:
-    """Answers each request with what was laid out for its class, the last answer again and again."""
-
-    def __init__(self, highest: int = 99, **answers: Any) -> None:
-        self.answers = {
-            name: list(value) if isinstance(value, list) else [value] for name, value in answers.items()
-        }
-        self.highest = highest
-        self.seen: list[Any] = []
-        self.versions: list[int | None] = []
-
-    async def request(self, message: Any, version: int | None = None) -> Any:
-        self.seen.append(message)
-        self.versions.append(version)
-        answers = self.answers[type(message).__name__]
-        return answers.pop(0) if len(answers) > 1 else answers[0]
-
-    def version_for(self, _: int) -> int:
-        return self.highest
-
-    async def close(self) -> None:
-        pass
 
 
 def calls_to(first: Broker, **others: Broker) -> GroupCalls:
