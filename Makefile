@@ -6,7 +6,7 @@ PROCESSES ?= 2
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
-.PHONY: help run demo setup setup-pipeline setup-dev lint format test test-cluster soak bench lock clean
+.PHONY: help run demo setup setup-pipeline setup-dev lint format test test-cluster soak throughput bench lock clean
 
 help: ## this list
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -77,6 +77,9 @@ test-cluster: setup-dev ## the integration tests on three brokers, three Oxia se
 soak: setup-dev ## the long runs that `make test` has no time for
 	$(BIN)/python -m pytest -m soak --timeout 3600
 	$(BIN)/drayd simulate --seeds 1000 --minutes 30 --jobs $$(nproc)
+
+throughput: setup-dev ## how fast the broker of `make run` takes records and gives them back
+	$(BIN)/python -m bench.throughput
 
 bench: setup-dev ## throughput, CPU and memory, side by side with Apache Kafka
 	$(BIN)/python -m bench.compare
