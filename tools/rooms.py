@@ -34,13 +34,17 @@ ROOMS: dict[str, Room] = {
     ),
     "simulation": _room("whole clusters on virtual time, from one seed", f"daemon {_BELOW_DAEMON}"),
     "daemon": _room(
-        "the processes: broker (`node.py`), compactor, supervisor; what each room takes of the one config (`settings.py`)",
+        "the processes: broker (`node.py`), compactor, supervisor; from the one config to the rooms "
+        "(`settings.py`)",
         _BELOW_DAEMON,
     ),
     "spark_source": _room(
         "the log as a data source of Spark: batches and streams", "client protocol records runtime"
     ),
-    "client": _room("a small Kafka client: how to connect, brokers and leaders, topics, groups, records", "protocol runtime"),
+    "client": _room(
+        "a small Kafka client: how to connect, brokers and leaders, topics, groups, records",
+        "protocol runtime",
+    ),
     "server": _room(
         "sockets, framing, pipelining, back-pressure; HTTP for health and metrics",
         "runtime telemetry",

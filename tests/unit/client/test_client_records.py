@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from typing import Any
 from uuid import UUID
@@ -102,7 +103,8 @@ async def test_a_broker_that_does_not_negotiate_leaves_no_connection_behind() ->
     async with running(handler) as broker:
         with pytest.raises(ClientError, match="refused ApiVersions: CLUSTER_AUTHORIZATION_FAILED"):
             await Dialer(client_id="somebody")("127.0.0.1", broker.port)
-        await broker.client_gone.wait()
+        async with asyncio.timeout(10):
+            await broker.client_gone.wait()
 
 
 async def test_tls_is_the_diallers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
