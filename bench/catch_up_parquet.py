@@ -22,12 +22,13 @@ from typing import TypeVar
 from uuid import UUID
 
 import uvloop
+from tests.services import room_settings
 
 from bench.payloads import text_batches
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Unit
 from dray.compaction.paths import unit_prefix
-from dray.log import Log, LogSettings
+from dray.log import Log
 from dray.log.entries import IndexEntry
 from dray.log.stream_store import StreamStore
 from dray.log.types import ReadRequest
@@ -183,7 +184,7 @@ async def run(megabytes: int, size: int, partitions: int) -> None:
     await store.open()
     objects = await Counted.open(root / "objects", runtime, allocate=uninitialised)
     assert isinstance(objects, Counted)
-    settings = LogSettings(tail_cache_bytes=0)
+    settings = room_settings.log(tail_cache_bytes=0)
     try:
         log = Log(store, objects, runtime, DOMAINS, settings)
         await log.start()
@@ -196,7 +197,13 @@ async def run(megabytes: int, size: int, partitions: int) -> None:
         print(f"  WAL objects:     {by_wal}")
         compacted = {stream: await compact(store, objects, runtime, stream) for stream in streams}
         await cold(
-            Log(store, objects, runtime, DOMAINS, LogSettings(tail_cache_bytes=0, parquet_groups_ahead=0)),
+            Log(
+                store,
+                objects,
+                runtime,
+                DOMAINS,
+                room_settings.log(tail_cache_bytes=0, parquet_groups_ahead=0),
+            ),
             streams[0],
             compacted[streams[0]] // 2,
             objects,

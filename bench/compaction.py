@@ -38,7 +38,7 @@ from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkUnitWriter
 from dray.config import Settings
 from dray.daemon.pipeline import open_pipeline
-from dray.daemon.settings import compaction_settings
+from dray.daemon.settings import compaction_settings, log_settings
 from dray.daemon.stores import open_stores
 from dray.runtime import SystemRuntime
 
@@ -166,6 +166,7 @@ async def cycle(settings: Settings, session: SparkProcess, broker: int) -> Run:
         pipeline.tables,
         pipeline.topics,
         compaction_settings(settings),
+        log_settings(settings),
     )
     with watched_workers() as peak:
         before = cpu_seconds(broker)

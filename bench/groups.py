@@ -22,11 +22,13 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.services import room_settings
+
 from dray.api import Dispatcher, Services
 from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
-from dray.groups.coordinator import Groups, GroupsSettings
-from dray.log import Log, LogSettings
+from dray.groups.coordinator import Groups
+from dray.log import Log
 from dray.log.types import EndlessRoom
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryStore
@@ -51,12 +53,12 @@ from dray.protocol.messages.offset_commit import (
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.runtime import SystemRuntime
-from dray.topics import NewTopic, Topics, TopicsOptions
+from dray.topics import NewTopic, Topics
 
 ResponseType = TypeVar("ResponseType", bound=Response)
 
 TOPIC = "bench"
-CLASSIC = GroupsSettings(
+CLASSIC = room_settings.groups(
     classic=ClassicGroupSettings(initial_rebalance_delay_ms=200), session_ttl=60.0, sweep_interval=3600.0
 )
 
@@ -106,9 +108,9 @@ def framed(request: Request[Any], version: int) -> memoryview:
 @asynccontextmanager
 async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) -> AsyncIterator[Bench]:
     cluster = await open_cluster(store, runtime, 4)
-    log = Log(store, MemoryObjects(runtime), runtime, cluster.domains, LogSettings())
+    log = Log(store, MemoryObjects(runtime), runtime, cluster.domains, room_settings.log())
     await log.start()
-    topics = Topics(store, runtime, log, TopicsOptions())
+    topics = Topics(store, runtime, log, room_settings.topics())
     await topics.start()
     if await topics.get(TOPIC) is None:
         await topics.create(NewTopic(TOPIC, partitions))
@@ -116,7 +118,7 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
     await membership.start()
     groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC)
     await groups.start()
-    services = Services(log, topics, membership, cluster, runtime, groups=groups)
+    services = Services(log, topics, membership, cluster, runtime, room_settings.api(), groups=groups)
     try:
         yield Bench(Dispatcher(services), groups)
     finally:

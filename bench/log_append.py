@@ -14,8 +14,9 @@ import time
 from pathlib import Path
 
 import uvloop
+from tests.services import room_settings
 
-from dray.log import Log, LogSettings
+from dray.log import Log
 from dray.metadata.sqlite import SqliteStore
 from dray.objects.local import LocalStore
 from dray.records import Record, twin, validate
@@ -28,7 +29,7 @@ async def run(batch_bytes: int, streams: int, in_flight: int, gigabytes: float) 
     store = SqliteStore(root / "metadata.sqlite", runtime)
     await store.open()
     objects = await LocalStore.open(root / "objects", runtime)
-    log = Log(store, objects, runtime, 4, LogSettings())
+    log = Log(store, objects, runtime, 4, room_settings.log())
     await log.start()
     names = await log.create_streams(streams)
     count = max(1, batch_bytes // 1024)

@@ -24,11 +24,12 @@ from prometheus_client import CollectorRegistry
 from prometheus_client import Histogram as PrometheusHistogram
 from rich.console import Console
 from rich.table import Table
+from tests.services import room_settings
 
 from dray.daemon.process import tune_memory
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, Server, ServerSettings
+from dray.server import Connection, Listener, Server
 from dray.telemetry import Metrics, bind_request
 
 MEBIBYTE = 1024 * 1024
@@ -63,7 +64,7 @@ def serve(kind: str, answer_size: int, pipe: Pipe) -> None:
         return (answer,)
 
     async def with_dray() -> None:
-        settings = ServerSettings(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))
+        settings = room_settings.server(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),))
         server = Server(dispatch, SystemRuntime(), settings, Metrics(), allocate=uninitialised)
         await server.start()
         pipe.send(server.address)

@@ -12,10 +12,11 @@ from struct import pack
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import CloseConnection, Listener, MemoryBudget, ServerSettings
+from dray.server import CloseConnection, Listener, MemoryBudget
 from dray.server.frames import BadFrame, FrameReader
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, RequestReader
 from dray.server.protocol import FrameProtocol
@@ -134,7 +135,7 @@ def test_a_connection_survives_any_bytes_and_any_mood(stream, sizes, moods, data
         return None if request[:1] == b"\x01" else (b"re", request)
 
     async def scenario():
-        bounds = ServerSettings(
+        bounds = room_settings.server(
             listeners=(Listener("P", "127.0.0.1", 0),),
             max_frame_bytes=LARGEST,
             memory_budget_bytes=LARGEST + 500,

@@ -33,10 +33,11 @@ from dray.tables.contract import TableChange, Tables
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
+from tests.services import room_settings
 
 DOMAINS = 2
 MANY = 1 << 30
-ALL = CompactionSettings(
+ALL = room_settings.compaction(
     takeover_seconds=0.0,
     grace_seconds=0.0,
     snapshot_keep_ms=0,
@@ -115,6 +116,7 @@ class Worker:
             real_tables(self.runtime) if real_tables is not None else self.tables if tables else None,
             cluster.topics,
             settings,
+            room_settings.log(),
             observer,
         )
 
@@ -133,7 +135,7 @@ class Worker:
 class Cluster:
     limits: Limits | None = None
     settings: LogSettings = field(
-        default_factory=lambda: LogSettings(
+        default_factory=lambda: room_settings.log(
             max_object_bytes=1,
             retry_seconds=0.001,
             settle_seconds=0.01,

@@ -17,11 +17,11 @@ from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.groups import classic
-from dray.groups.coordinator import Groups, GroupsSettings
+from dray.groups.coordinator import Groups
 from dray.groups.coordinator.configs import SESSION_TIMEOUT
 from dray.groups.coordinator.sweep import sweep
 from dray.groups.offsets import CommittedOffset
-from dray.log import Log, LogSettings, wal_keys
+from dray.log import Log, wal_keys
 from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
@@ -34,15 +34,16 @@ from dray.records import twin, validate
 from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.topics import NewTopic, Topic, Topics, TopicsOptions
+from dray.topics import NewTopic, Topic, Topics
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
+from tests.services import room_settings
 
 DOMAINS = 2
 MANY = 1 << 30
 RETENTION_SECONDS = 300.0
-LOG = LogSettings(
+LOG = room_settings.log(
     max_object_bytes=1,
     retry_seconds=0.001,
     settle_seconds=0.01,
@@ -51,7 +52,7 @@ LOG = LogSettings(
     grace_seconds=1.0,
     collect_seconds=1e9,  # rounds are run by the tests
 )
-CLEANING = CompactionSettings(
+CLEANING = room_settings.compaction(
     takeover_seconds=0.0,
     grace_seconds=1.0,
     snapshot_keep_ms=0,
@@ -70,7 +71,7 @@ class Process:
         self.store = MemoryStore(self.runtime, world.state)
         self.objects = MemoryObjects(self.runtime, world.bucket)
         self.log = Log(self.store, self.objects, self.runtime, DOMAINS, LOG, may_delete=bucket_is_ours)
-        options = TopicsOptions(sweep_interval=1e9, sweep_grace=0.0)
+        options = room_settings.topics(sweep_interval=1e9, sweep_grace=0.0)
         self.topics = Topics(self.store, self.runtime, self.log, options)
         self.streams = StreamStore(self.store, DOMAINS, LOG.producer_expiry_ms)
         self.stored_topics = StoredTopics(self.store, {})
@@ -93,7 +94,7 @@ class Process:
             self.topics,
             self.membership,
             DOMAINS,
-            GroupsSettings(sweep_interval=1e9),
+            room_settings.groups(sweep_interval=1e9),
         )
         await self.groups.start()
 
@@ -105,6 +106,7 @@ class Process:
             MemoryTables(self.world.catalog, self.runtime),
             self.stored_topics,
             settings,
+            LOG,
         )
 
     # --- what clients do

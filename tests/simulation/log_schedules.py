@@ -11,8 +11,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
+from tests.services import room_settings
 
-from dray.log import Log, LogSettings
+from dray.log import Log
 from dray.log.types import AppendResult, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
@@ -66,7 +67,7 @@ class Stage:
         self.limits = limits
         self.state = MemoryState()
         self.bucket = MemoryBucket()
-        self.settings = LogSettings(
+        self.settings = room_settings.log(
             max_object_bytes=1,
             retry_seconds=0.001,
             retry_limit=1,

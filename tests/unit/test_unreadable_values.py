@@ -17,6 +17,7 @@ from functools import cache
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.services.two_builds import DOMAINS, Process, World
 
 from dray.cluster import BrokerIdTaken, Membership, open_cluster
@@ -29,7 +30,7 @@ from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.record import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import LogSettings, counters, entries, jobs, lifecycle, producer_state, wal_keys
+from dray.log import counters, entries, jobs, lifecycle, producer_state, wal_keys
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -66,7 +67,7 @@ async def append(world: World, process: Process) -> None:
 
 
 async def many_producers(_: World, process: Process) -> None:
-    for _number in range(LogSettings().producer_id_block + 1):  # what is left of a block is still good
+    for _number in range(room_settings.log().producer_id_block + 1):  # what is left of a block is still good
         await process.log.allocate_producer_id()
 
 

@@ -96,15 +96,15 @@ class Feature:
     finalized: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApiSettings:
-    auto_create_topics: bool = True
-    max_decompressed_bytes: int = 128 << 20  # of one batch
-    max_request_decompressed_bytes: int = 512 << 20  # of all batches of one produce request
-    fetch_max_bytes: int = 55 << 20  # Kafka's fetch.max.bytes
+    auto_create_topics: bool
+    max_decompressed_bytes: int  # of one batch
+    max_request_decompressed_bytes: int  # of all batches of one produce request
+    fetch_max_bytes: int  # Kafka's fetch.max.bytes
     describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
-    enforce_owner: bool = False  # refuse produce and fetch at brokers without affinity
-    log_dir: str = "memory:"  # where records are, as DescribeLogDirs names it: nothing secret
+    enforce_owner: bool  # refuse produce and fetch at brokers without affinity
+    log_dir: str  # where records are, as DescribeLogDirs names it: nothing secret
     broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
     features: Sequence[Feature] = ()
 
@@ -116,7 +116,7 @@ class Services:
     membership: Membership
     cluster: ClusterInfo
     runtime: Runtime
-    settings: ApiSettings = field(default_factory=ApiSettings)
+    settings: ApiSettings
     groups: Groups = field(kw_only=True)
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))

@@ -65,13 +65,13 @@ class Compactor:
         writer: UnitWriter,
         tables: Tables | None,
         topics: TopicSource,
-        settings: CompactionSettings | None = None,
+        settings: CompactionSettings,
+        log_settings: LogSettings,
         observer: CompactionObserver | None = None,
-        log_settings: LogSettings | None = None,
         expiry: ExpiryClock | None = None,
     ) -> None:
         """`log_settings`: those of the brokers, for retention."""
-        self._settings = settings or CompactionSettings()
+        self._settings = settings
         self._observer = observer or CompactionObserver()
         self._store = stores.streams
         self._runtime = runtime
@@ -85,7 +85,7 @@ class Compactor:
         retention = Retention(
             self._store,
             runtime,
-            log_settings or LogSettings(),
+            log_settings,
             on_deleted=self._observer.records_deleted,
             expiry=expiry,
         )

@@ -1,40 +1,40 @@
-"""The knobs of compaction, with defaults for a small cluster."""
+"""The knobs of compaction. What is in the config has its default there; the others have theirs here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dray.log.deletions import Brake
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CompactionSettings:
-    interval_seconds: float = 60.0
+    interval_seconds: float
     # When WAL entries become a file: the oldest is so old, or there are so many bytes or entries of them.
-    wal_max_age_ms: int = 5 * 60_000
-    wal_max_bytes: int = 64 * MIB
-    wal_max_entries: int = 1000
+    wal_max_age_ms: int
+    wal_max_bytes: int
+    wal_max_entries: int
     # When files become one: there are more of them in a partition, and small ones adjoin.
-    parquet_max_files: int = 16
-    target_file_bytes: int = 256 * MIB
+    parquet_max_files: int
+    target_file_bytes: int
     # What was once read of a stream is read again after so long, whether or not anything was heard of it.
-    reread_seconds: float = 600.0
+    reread_seconds: float
     # Inputs of one job at most, whatever the engine allows: they are listed in the job's value.
     max_inputs: int = 2000
     # Of a backlog, so much at a time: what is written is committed before more is begun.
-    cycle_bytes: int = 8192 * MIB
+    cycle_bytes: int
     # A job that somebody else works on is left alone until it has stood still for so long.
-    takeover_seconds: float = 120.0
+    takeover_seconds: float
     # A stream whose unit could not be written is tried again after so long.
     failed_pause_seconds: float = 3600.0
     streams_at_once: int = 16
     topics_at_once: int = 4
     # Collecting
-    collect_seconds: float = 600.0
-    grace_seconds: float = 600.0  # for readers that still know a file
+    collect_seconds: float
+    grace_seconds: float  # for readers that still know a file
     metadata_orphan_seconds: float = 3 * 86_400.0  # for commits of tables that take very long
-    snapshot_keep_ms: int = 3_600_000  # how long snapshots of a table stay, for queries that read them
-    drop_tables: bool = True  # the table of a deleted topic goes with it
-    brake: Brake = field(default_factory=Brake)  # of files and tables that the metadata does not know
+    snapshot_keep_ms: int  # how long snapshots of a table stay, for queries that read them
+    drop_tables: bool  # the table of a deleted topic goes with it
+    brake: Brake  # of files and tables that the metadata does not know

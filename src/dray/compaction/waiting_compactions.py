@@ -47,11 +47,11 @@ class WaitingCompaction:
 
 
 class WaitingCompactions:
-    def __init__(self, store: StreamStore, runtime: Runtime) -> None:
+    def __init__(self, store: StreamStore, runtime: Runtime, settings: LogSettings) -> None:
         self._store = store
         self._board = JobBoard(store, runtime)
         self._saga = Saga(store, runtime, owner="")
-        self._retention = Retention(store, runtime, LogSettings())
+        self._retention = Retention(store, runtime, settings)
 
     async def waiting(self) -> list[WaitingCompaction]:
         """All of them, as they are now."""

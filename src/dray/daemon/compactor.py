@@ -119,8 +119,8 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 pipeline.tables,
                 pipeline.topics,
                 compaction_settings(settings),
-                Observers(shown, counted, http.heard, http.cycles),
                 log_settings(settings),
+                Observers(shown, counted, http.heard, http.cycles),
                 expiry=clocks,
             )
             try:

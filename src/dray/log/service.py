@@ -68,14 +68,13 @@ class Log:
         objects: ObjectStore,
         runtime: Runtime,
         domains: int,
-        settings: LogSettings | None = None,
+        settings: LogSettings,
         observer: LogObserver | None = None,
         unfolding: Allowance | None = None,
         may_delete: MayDelete = nothing_may_go,
         expiry: ExpiryClock | None = None,
     ) -> None:
         """`unfolding` bounds what this log, and all else that is given it, unfolds at once."""
-        settings = settings or LogSettings()
         self._expiry = expiry or UndoubtedClock(runtime)
         self._settings = settings
         self._runtime = runtime

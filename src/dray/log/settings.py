@@ -1,48 +1,48 @@
-"""The log's knobs, with defaults for a local disk."""
+"""The log's knobs. What is in the config has its default there; the others have theirs here."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dray.log.deletions import Brake
 
 MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    zone: str = "local"
+    zone: str
     # Flushing. With no linger, an object closes at once when nothing of its domain is in flight.
-    linger_seconds: float = 0.0
-    max_object_bytes: int = 8 * MIB
+    linger_seconds: float
+    max_object_bytes: int
     max_commit_bytes: int = 1 * MIB
-    uploads_in_flight: int = 4
+    uploads_in_flight: int
     # Caches
-    tail_cache_bytes: int = 128 * MIB
-    segment_cache_bytes: int = 64 * MIB
-    index_cache_entries: int = 512
+    tail_cache_bytes: int
+    segment_cache_bytes: int
+    index_cache_entries: int
     # Reading compacted files: row groups rebuilt, footers as they take memory, row groups read ahead
-    parquet_cache_bytes: int = 128 * MIB
-    parquet_footer_cache_bytes: int = 32 * MIB
-    parquet_groups_ahead: int = 2
-    cache_idle_seconds: float = 300.0
+    parquet_cache_bytes: int
+    parquet_footer_cache_bytes: int
+    parquet_groups_ahead: int
+    cache_idle_seconds: float
     # What was deleted is served for no longer than this, by whichever broker
-    bounds_seconds: float = 5.0
+    bounds_seconds: float
     # Waiting and trying again
     retry_seconds: float = 0.05
     retry_limit: int = 6
     commit_seconds: float = 30.0  # then a commit is not tried again: as long as most producers wait
     settle_seconds: float = 1.0
     # Producers
-    producer_expiry_ms: int = 24 * 3_600_000
+    producer_expiry_ms: int
     snapshot_every_entries: int = 256
     producer_id_block: int = 1000
     stream_id_block: int = 64
     # Collecting
-    orphan_seconds: float = 86_400.0
-    grace_seconds: float = 600.0
-    collect_seconds: float = 60.0
-    audit_every_rounds: int = 60
-    brake: Brake = field(default_factory=Brake)
+    orphan_seconds: float
+    grace_seconds: float
+    collect_seconds: float
+    audit_every_rounds: int
+    brake: Brake
     # A compaction that stands still for so long is nobody's, and retention waits for it no more.
-    job_seconds: float = 3600.0
+    job_seconds: float

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 MEBIBYTE = 1024 * 1024
 SMALL_SHARE = 16
@@ -19,25 +19,25 @@ class Listener:
     tls: ssl.SSLContext | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """Every bound has a default that suits a broker; tests and small machines lower them."""
+    """What is in the config has its default there; the other bounds have one here that suits a broker."""
 
-    listeners: tuple[Listener, ...] = field(default=(Listener("PLAINTEXT", "127.0.0.1", 9092),))
-    max_connections: int = 10_000
-    max_connections_per_address: int | None = None
+    listeners: tuple[Listener, ...]
+    max_connections: int
+    max_connections_per_address: int | None
     """None: half of all, and no bound for this machine's own clients."""
-    max_frame_bytes: int = 100 * MEBIBYTE
-    memory_budget_bytes: int = 256 * MEBIBYTE
+    max_frame_bytes: int
+    memory_budget_bytes: int
     """How many bytes of request frames may be held by all connections together."""
     small_frame_bytes: int = 64 * 1024
     """Frames up to this size take their memory at once, when they have arrived; larger ones in steps. Those
     that are not bulk have a sixteenth of the budget for themselves."""
     bulk_kinds: frozenset[int] = frozenset({0})
     """The first two bytes of requests that may have to wait for memory whatever their size: Produce."""
-    answer_budget_bytes: int = 256 * MEBIBYTE
+    answer_budget_bytes: int
     """How many bytes of answers may be held for all connections together."""
-    max_in_flight: int = 1000
+    max_in_flight: int
     """How many requests of one connection may be unanswered before it is no longer read."""
     max_unsent_bytes: int = MEBIBYTE
     """How many answer bytes of one connection may wait before it is no longer read."""
@@ -54,7 +54,7 @@ class ServerSettings:
     """How long a peer may take nothing of its answers when memory for answers is short."""
     first_request_seconds: float = 30.0
     """By when a connection must have made a request that was answered, or be making one that has arrived."""
-    idle_seconds: float = 600.0
+    idle_seconds: float
     """How long a connection may do nothing at all, or leave its answers unread."""
     linger_seconds: float = 1.0
     """How long a peer whose connection we end may take to hang up."""

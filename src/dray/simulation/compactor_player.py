@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
 
 from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
+from dray.config import Settings
+from dray.daemon.settings import compaction_settings, log_settings
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -65,7 +67,8 @@ class CompactionConditions:
             compactors=random.choice((1, 2, 2)),
             pause=random.choice((0.05, 0.4)),
             crash_every=random.choice((1.0, 4.0)),
-            settings=CompactionSettings(
+            settings=replace(
+                compaction_settings(Settings()),
                 wal_max_age_ms=random.choice((0, 200, 1000)),
                 wal_max_entries=random.choice((2, 6)),
                 max_inputs=random.choice((2, 5, 50)),
@@ -98,6 +101,7 @@ class CompactorProcess:
             self.tables,
             world,
             world.compaction.settings,
+            log_settings(Settings()),
         )
         self._world = world
 

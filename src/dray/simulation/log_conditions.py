@@ -7,9 +7,11 @@ writes arrive twice and late, the order of commits when several objects are in f
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
+from dray.config import Settings
+from dray.daemon.settings import log_settings
 from dray.log import LogSettings
 from dray.simulation.kernel.weather import Weather
 
@@ -38,7 +40,8 @@ class LogConditions:
         return cls(
             brokers=random.choice((1, 2, 2, 3)),
             streams=random.choice((1, 2, 3, 4)),
-            settings=LogSettings(
+            settings=replace(
+                log_settings(Settings()),
                 linger_seconds=random.choice((0.0, 0.0, 0.005)),
                 max_object_bytes=random.choice((150, 400, 1 << 20)),
                 uploads_in_flight=random.choice((1, 4, 4)),

@@ -48,11 +48,11 @@ from dray.topics.streams import Streams
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TopicsOptions:
-    default_partitions: int = 1
-    max_partitions: int = 10_000  # of one topic
-    defaults: Mapping[str, str] = field(default_factory=dict)  # topic config -> the broker's default
+    default_partitions: int
+    max_partitions: int  # of one topic
+    defaults: Mapping[str, str]  # topic config -> the broker's default
     reread_interval: float = 5.0
     unknown_id_pause: float = 0.1
     sweep_interval: float = 30.0
@@ -77,9 +77,9 @@ class Topics:
         store: MetadataStore,
         runtime: Runtime,
         streams: Streams,
-        options: TopicsOptions | None = None,
+        options: TopicsOptions,
     ) -> None:
-        self.options = options or TopicsOptions()
+        self.options = options
         check_configs(self.options.defaults)
         self._runtime = runtime
         self._streams = streams

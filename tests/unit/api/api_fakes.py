@@ -8,12 +8,13 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.services import room_settings
 from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, ImpatientRuntime
 
 from dray.api import ApiSettings, Dispatcher, Services
 from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
-from dray.groups.coordinator import Groups, GroupsSettings
+from dray.groups.coordinator import Groups
 from dray.log.types import (
     ActiveProducer,
     AnswerRoom,
@@ -187,7 +188,7 @@ class Harness:
         self.log = log
         self.runtime = runtime
         self.settings = settings
-        self.group_settings = GroupsSettings(
+        self.group_settings = room_settings.groups(
             classic=ClassicGroupSettings(initial_rebalance_delay_ms=0), session_ttl=3600
         )
         self.store = FaultyStore(runtime, state)
@@ -262,7 +263,7 @@ async def running(
         beside.state if beside else MemoryState(),
         beside.log if beside else FakeLog(),
         runtime,
-        settings or ApiSettings(),
+        settings or room_settings.api(),
     )
     await harness.start(broker_id, options, zone)
     yield harness

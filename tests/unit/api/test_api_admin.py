@@ -9,10 +9,9 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.api.api_fakes import Harness, running
-from tests.unit.topics.topic_fakes import QUIET
 
-from dray.api import ApiSettings
 from dray.api.broker_defaults import BROKER_DEFAULTS
 from dray.log.types import LogUnavailable
 from dray.protocol import ZERO_UUID, ErrorCode
@@ -353,7 +352,7 @@ async def describe(
 @pytest.mark.parametrize("version", range(1, 5))
 async def test_a_topics_configs(version: int) -> None:
     defaults = {"retention.ms": "9"}
-    options = type(QUIET)(reread_interval=3600, sweep_interval=3600, defaults=defaults)
+    options = room_settings.topics(reread_interval=3600, sweep_interval=3600, defaults=defaults)
     async with running(options=options) as broker:
         await broker.topics.create(NewTopic("orders", config={"max.message.bytes": "77"}))
         result = await describe(broker, TOPIC, "orders", version, include_synonyms=True)
@@ -406,8 +405,10 @@ async def test_configs_of_what_is_not_there(broker: Harness) -> None:
 
 
 async def test_a_brokers_configs_are_shown_read_only() -> None:
-    options = type(QUIET)(reread_interval=3600, sweep_interval=3600, defaults={"retention.ms": " 9 "})
-    settings = ApiSettings(broker_configs={"num.partitions": "3"})
+    options = room_settings.topics(
+        reread_interval=3600, sweep_interval=3600, defaults={"retention.ms": " 9 "}
+    )
+    settings = room_settings.api(broker_configs={"num.partitions": "3"})
     async with running(settings, options=options, broker_id=4) as broker:
         result = await describe(broker, BROKER, "4", include_synonyms=True, include_documentation=True)
         names = [one.name for one in result.configs]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import FakeConnection, Harness, running
 from tests.unit.topics.topic_fakes import settle
 
-from dray.api import ApiSettings
 from dray.daemon.settings import GROUP_PROTOCOLS
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
@@ -427,7 +427,7 @@ async def test_delete_groups(broker: Harness, version: int) -> None:
 
 
 async def test_the_feature_is_told() -> None:
-    async with running(ApiSettings(features=(GROUP_PROTOCOLS,))) as broker:
+    async with running(room_settings.api(features=(GROUP_PROTOCOLS,))) as broker:
         answer = await broker.ask(
             ApiVersionsRequest(client_software_name="x", client_software_version="1"), 4
         )

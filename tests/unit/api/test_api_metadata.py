@@ -8,9 +8,9 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.api.api_fakes import FakeConnection, Harness, running
 
-from dray.api import ApiSettings
 from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Put
@@ -90,7 +90,7 @@ async def test_topics_are_created_when_both_sides_allow_it(broker: Harness, vers
 
 
 async def test_no_topic_is_created_where_the_broker_forbids_it() -> None:
-    async with running(ApiSettings(auto_create_topics=False)) as broker:
+    async with running(room_settings.api(auto_create_topics=False)) as broker:
         for version in (0, 9):
             response = await broker.ask(by_name("orders", create=True), version)
             assert codes(response) == {"orders": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
@@ -244,7 +244,7 @@ async def test_topics_are_described_page_by_page(broker: Harness) -> None:
 
 
 async def test_the_brokers_own_limit_holds() -> None:
-    async with running(ApiSettings(describe_partition_limit=3)) as broker:
+    async with running(room_settings.api(describe_partition_limit=3)) as broker:
         await broker.topics.create(NewTopic("a", 5))
         assert await page(broker) == ([("a", 0, [0, 1, 2])], ("a", 3))
 

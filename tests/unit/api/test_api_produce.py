@@ -8,9 +8,10 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import FakeConnection, Harness, batch, frame, running
 
-from dray.api import ApiSettings, RefuseConnection
+from dray.api import RefuseConnection
 from dray.api import produce as produce_api
 from dray.api.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
 from dray.api.refusals import Refusals
@@ -300,7 +301,7 @@ async def test_a_batch_larger_than_the_topic_takes(broker: Harness) -> None:
 
 @pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
 async def test_a_decompression_bomb_is_refused(codec: Codec) -> None:
-    async with running(ApiSettings(max_decompressed_bytes=100_000)) as broker:
+    async with running(room_settings.api(max_decompressed_bytes=100_000)) as broker:
         topic = await broker.topics.create(NewTopic("t"))
         bomb = batch(bytes(200_000), now_ms=broker.runtime.wall_ms(), codec=codec)
         assert (await produce(broker, topic, bomb)).error_code == ErrorCode.MESSAGE_TOO_LARGE

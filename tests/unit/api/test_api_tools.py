@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import Harness, batch, running
 from tests.unit.topics.topic_fakes import eventually
 
-from dray.api import ApiSettings
 from dray.log.types import LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_partition_reassignments import (
@@ -54,7 +54,7 @@ async def replicas(broker: Harness, topic: str) -> list[list[int]]:
 
 async def test_each_replica_is_told_of_by_its_broker_alone() -> None:
     async with (
-        running(ApiSettings(log_dir="s3://bucket/prefix")) as first,
+        running(room_settings.api(log_dir="s3://bucket/prefix")) as first,
         running(beside=first, broker_id=1) as second,
     ):
         await eventually(lambda: len(first.membership.brokers()) == 2)

@@ -10,9 +10,9 @@ from typing import Any
 
 import cramjam
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import FakeConnection, Harness, batch, running
 
-from dray.api import ApiSettings
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
     PartitionProduceData,
@@ -131,7 +131,7 @@ async def test_a_frame_that_lies_goes_to_a_thread(broker: Harness, topic: Topic,
     assert unfolds_to(sent) == 1
     assert codes(await broker.ask(request(topic, sent), 9)) == [0]
     assert calls.threads == 2, "once by its word, and then as far as allowed"
-    async with running(ApiSettings(max_decompressed_bytes=500)) as strict:
+    async with running(room_settings.api(max_decompressed_bytes=500)) as strict:
         other = await new_topic(strict)
         assert codes(await strict.ask(request(other, sent), 9)) == [ErrorCode.MESSAGE_TOO_LARGE]
 
@@ -234,7 +234,7 @@ def numbered(sequence: int) -> bytes:
 
 
 async def test_a_request_unfolds_to_so_much_and_no_more() -> None:
-    async with running(ApiSettings(max_request_decompressed_bytes=1_000_000)) as broker:
+    async with running(room_settings.api(max_request_decompressed_bytes=1_000_000)) as broker:
         topic = await new_topic(broker)
         far = good(bytes(400_000), codec=Codec.ZSTD)
         small = good(bytes(1000), codec=Codec.ZSTD)
@@ -249,7 +249,7 @@ async def test_a_request_unfolds_to_so_much_and_no_more() -> None:
 
 
 async def test_small_batches_count_towards_the_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with running(ApiSettings(max_request_decompressed_bytes=1_000_000)) as broker:
+    async with running(room_settings.api(max_request_decompressed_bytes=1_000_000)) as broker:
         topic = await new_topic(broker)
         calls = Calls(broker, monkeypatch)
         sent = good(bytes(200_000), codec=Codec.LZ4)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import Harness, frame, running
 
-from dray.api import HANDLERS, ApiSettings, Dispatcher, Feature, RefuseConnection, handles
+from dray.api import HANDLERS, Dispatcher, Feature, RefuseConnection, handles
 from dray.protocol import SCHEMAS, ApiKey, ErrorCode, RequestHeader, encode_request_header, request_class
 from dray.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -69,7 +70,7 @@ async def test_a_malformed_software_name_is_refused_from_v3(broker: Harness, nam
 
 async def test_features_are_shown_and_below_v4_only_those_that_old_clients_bear() -> None:
     features = (Feature("group.version", 0, 1, 1), Feature("dray.version", 1, 3, 2))
-    async with running(ApiSettings(features=features)) as broker:
+    async with running(room_settings.api(features=features)) as broker:
         three = await broker.ask(ApiVersionsRequest(**NAMED), 3)
         assert [one.name for one in three.supported_features] == ["dray.version"]
         four = await broker.ask(ApiVersionsRequest(**NAMED), 4)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.api_fakes import Harness, batch, running
 from tests.unit.topics.topic_fakes import eventually
 
@@ -102,7 +103,7 @@ async def fleet() -> AsyncIterator[Fleet]:
 @pytest.fixture
 async def strict() -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
-        yield await start(ApiSettings(enforce_owner=True), stack)
+        yield await start(room_settings.api(enforce_owner=True), stack)
 
 
 # --- what is told

@@ -27,7 +27,7 @@ from dray.daemon.node import Node
 from dray.daemon.ownership import claimed_bucket
 from dray.daemon.settings import compaction_settings, log_settings
 from dray.daemon.stores import Stores, open_stores
-from dray.log import Collection
+from dray.log import Collection, LogSettings
 from dray.log.stream_store import StreamStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
@@ -189,7 +189,7 @@ def test_a_compactor_s_retention_has_the_brokers_settings(tmp_path: Path) -> Non
         None,
         StoredTopics(store, {}),
         compaction_settings(settings),
-        log_settings=log_settings(settings),
+        log_settings(settings),
     )
     assert compactor._kept._retention._settings.job_seconds == 420.0
     assert compaction_settings(replace_percent(settings, 7)).brake.share == 0.07
@@ -313,7 +313,7 @@ async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: 
             stores = given[0]
             assert isinstance(stores, CompactedStores)
             assert isinstance(expiry, ClockGuard)
-            made.append((stores, given[-1]))
+            made.append((stores, next(each for each in given if isinstance(each, LogSettings))))
 
         async def run(self, _stop: asyncio.Event) -> None:
             return

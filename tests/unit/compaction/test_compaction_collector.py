@@ -7,7 +7,7 @@ from dataclasses import replace
 from uuid import UUID
 
 import pytest
-from tests.services import compaction_cluster
+from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 
 from dray.compaction.collector import FileCollector
@@ -267,7 +267,14 @@ async def test_the_parts_of_a_compactor_ask_its_clock(cluster: Cluster) -> None:
     tables = KnownMetadata(cluster.catalog, cluster.runtime)
     stores = CompactorStores(cluster.streams, cluster.objects, cluster.may_delete)
     compactor = Compactor(
-        stores, cluster.runtime, cluster.worker().compactor._writer, tables, cluster.topics, expiry=clock
+        stores,
+        cluster.runtime,
+        cluster.worker().compactor._writer,
+        tables,
+        cluster.topics,
+        room_settings.compaction(),
+        room_settings.log(),
+        expiry=clock,
     )
     assert compactor.upkeep._expiry is clock
     assert compactor.upkeep._metadata is not None

@@ -6,11 +6,10 @@ import asyncio
 from dataclasses import replace
 
 import pytest
-from tests.services import compaction_cluster
+from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, Cluster
 
 from dray.compaction.model import UnitFailed
-from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.metadata import keys
 from dray.metadata.contract import Put
@@ -333,6 +332,6 @@ async def test_progress_is_told(cluster: Cluster) -> None:
 
 
 def test_the_defaults_fit_together() -> None:
-    settings = CompactionSettings()
+    settings = room_settings.compaction()
     assert settings.wal_max_bytes <= settings.target_file_bytes
     assert compaction_cluster.ALL.takeover_seconds == 0.0

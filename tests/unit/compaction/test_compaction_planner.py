@@ -8,6 +8,7 @@ from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.services import room_settings
 
 from dray.compaction.plan import DAY_MS, plan_stream, settled
 from dray.compaction.settings import CompactionSettings
@@ -16,7 +17,7 @@ from dray.log.stream_store import StreamView, Versioned
 from dray.parquet.statistics import RowGroup
 
 NOW = 1_800_000_000_000
-SETTINGS = CompactionSettings(
+SETTINGS = room_settings.compaction(
     wal_max_age_ms=60_000,
     wal_max_bytes=1000,
     wal_max_entries=10,

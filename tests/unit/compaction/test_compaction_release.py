@@ -8,7 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.services import compaction_cluster  # noqa: F401 - the room's tests run on virtual time with it
+from tests.services import (
+    compaction_cluster,  # noqa: F401 - the room's tests run on virtual time with it
+    room_settings,
+)
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 from typer.testing import CliRunner
 
@@ -42,7 +45,7 @@ async def waiting_job(cluster: Cluster, stream: int) -> Job:
 
 
 def release_of(cluster: Cluster) -> WaitingCompactions:
-    return WaitingCompactions(cluster.streams, cluster.runtime)
+    return WaitingCompactions(cluster.streams, cluster.runtime, room_settings.log())
 
 
 async def test_records_can_be_deleted_again_and_the_table_follows_when_a_compactor_comes(

@@ -7,6 +7,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.services import room_settings
+
 from dray.log import Log, LogObserver, LogSettings
 from dray.log.deletions import MayDelete
 from dray.log.types import AppendResult, ReadRequest, ReadResult
@@ -20,7 +22,7 @@ from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 
 DOMAINS = 2
 EVERYTHING = 1 << 30
-QUICK = LogSettings(retry_seconds=0.001, settle_seconds=0.01)
+QUICK = room_settings.log(retry_seconds=0.001, settle_seconds=0.01)
 
 
 def batch_bytes(

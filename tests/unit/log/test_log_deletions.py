@@ -7,8 +7,9 @@ import asyncio
 import pytest
 from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
 from structlog.testing import capture_logs
+from tests.services import room_settings
 
-from dray.log import Collection, Log, LogObserver, LogSettings
+from dray.log import Collection, Log, LogObserver
 from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
 from dray.simulation.kernel.scripted import Fate
@@ -70,7 +71,7 @@ async def test_without_permission_nothing_goes(world: World) -> None:
 
 async def test_a_log_that_was_given_no_guard_deletes_nothing(world: World) -> None:
     await garbage(world.log())
-    log = Log(world.store, world.objects, world.runtime, DOMAINS, LogSettings(grace_seconds=0.0))
+    log = Log(world.store, world.objects, world.runtime, DOMAINS, room_settings.log(grace_seconds=0.0))
     assert (await log.collector.run()).held is not None
     assert len(world.bucket.objects) == 1
 

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 from log_harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 from structlog.testing import capture_logs
+from tests.services import room_settings
 
 from dray.log import Log
 from dray.log.entries import HighWatermark
@@ -17,7 +18,6 @@ from dray.log.producer_state import (
     ProducerStates,
     RememberedBatch,
 )
-from dray.log.settings import LogSettings
 from dray.log.types import LogUnavailable, OutOfOrderSequence
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Operation, Put
@@ -160,7 +160,7 @@ async def filled(world: World, log: Log, streams: list[int], batches: int) -> No
 
 
 async def test_a_commit_over_more_than_a_write_is_several() -> None:
-    world = World(LogSettings(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
+    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
     commits = watch_commits(world)
@@ -174,7 +174,7 @@ async def test_a_commit_over_more_than_a_write_is_several() -> None:
 
 
 async def test_a_commit_of_more_operations_than_a_write_is_several() -> None:
-    world = World(LogSettings(retry_seconds=0.001, linger_seconds=0.01), Limits(40, 1 << 20))
+    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(40, 1 << 20))
     log = world.log()
     log._pipelines[0]._max_streams = 30  # staging takes one operation of a stream, a commit two
     streams = (await log.create_streams(25 * DOMAINS))[::DOMAINS]
@@ -186,7 +186,7 @@ async def test_a_commit_of_more_operations_than_a_write_is_several() -> None:
 
 @pytest.mark.parametrize("fate", [Fate.REFUSE, Fate.LOSE, Fate.LOSE_REPLY])
 async def test_each_part_of_a_commit_has_an_outcome_of_its_own(fate: Fate) -> None:
-    world = World(LogSettings(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
+    world = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01), Limits(1000, 4_000))
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
     await filled(world, log, streams, 3)
@@ -199,7 +199,9 @@ async def test_each_part_of_a_commit_has_an_outcome_of_its_own(fate: Fate) -> No
 
 
 async def test_a_part_that_stays_unclear_fails_alone() -> None:
-    world = World(LogSettings(retry_seconds=0.001, linger_seconds=0.01, retry_limit=1), Limits(1000, 4_000))
+    world = World(
+        room_settings.log(retry_seconds=0.001, linger_seconds=0.01, retry_limit=1), Limits(1000, 4_000)
+    )
     log = world.log()
     streams = (await log.create_streams(10 * DOMAINS))[::DOMAINS]
     await filled(world, log, streams, 3)
@@ -218,12 +220,12 @@ async def test_a_part_that_stays_unclear_fails_alone() -> None:
 
 async def test_a_head_too_large_to_be_filed_with_the_next_is_filed_first() -> None:
     """Of a build, or a store, that had more room."""
-    roomy = World(LogSettings(retry_seconds=0.001, linger_seconds=0.01))
+    roomy = World(room_settings.log(retry_seconds=0.001, linger_seconds=0.01))
     log = roomy.log()
     [stream] = await log.create_streams(1)
     await filled(roomy, log, [stream], 85)
     world = World(
-        LogSettings(retry_seconds=0.001, linger_seconds=0.01),
+        room_settings.log(retry_seconds=0.001, linger_seconds=0.01),
         Limits(1000, 4_000),
         roomy.runtime,
         roomy.state,

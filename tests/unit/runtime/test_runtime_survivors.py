@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Hashable
 from typing import Any
 
 import pytest
+from tests.services import room_settings
 
 from dray.groups.coordinator.timers import GroupTimers, Timer
 from dray.metadata.contract import Change
@@ -14,7 +15,6 @@ from dray.metadata.follow import Follower
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.metadata.sessions import KeptSession, SendTime
 from dray.server.server import Server
-from dray.server.settings import ServerSettings
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.telemetry import Metrics
 
@@ -128,7 +128,7 @@ async def test_the_sweep_of_connections_goes_on(runtime: SimulatedRuntime) -> No
     async def dispatch(*_: Any) -> Any:
         raise AssertionError("nobody asks")
 
-    server = Server(dispatch, runtime, ServerSettings(), Metrics(process=False))
+    server = Server(dispatch, runtime, room_settings.server(), Metrics(process=False))
     server._shared.members.update({Member("bad"), Member("good")})  # type: ignore[arg-type]
     server._sweep()
     await asyncio.sleep(600)

@@ -10,12 +10,14 @@ from dataclasses import replace
 from struct import pack, unpack
 from typing import Any
 
+from tests.services import room_settings
+
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, Server, ServerSettings
+from dray.server import Connection, Listener, Server
 from dray.telemetry import Metrics
 
-SETTINGS = ServerSettings(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), linger_seconds=0.05)
+SETTINGS = room_settings.server(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), linger_seconds=0.05)
 
 
 def frame(payload: bytes) -> bytes:

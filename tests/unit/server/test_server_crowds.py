@@ -7,10 +7,11 @@ import asyncio
 from server_harness import Client, PaperTransport, echo, serving, until
 from structlog.testing import capture_logs
 from test_server_protocol import standing
+from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Listener, MemoryBudget, ServerSettings
+from dray.server import Listener, MemoryBudget
 from dray.server.patience import Patience
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import UNUSED, ServerResources
@@ -31,7 +32,7 @@ class Door:
 
     def __init__(self, **bounds) -> None:
         self.runtime = Hand()
-        settings = ServerSettings(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
+        settings = room_settings.server(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
         self.shared = ServerResources(
             echo,
             self.runtime,
@@ -124,7 +125,7 @@ async def test_connections_that_leave_are_forgotten():
 
 
 def test_patience_with_a_connection_that_asks_nothing():
-    bounds = ServerSettings(first_request_seconds=30)
+    bounds = room_settings.server(first_request_seconds=30)
     patience = Patience(0)
     assert patience.exhausted(30, standing(frames=0), bounds) is None
     assert patience.exhausted(31, standing(frames=0, busy=True), bounds) is None, "it waits for us"

@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from server_harness import SETTINGS, PaperTransport, echo, frame, until
 from structlog.testing import capture_logs
+from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import MemoryBudget, ServerSettings
+from dray.server import MemoryBudget
 from dray.server.patience import ConnectionProgress, Patience
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import ServerResources
@@ -252,7 +253,7 @@ async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
     assert shared.budget.used == 0
 
 
-BOUNDS = ServerSettings(frame_seconds=30, idle_seconds=600, slowest_frame_bytes_per_second=1000)
+BOUNDS = room_settings.server(frame_seconds=30, idle_seconds=600, slowest_frame_bytes_per_second=1000)
 
 
 def standing(**changes) -> ConnectionProgress:

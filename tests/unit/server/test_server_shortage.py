@@ -7,10 +7,11 @@ from dataclasses import replace
 from struct import pack
 
 from server_harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
+from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import MemoryBudget, ServerSettings
+from dray.server import MemoryBudget
 from dray.server.answers import AnswerBudget
 from dray.server.patience import ConnectionProgress, Patience
 from dray.server.protocol import FrameProtocol
@@ -100,7 +101,7 @@ def test_frames_that_grow_into_a_full_budget_all_end(run):
 
 # --- who is slow
 
-BOUNDS = ServerSettings(
+BOUNDS = room_settings.server(
     short_seconds=5, short_frame_bytes_per_second=1000, unread_seconds=10, frame_seconds=30
 )
 

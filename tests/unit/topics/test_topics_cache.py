@@ -7,6 +7,7 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, eventually, settle
 
 from dray.metadata import keys
@@ -18,7 +19,6 @@ from dray.topics import (
     NewTopic,
     TopicExists,
     Topics,
-    TopicsOptions,
     TopicsUnavailable,
     TopicUnreadable,
 )
@@ -71,7 +71,7 @@ async def test_a_silent_watch_is_made_up_for_by_reading_again(
             yield None
 
     store.__class__ = SilentStore
-    watching = make_topics(TopicsOptions(reread_interval=0.01, sweep_interval=3600), store=store)
+    watching = make_topics(room_settings.topics(reread_interval=0.01, sweep_interval=3600), store=store)
     await watching.start()
     try:
         topic = await make_topics().create(NewTopic("orders"))
@@ -115,7 +115,7 @@ async def test_a_slow_read_brings_nothing_back(topics: Topics, store: FaultyStor
 
 
 async def test_an_unknown_id_is_not_scanned_for_at_every_ask(make_topics: MakeTopics) -> None:
-    topics = make_topics(TopicsOptions(unknown_id_pause=3600))
+    topics = make_topics(room_settings.topics(unknown_id_pause=3600))
     assert await topics.get_by_id(UUID(int=7)) is None
     topic = await make_topics().create(NewTopic("orders"))
     assert await topics.get_by_id(topic.topic_id) is None, "asked again too soon"

@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore
 
 from dray.metadata import keys
@@ -14,7 +15,6 @@ from dray.metadata.contract import Delete, Operation, Put
 from dray.topics import (
     NewTopic,
     Topics,
-    TopicsOptions,
     TopicsUnavailable,
     UnknownTopic,
     UnknownTopicId,
@@ -136,7 +136,7 @@ async def test_the_sweep_removes_streams_and_tombstone(
 
 
 async def test_nothing_is_swept_before_its_time(make_topics: MakeTopics, streams: FakeStreams) -> None:
-    topics = make_topics(TopicsOptions(sweep_grace=3600))
+    topics = make_topics(room_settings.topics(sweep_grace=3600))
     await topics.create(NewTopic("orders"))
     await topics.delete("orders")
     for _ in range(3):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore, settle
 
 from dray.metadata.contract import Limits, Operation
@@ -22,7 +23,6 @@ from dray.topics import (
     NewTopic,
     TopicExists,
     Topics,
-    TopicsOptions,
     TopicsUnavailable,
     UnknownTopic,
 )
@@ -63,7 +63,7 @@ async def test_streams_are_made_before_the_topic_names_them(
 
 async def test_defaults(make_topics: MakeTopics) -> None:
     topics = make_topics(
-        TopicsOptions(default_partitions=4, max_partitions=5, defaults={"retention.ms": "9"})
+        room_settings.topics(default_partitions=4, max_partitions=5, defaults={"retention.ms": "9"})
     )
     topic = await topics.create(NewTopic("orders"))
     assert len(topic.streams) == 4
@@ -73,7 +73,7 @@ async def test_defaults(make_topics: MakeTopics) -> None:
 
 def test_broker_defaults_are_checked_like_any_config(make_topics: MakeTopics) -> None:
     with pytest.raises(InvalidConfig):
-        make_topics(TopicsOptions(defaults={"retention.ms": "x"}))
+        make_topics(room_settings.topics(defaults={"retention.ms": "x"}))
 
 
 @pytest.mark.parametrize("validate_only", [True, False])

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+from tests.services import room_settings
+
 from dray.log.types import LogUnavailable
 from dray.metadata.contract import Ambiguous, Operation, Outcome, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.runtime import Runtime, SystemRuntime
-from dray.topics import TopicsOptions
 
 # Nothing happens by itself in these tests unless one asks for it.
-QUIET = TopicsOptions(reread_interval=3600, sweep_interval=3600, sweep_grace=0, unknown_id_pause=0)
+QUIET = room_settings.topics(reread_interval=3600, sweep_interval=3600, sweep_grace=0, unknown_id_pause=0)
 
 
 class ImpatientRuntime(SystemRuntime):

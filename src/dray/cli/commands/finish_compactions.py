@@ -12,6 +12,7 @@ from dray.cli.output import print_json, print_table
 from dray.compaction.waiting_compactions import WaitingCompactions
 from dray.config import Settings
 from dray.daemon.failures import Failure
+from dray.daemon.settings import log_settings
 from dray.daemon.stores import open_stores, read_cluster
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
@@ -56,8 +57,9 @@ async def _finish(settings: Settings, *, yes: bool) -> list[dict[str, object]]:
     stores = await open_stores(settings, runtime)
     try:
         cluster = await read_cluster(stores)
-        streams = StreamStore(stores.metadata, cluster.domains, round(settings.log.producer_expiry * 1000))
-        release = WaitingCompactions(streams, runtime)
+        knobs = log_settings(settings)
+        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+        release = WaitingCompactions(streams, runtime, knobs)
         found: list[dict[str, object]] = []
         for each in await release.waiting():
             state = "waits: its topic is deleted, and only a compactor can go on" if each.deleted else "waits"

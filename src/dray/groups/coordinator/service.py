@@ -49,7 +49,7 @@ class Groups:
         topics: Topics,
         membership: Membership,
         domains: int,
-        settings: GroupsSettings | None = None,
+        settings: GroupsSettings,
         *,
         is_dead: Callable[[LeaseHolder], bool] = lambda _: False,
         observer: GroupsObserver | None = None,
@@ -58,7 +58,7 @@ class Groups:
         """`is_dead` says of a lease's holder that its process is certainly gone."""
         self.expiry = expiry or UndoubtedClock(runtime)
         self.observer = observer or GroupsObserver()
-        self.settings = settings or GroupsSettings()
+        self.settings = settings
         self.domains = domains
         self.store = store
         self.runtime = runtime

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dray.cluster import ClockGuard
 from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
-from dray.log.settings import LogSettings
+from dray.config import Settings
+from dray.daemon.settings import compaction_settings, log_settings
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
@@ -80,7 +82,8 @@ class ClusterCompactor:
     def last(self) -> Compactor:
         """One that does all there is to do, and waits for nothing."""
         return self._make(
-            CompactionSettings(
+            replace(
+                compaction_settings(Settings()),
                 takeover_seconds=0.0,
                 grace_seconds=0.0,
                 snapshot_keep_ms=0,
@@ -111,10 +114,11 @@ class ClusterCompactor:
             tolerance = world.conditions.clock_tolerance
             clocks = runtime.context().run(ClockGuard, store, runtime, machine=self.name, tolerance=tolerance)
             runtime.context().run(clocks.start)
+        brokers = log_settings(Settings())
         return runtime.context().run(
             Compactor,
             CompactorStores(
-                StreamStore(store, world.conditions.domains, LogSettings().producer_expiry_ms),
+                StreamStore(store, world.conditions.domains, brokers.producer_expiry_ms),
                 objects,
                 world.guard(objects),
             ),
@@ -123,6 +127,7 @@ class ClusterCompactor:
             self._tables,
             StoredTopics(store, {}),
             settings,
+            brokers,
             expiry=clocks,
         )
 

@@ -12,6 +12,7 @@ from random import Random
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.daemon.settings import compaction_settings
 from dray.metadata.contract import Limits
 from dray.simulation.kernel.clocks import ProcessClock
 from dray.simulation.kernel.network import NetworkWeather
@@ -194,7 +195,8 @@ class ClusterConditions:
 
     def compaction(self) -> CompactionSettings:
         """Early and often: of what clients write in a few seconds."""
-        return CompactionSettings(
+        return replace(
+            compaction_settings(Settings()),
             interval_seconds=0.8,
             wal_max_age_ms=400,
             wal_max_entries=4,

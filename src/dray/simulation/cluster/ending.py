@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from typing import Final, TypeVar
 
 from dray.cluster.owner import OWNER
-from dray.daemon.settings import log_settings
+from dray.daemon.settings import log_settings, topics_options
 from dray.log import Collector, Log
 from dray.log.retention import Retention, WaitsForTable
 from dray.log.stream_store import StreamStore
@@ -24,7 +25,7 @@ from dray.simulation.cluster.readers import EARLIEST, SimulatedReader
 from dray.simulation.cluster.topics import MAIN, Place
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.astonishment import check_fitting
-from dray.topics import Topics, TopicsOptions
+from dray.topics import Topics
 
 T = TypeVar("T")
 
@@ -140,14 +141,15 @@ async def clean_up(world: ClusterWorld) -> None:
     last.begin()
     assert last.store is not None
     assert last.objects is not None
-    settings = log_settings(world.conditions.settings(0, last.host, last.port))
+    config = world.conditions.settings(0, last.host, last.port)
+    settings = log_settings(config)
     domains = world.conditions.domains
     store = StreamStore(last.store, domains, settings.producer_expiry_ms)
     guard = world.guard(last.objects)
     collector = Collector(store, last.objects, last.runtime, settings, may_delete=guard)
     retention = Retention(store, last.runtime, settings)
     log = Log(last.store, last.objects, last.runtime, domains, settings)
-    topics = Topics(last.store, last.runtime, log, TopicsOptions(sweep_grace=0.0))
+    topics = Topics(last.store, last.runtime, log, replace(topics_options(config), sweep_grace=0.0))
     finisher = world.compactors[0].last() if world.compactors else None
     quiet = 0
     for _ in range(_MOST_ROUNDS):

@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from dray.cluster import owner
 from dray.cluster.identity import ClusterInfo, open_cluster
 from dray.compaction import bucket_survey
+from dray.config import Settings
+from dray.daemon.settings import log_settings
 from dray.log import Collector
 from dray.log.deletions import RELEASED, Brake, MayDelete
-from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Operation, Outcome
@@ -135,7 +137,9 @@ class _Visitor:
                 return None
 
     def collector(self, cluster_id: str, grace_seconds: float, brake: Brake) -> Collector:
-        settings = LogSettings(orphan_seconds=0.1, grace_seconds=grace_seconds, brake=brake)
+        settings = replace(
+            log_settings(Settings()), orphan_seconds=0.1, grace_seconds=grace_seconds, brake=brake
+        )
         return Collector(
             StreamStore(self.store, DOMAINS, settings.producer_expiry_ms),
             self.objects,

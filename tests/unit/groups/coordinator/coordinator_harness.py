@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from tests.services import room_settings
+
 from dray.cluster import AdvertisedListener, Broker
 from dray.groups import classic, consumer
 from dray.groups.classic import ClassicGroupSettings
@@ -28,7 +30,7 @@ from dray.topics.settings import TopicSettings
 DOMAINS = 2
 TTL = 10.0
 GROUP = "some/group"
-SETTINGS = GroupsSettings(
+SETTINGS = room_settings.groups(
     classic=ClassicGroupSettings(session_timeout_minimum_ms=1, initial_rebalance_delay_ms=0),
     consumer=ConsumerGroupSettings(session_timeout_ms=45_000, heartbeat_interval_ms=5_000),
     session_ttl=TTL,
