@@ -24,8 +24,8 @@ def _room(holds: str, uses: str = "") -> Room:
 
 
 _BELOW_DAEMON = (
-    "api client cluster compaction config groups log metadata objects parquet protocol records runtime "
-    "server tables telemetry topics wal"
+    "api client cluster compaction config console groups inspection log metadata objects parquet protocol "
+    "records runtime server tables telemetry topics wal"
 )
 
 ROOMS: dict[str, Room] = {
@@ -37,6 +37,14 @@ ROOMS: dict[str, Room] = {
         "the processes: broker (`node.py`), compactor, supervisor; from the one config to the rooms "
         "(`settings.py`)",
         _BELOW_DAEMON,
+    ),
+    "console": _room(
+        "the cluster in a browser: pages, live records, what may change something",
+        "client inspection metadata",
+    ),
+    "inspection": _room(
+        "a cluster as typed views, from Kafka's protocol and from the stores; no HTTP",
+        "client cluster log metadata protocol records runtime topics",
     ),
     "spark_source": _room(
         "the log as a data source of Spark: batches and streams", "client protocol records runtime"

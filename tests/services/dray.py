@@ -74,10 +74,12 @@ class DrayProcess(ServerProcess):
         ]
 
     def environment(self) -> Mapping[str, str]:
-        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. No Spark
-        is started beside a broker unless a test asks for it."""
+        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. Neither
+        Spark nor a console is started beside a broker unless a test asks for it."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        ours = {"DRAY_COMPACTION__ENABLED": "false"} | store_settings(self.data_directory)
+        ours = {"DRAY_COMPACTION__ENABLED": "false", "DRAY_CONSOLE__ENABLED": "false"} | store_settings(
+            self.data_directory
+        )
         return inherited | ours | self.settings
 
     def spawn(self) -> None:

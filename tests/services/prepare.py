@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.browser import require_browser
 from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
@@ -30,6 +31,7 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Oxia": require_oxia,
     "an S3 server": require_s3,
     "Helm": require_helm,
+    "Chromium": require_browser,
     "kcat": partial(require_tool, "kcat"),
 }
 

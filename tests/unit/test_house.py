@@ -165,6 +165,8 @@ STARTED: dict[str, int] = {
     "api/context.py": 1,  # an administrator's request, which outlives the client's patience
     "daemon/compactor.py": 2,
     "cli/demo_run.py": 1,
+    "daemon/console.py": 2,
+    "daemon/console_child.py": 1,
     "daemon/fleet.py": 2,
     "daemon/broker.py": 2,
     "daemon/supervisor.py": 3,  # one per child: it contains its own rounds
@@ -173,6 +175,7 @@ STARTED: dict[str, int] = {
     "compaction/spark/writer.py": 1,
     "groups/coordinator/lease.py": 1,
     "groups/coordinator/service.py": 1,
+    "inspection/tail.py": 2,
     "log/barriers.py": 1,
     "log/parquet_reader.py": 2,
     "metadata/oxia/store.py": 2,

@@ -1,70 +1,22 @@
-"""Where `reset-offsets` takes a group: what was asked for, read; and the new offset of each partition.
-
-Nothing is asked of a broker here but by way of what it is given.
-"""
+"""Where `reset-offsets` is to take a group: what was asked for, read."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from enum import Enum
-from typing import Final, TypeAlias
+from typing import Final
 
-from dray.client.cluster import Place
 from dray.config.kinds import DAY, Duration
 from dray.daemon.failures import USAGE, Failure
+from dray.inspection.resets import ChosenPartitions, ResetTarget, Target
 
 INT64_MAX: Final = 2**63 - 1
 LONGEST: Final = 100 * 365 * DAY
-RESETTABLE: Final = "Empty"
-"""The state of a group without live members."""
 
 _ISO_DURATION: Final = re.compile(
     r"P(?=.)(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+(?:\.\d+)?)S)?)?", re.IGNORECASE
 )
-
-
-class ResetTarget(Enum):
-    EARLIEST = "--to-earliest"
-    LATEST = "--to-latest"
-    CURRENT = "--to-current"
-    OFFSET = "--to-offset"
-    SHIFT = "--shift-by"
-    TIME = "--to-datetime"
-    AGO = "--by-duration"
-
-
-Target: TypeAlias = tuple[ResetTarget, int]
-"""The number is an offset, a distance, or a time in milliseconds; of no meaning for the others."""
-
-
-@dataclass(frozen=True)
-class ChosenPartitions:
-    """A topic, and which of its partitions: None for all."""
-
-    topic: str
-    partitions: Sequence[int] | None
-
-
-@dataclass(frozen=True)
-class PartitionBounds:
-    """The offsets that a partition has now, and the one of the time that was asked for."""
-
-    start: int
-    end: int
-    at_time: int | None = None
-
-
-@dataclass(frozen=True)
-class OffsetMove:
-    topic: str
-    partition: int
-    old: int | None
-    new: int
-    end: int
-    note: str = ""
 
 
 def parse_topics(given: Sequence[str]) -> list[ChosenPartitions]:
@@ -151,41 +103,3 @@ def choose_target(
     if aim is ResetTarget.AGO and by_duration is not None:
         return aim, max(0, now_ms - parse_duration(by_duration))
     return aim, 0
-
-
-def plan_moves(
-    target: Target, partitions: Mapping[Place, PartitionBounds], committed: Mapping[Place, int]
-) -> list[OffsetMove]:
-    """The new offset of every partition. One outside of what the partition holds is moved to its nearer end,
-    as Kafka's own tool does."""
-    moves = []
-    for (topic, partition), bounds in sorted(partitions.items()):
-        old = committed.get((topic, partition))
-        if old is None and target[0] is ResetTarget.SHIFT:
-            raise Failure(f"--shift-by needs an offset to count from: {topic}-{partition} has none committed")
-        new, note = _aimed(target, bounds, old)
-        if new < bounds.start:
-            new, note = bounds.start, f"{new} is below the start"
-        elif new > bounds.end:
-            new, note = bounds.end, f"{new} is beyond the end"
-        moves.append(OffsetMove(topic, partition, old, new, bounds.end, note))
-    return moves
-
-
-def _aimed(target: Target, bounds: PartitionBounds, old: int | None) -> tuple[int, str]:
-    aim, number = target
-    match aim:
-        case ResetTarget.EARLIEST:
-            return bounds.start, ""
-        case ResetTarget.LATEST:
-            return bounds.end, ""
-        case ResetTarget.OFFSET:
-            return number, ""
-        case ResetTarget.CURRENT:
-            return (bounds.end, "nothing was committed") if old is None else (old, "")
-        case ResetTarget.SHIFT:
-            return (old or 0) + number, ""
-        case ResetTarget.TIME | ResetTarget.AGO:
-            if bounds.at_time is None or bounds.at_time < 0:
-                return bounds.end, "no record is as late"
-            return bounds.at_time, ""

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dray.cli.group_resets import ChosenPartitions, OffsetMove, PartitionBounds, ResetTarget, Target
 from dray.cli.output import print_table
 from dray.client.admin import offsets_at
 from dray.client.cluster import Cluster, Place
-from dray.client.errors import check
 from dray.client.groups import GroupCalls, GroupDescription, MemberDescription
-from dray.client.records import EARLIEST, LATEST
-from dray.daemon.failures import Failure
+from dray.client.records import LATEST
+from dray.inspection.resets import OffsetMove
 
 NOTHING = "-"
 
@@ -63,44 +61,6 @@ async def view_group(group_id: str, cluster: Cluster) -> GroupView:
         group,
         [PartitionView(*place, committed.get(place), ends.get(place), owners.get(place)) for place in places],
     )
-
-
-async def find_bounds(
-    chosen: Sequence[ChosenPartitions] | None,
-    committed: Mapping[Place, int],
-    target: Target,
-    cluster: Cluster,
-) -> dict[Place, PartitionBounds]:
-    """The bounds of the partitions that were chosen; None for all that have something committed, as far as
-    their topics still exist."""
-    names = sorted({topic for topic, _ in committed}) if chosen is None else [item.topic for item in chosen]
-    metadata = await cluster.learn(names)
-    aim, number = target
-    starts = await offsets_at(cluster, names, EARLIEST)
-    ends = await offsets_at(cluster, names, LATEST)
-    times = await offsets_at(cluster, names, number) if aim in (ResetTarget.TIME, ResetTarget.AGO) else {}
-    if chosen is None:
-        wanted = [place for place in committed if place in starts and place in ends]
-    else:
-        for topic in metadata.topics:
-            check(f"cannot look up topic {topic.name}", topic.error_code)
-        wanted = _places(chosen, starts)
-    for name, partition in wanted:
-        if (name, partition) not in starts or (name, partition) not in ends:
-            raise Failure(
-                f"cannot look up {name}-{partition}: there is no such partition, or nobody leads it"
-            )
-    return {place: PartitionBounds(starts[place], ends[place], times.get(place)) for place in wanted}
-
-
-def _places(chosen: Sequence[ChosenPartitions], known: Mapping[Place, int]) -> list[Place]:
-    places: list[Place] = []
-    for item in chosen:
-        if item.partitions is None:
-            places += [place for place in known if place[0] == item.topic]
-        else:
-            places += [(item.topic, partition) for partition in item.partitions]
-    return places
 
 
 # --- for people

@@ -49,6 +49,9 @@ COMMANDS: Final = {
         RUN,
         "Compact the log into Parquet files, and commit those to the topics' Iceberg tables, on Spark.",
     ),
+    "console": CommandEntry(
+        "console", "console", RUN, "Show a cluster in the browser: Dray's, or any Kafka's with --bootstrap."
+    ),
     "demo": CommandEntry(
         "demo",
         "demo",
@@ -77,6 +80,12 @@ COMMANDS: Final = {
         MANAGE,
         "Run simulated clusters, each from one seed, until they are done, time is up, or a promise is "
         "broken.",
+    ),
+    "top": CommandEntry(
+        "top",
+        "top",
+        MANAGE,
+        "Watch a cluster in the terminal: brokers, topics and their traffic, groups and their lag.",
     ),
     "version": CommandEntry(
         "version", "version", MANAGE, "Print the version of Dray, and of the Python under it."

@@ -128,6 +128,8 @@ def load_config(
     spark_master: str | None = None,
     compactor: bool | None = None,
     compactor_http: str | None = None,
+    console: bool | None = None,
+    console_listen: str | None = None,
 ) -> LoadedConfig:
     """The effective config of a command, or its one-line failure."""
     given: Iterable[tuple[str, str, str | None]] = (
@@ -138,6 +140,8 @@ def load_config(
         ("--broker-id", "broker.id", broker_id),
         ("--spark-master", "spark.master", spark_master),
         ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),
+        ("--no-console", "console.enabled", None if console is None else str(console).lower()),
+        ("--console", "console.listen", console_listen),
     )
     flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
     try:

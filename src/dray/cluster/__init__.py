@@ -2,7 +2,7 @@
 
 from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owners, way_out
 from dray.cluster.broker import AdvertisedListener, Broker
-from dray.cluster.clock_guard import ClockGuard
+from dray.cluster.clock_guard import ClockGuard, ProcessDescription
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
 from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket
@@ -20,6 +20,7 @@ __all__ = [
     "ClusterInfo",
     "Membership",
     "Owners",
+    "ProcessDescription",
     "brokers_in",
     "by_affinity",
     "claim_bucket",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Annotated, Final, NamedTuple
 from uuid import UUID
 
-from dray.metadata.codec import FROM_KEY, HexUuid, JsonCodec
+from dray.metadata.codec import FROM_KEY, NOT_IF_NONE, HexUuid, JsonCodec
 
 BROKER_FORMAT: Final = 1
 
@@ -30,6 +30,7 @@ class Broker:
     machine: str = ""  # with the process id: lets a restart on the same machine see that it died
     process: int = 0
     incarnation: HexUuid = _NONE  # one per registration: tells our own value from a namesake's
+    http: Annotated[str | None, NOT_IF_NONE] = None  # where its health and numbers are, as HOST:PORT
 
     @property
     def host(self) -> str:

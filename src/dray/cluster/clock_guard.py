@@ -14,13 +14,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import structlog
 
 from dray.cluster.clock_judge import GONE_BEATS, ClockBeat, ClockJudge, ClockVerdict
 from dray.metadata import keys
-from dray.metadata.codec import JsonCodec
+from dray.metadata.codec import NOT_IF_NONE, JsonCodec
 from dray.metadata.contract import Delete, MetadataError, MetadataStore, Put, StoredValue
 from dray.metadata.values import UnreadableValue
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -40,10 +40,21 @@ _REMEMBERED_MS: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
+class ProcessDescription:
+    """What a process is, for those who look at the cluster."""
+
+    role: str
+    build: str
+    http: str | None = None
+    """Where its health and numbers are, as HOST:PORT; None: nowhere."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredBeat:
     machine: str
     wall_ms: int
     stepped: bool
+    process: Annotated[ProcessDescription | None, NOT_IF_NONE] = None
 
 
 _CODEC: Final = JsonCodec(StoredBeat, BEAT_FORMAT)
@@ -66,7 +77,8 @@ class ClockGuard:
     """An `ExpiryClock`: `start` and `stop` it. A process that cannot wait for its first looks calls `settle`.
 
     `machine` names whose clock this is. `read_store_clock` asks the object store for the time, and raises
-    whatever it likes; None where the store has no clock of its own (local files, memory).
+    whatever it likes; None where the store has no clock of its own (local files, memory). `process` goes into
+    the beats: a compactor is registered nowhere else.
     """
 
     def __init__(
@@ -77,11 +89,13 @@ class ClockGuard:
         machine: str = "",
         tolerance: float = DEFAULT_TOLERANCE,
         read_store_clock: Callable[[], Awaitable[int]] | None = None,
+        process: ProcessDescription | None = None,
     ) -> None:
         self.beat_seconds = min(_LONGEST_BEAT, tolerance / 8)
         self._store = store
         self._runtime = runtime
         self._machine = machine
+        self._description = process
         self._read_store_clock = read_store_clock
         self._judge = ClockJudge(
             machine, tolerance, self.beat_seconds, has_store_clock=read_store_clock is not None
@@ -168,7 +182,7 @@ class ClockGuard:
             await self._runtime.sleep(self.beat_seconds if self._judge.settled else soon)
 
     async def _beat(self) -> None:
-        beat = StoredBeat(self._machine, self._runtime.wall_ms(), self._judge.has_stepped)
+        beat = StoredBeat(self._machine, self._runtime.wall_ms(), self._judge.has_stepped, self._description)
         await self._store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock(self._process), encode_beat(beat))])
 
     async def _look(self) -> None:

@@ -391,6 +391,19 @@ class RoutingSection(Section):
     )
 
 
+class ConsoleSection(Section):
+    """The console: the cluster in a browser."""
+
+    enabled: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether `drayd up` runs a console beside its brokers.",
+    )
+    listen: Annotated[Address, HostPort(free_port=True)] = Field(
+        default=Address("127.0.0.1", 9640),
+        description="Where browsers connect: a loopback address, since there is no login yet.",
+    )
+
+
 class LoggingSection(Section):
     """What the process says about itself, on standard error."""
 
@@ -423,6 +436,7 @@ class Settings(Section):
     compaction: CompactionSection = CompactionSection()
     iceberg: IcebergSection = IcebergSection()
     spark: SparkSection = SparkSection()
+    console: ConsoleSection = ConsoleSection()
     logging: LoggingSection = LoggingSection()
 
     @property

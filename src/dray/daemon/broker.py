@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Coroutine
 from contextlib import nullcontext, suppress
 from pathlib import Path
@@ -16,7 +15,9 @@ from dray.cluster import BrokerIdTaken, BucketRefused
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.compactor_child import compactor_child
+from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.log_format import log_format
 from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import (
@@ -36,7 +37,6 @@ from dray.runtime import SystemRuntime
 from dray.runtime.turn_watch import TurnWatch
 from dray.server import AddressInUse
 from dray.telemetry import configure_logging
-from dray.telemetry.logs import LogFormat
 from dray.topics import TopicError
 from dray.topics.configs import check_configs
 
@@ -86,14 +86,17 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     stores = await open_stores(settings, runtime)
     node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
     beside: Supervisor | None = None
+    console: ConsoleBeside | None = None
     watch = TurnWatch(node.note_held_up)
     try:
         if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
             watch.start()  # what a start takes, with its imports, keeps no client waiting that was served
             _tell_manager(node, settings)
+            kafka = str(_kafka_address(node, settings))
+            console = start_console(settings, config, [kafka], runtime) if compacts else None
             if banner:
-                _print_banner(node, settings)
+                _print_banner(node, settings, console is not None)
             if compacts and (child := compactor_child(settings, config)) is not None:
                 beside = Supervisor([child], runtime)
                 await _unless_stopped(beside.start(), signals)
@@ -102,11 +105,15 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
         with suppress(Exception):  # it is logged; what went wrong first is what matters
             if beside is not None:
                 await beside.stop()
+        if console is not None:
+            await console.stop()
         with suppress(Exception):
             await node.stop()
         watch.stop()
         raise
     try:
+        if console is not None:
+            await console.stop()
         if beside is not None:
             await beside.stop()
         await node.stop()
@@ -156,12 +163,6 @@ async def _start(node: Node, settings: Settings) -> None:
         raise Failure(f"the object store: {error}") from error
 
 
-def log_format(settings: Settings) -> LogFormat:
-    wanted = settings.logging.format
-    console = sys.stderr.isatty() if wanted == "auto" else wanted == "console"
-    return "console" if console else "json"
-
-
 def _log_fields(settings: Settings) -> dict[str, int]:
     """Brokers that share a terminal or a collector of logs are told apart by their ids."""
     return {} if settings.broker.id is None else {"broker": settings.broker.id}
@@ -179,10 +180,12 @@ def _kafka_address(node: Node, settings: Settings) -> Address:
     return settings.broker.advertised or Address(*node.address)
 
 
-def _print_banner(node: Node, settings: Settings) -> None:
+def _print_banner(node: Node, settings: Settings, has_console: bool) -> None:
     kafka = _kafka_address(node, settings)
     console = Console(highlight=False)
     console.print(f"\n[bold]Dray is up.[/]  Kafka clients connect to [bold cyan]{kafka}[/]")
+    if has_console:
+        console.print(f"  console             [bold cyan]http://{settings.console.listen}/[/]")
     if node.http_address is not None:
         http = f"http://{Address(*node.http_address)}"
         console.print(f"  health and metrics  {http}/healthz  {http}/metrics")

@@ -22,12 +22,12 @@ from dray.compaction.spark.worker import StoreAddress
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
 from dray.compaction.summary import Observers
 from dray.config import Settings
-from dray.daemon.broker import log_format
 from dray.daemon.catalogs import make_tables
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
+from dray.daemon.log_format import log_format
 from dray.daemon.metrics import CompactorMetrics
 from dray.daemon.notify import VARIABLE, tell_manager
 from dray.daemon.ownership import claimed_bucket
@@ -109,7 +109,12 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
             http.cycles = CycleHealth(runtime.monotonic, settings.compaction.interval)
             counted = CompactorMetrics(metrics, runtime.wall_ms, settings.compaction.metrics_topics)
             clocks = http.clocks = clock_guard(
-                settings, http.stores.metadata, http.stores.objects, runtime, local_machine().name
+                settings,
+                http.stores.metadata,
+                http.stores.objects,
+                runtime,
+                local_machine().name,
+                http.description(),
             )
             clocks.start()
             compactor = Compactor(

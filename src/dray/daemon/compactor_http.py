@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dray.cluster import ClockGuard
+from importlib.metadata import version
+from socket import gethostname
+
+from dray.cluster import ClockGuard, ProcessDescription
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import CycleHealth
@@ -36,6 +39,7 @@ class CompactorHttp:
         )
         """The stores, measured."""
         metrics.follow(runtime.background)
+        metrics.built(version("dray"), "compactor")
         self.cycles: CycleHealth | None = None
         """How its cycles go; None until Spark is warm."""
         self.heard = _HealthObserver()
@@ -56,6 +60,15 @@ class CompactorHttp:
         if self._server is None:
             raise RuntimeError("it has not been started")
         return self._server.address
+
+    def description(self) -> ProcessDescription:
+        """What others are told of this process. Where it listens on every address, the machine's name stands
+        for it."""
+        http = None
+        if self._server is not None:
+            host, port = self._server.address
+            http = str(Address(gethostname() if host in ("0.0.0.0", "::") else host, port))
+        return ProcessDescription("compactor", version("dray"), http)
 
     async def start(self, address: Address) -> None:
         server = HttpServer(self._health.routes(), self._runtime, http_settings(address))

@@ -15,9 +15,11 @@ from rich.console import Console
 
 from dray.config import Settings
 from dray.config.kinds import Address, size_text
-from dray.daemon.broker import check_settings, log_format
+from dray.daemon.broker import check_settings
 from dray.daemon.compactor_child import compactor_child
+from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.log_format import log_format
 from dray.daemon.node import LEAST_STOP_SECONDS
 from dray.daemon.process import FileLock, StopSignals
 from dray.daemon.supervisor import Child, Supervisor
@@ -118,16 +120,21 @@ async def _run(settings: Settings, children: Sequence[Child], config: Path | Non
     signals = StopSignals(asyncio.get_running_loop())
     compactor = compactor_child(settings, config)
     supervisor = Supervisor([*children, *([] if compactor is None else [compactor])], runtime)
+    console: ConsoleBeside | None = None
     stopping = asyncio.ensure_future(signals.wait())
     starting = asyncio.ensure_future(supervisor.start())
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
             told = await starting
+            kafka = [fields["X_DRAY_KAFKA"] for fields in told[: len(children)]]
+            console = start_console(settings, config, kafka, runtime)
             if banner:
-                _print_banner(told[: len(children)], settings)
+                _print_banner(told[: len(children)], settings, console is not None)
         await signals.wait()
     finally:
+        if console is not None:
+            await console.stop()
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})  # it stops the children by itself
@@ -137,11 +144,13 @@ async def _run(settings: Settings, children: Sequence[Child], config: Path | Non
         runtime.close()
 
 
-def _print_banner(told: Sequence[Mapping[str, str]], settings: Settings) -> None:
+def _print_banner(told: Sequence[Mapping[str, str]], settings: Settings, has_console: bool) -> None:
     addresses = [fields["X_DRAY_KAFKA"] for fields in told]
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"\n[bold]Dray is up[/] with {len(told)} brokers.  Kafka clients connect to")
     console.print(f"  [bold cyan]{','.join(addresses)}[/]")
+    if has_console:
+        console.print(f"  console             [bold cyan]http://{settings.console.listen}/[/]")
     for fields in told:
         if http := fields.get("X_DRAY_HTTP"):
             console.print(f"  health and metrics  http://{http}/healthz  http://{http}/metrics")

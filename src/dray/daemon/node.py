@@ -86,6 +86,7 @@ class Node:
         self._metadata = InstrumentedMetadataStore(metadata_store, self.metrics, runtime)
         self._objects = InstrumentedObjectStore(object_store, self.metrics, runtime)
         self.metrics.follow(runtime.background)
+        self.metrics.built(version("dray"), "broker")
         self._serving = asyncio.Event()
         self._entrance: Entrance | None = Entrance()  # None once all that waited at it are in
         self._dispatcher: Dispatcher | None = None
@@ -291,7 +292,16 @@ class Node:
             build=version("dray"),
             machine=self._machine.name,
             process=self._machine.process,
+            http=self._advertised_http(),
         )
+
+    def _advertised_http(self) -> str | None:
+        """As others reach it: where it listens on every address, the host that clients are told."""
+        if self.http_address is None:
+            return None
+        host, port = self.http_address
+        told = advertised_listeners(self._settings, self._server.addresses)[0].host
+        return str(Address(told if host in ("0.0.0.0", "::") else host, port))
 
     async def _check_serving(self) -> None:
         if not self._serving.is_set():

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from dray.cluster import ClockGuard
+from dray.cluster import ClockGuard, ProcessDescription
 from dray.config import Settings
 from dray.daemon.settings import log_settings
 from dray.log import Log, LogObserver
@@ -39,7 +39,12 @@ def store_checks(metadata: MetadataStore, objects: ObjectStore) -> dict[str, Cal
 
 
 def clock_guard(
-    settings: Settings, store: MetadataStore, objects: ObjectStore, runtime: Runtime, machine: str
+    settings: Settings,
+    store: MetadataStore,
+    objects: ObjectStore,
+    runtime: Runtime,
+    machine: str,
+    process: ProcessDescription | None = None,
 ) -> ClockGuard:
     """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
     and memory, have its times too."""
@@ -50,6 +55,7 @@ def clock_guard(
         machine=machine.partition("/")[0],
         tolerance=settings.cluster.clock_tolerance,
         read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
+        process=process,
     )
 
 

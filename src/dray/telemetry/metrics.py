@@ -3,6 +3,8 @@ simulation run several brokers in a process)."""
 
 from __future__ import annotations
 
+from platform import python_version
+
 from prometheus_client import (
     CollectorRegistry,
     GCCollector,
@@ -86,6 +88,13 @@ class ProcessMetrics:
         )
         for reason in HELD_BY:
             self.deletions_held.labels(reason)  # so that a first one is seen as an increase
+        self._build_info = make.gauges(
+            "dray_build_info",
+            "1, with the version of Dray and Python, and what the process does",
+            "version",
+            "python",
+            "role",
+        )
         self.clock_doubted = make.gauge(
             "dray_clock_doubted", "1 while this machine's clock is doubted, and nothing expires"
         )
@@ -94,6 +103,10 @@ class ProcessMetrics:
         """Count what fails in the background of this process."""
         background.subscribe(lambda name, _: self.background_failures.labels(name).increment())
         self.background_ended.follow(lambda: len(background.ended()))
+
+    def built(self, version: str, role: str) -> None:
+        """What runs here: `role` is broker or compactor."""
+        self._build_info.labels(version, python_version(), role).value = 1
 
     def exposition(self) -> bytes:
         """All of it in Prometheus' text format."""

@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 
-from dray.cli.group_resets import (
+from dray.cli.group_resets import choose_target, parse_duration, parse_time, parse_topics
+from dray.daemon.failures import USAGE, Failure
+from dray.inspection.resets import (
     ChosenPartitions,
     PartitionBounds,
+    ResetRefused,
     ResetTarget,
     Target,
-    choose_target,
-    parse_duration,
-    parse_time,
-    parse_topics,
     plan_moves,
 )
-from dray.daemon.failures import USAGE, Failure
 
 NOW = 1_700_000_000_000
 HOUR = 3_600_000
@@ -139,7 +137,7 @@ def test_without_a_committed_offset() -> None:
     partitions = {("t", 1): BOUNDS}
     [move] = plan_moves((ResetTarget.CURRENT, 0), partitions, {})
     assert (move.old, move.new, move.note) == (None, 20, "nothing was committed")
-    with pytest.raises(Failure, match="t-1 has none committed"):
+    with pytest.raises(ResetRefused, match="t-1 has none committed"):
         plan_moves((ResetTarget.SHIFT, 1), partitions, {})
 
 

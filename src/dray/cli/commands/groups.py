@@ -11,13 +11,13 @@ from typing import Annotated
 import typer
 
 from dray.cli import group_resets, group_views
-from dray.cli.group_resets import OffsetMove
 from dray.cli.group_views import GroupView
 from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask
 from dray.cli.output import print_json, print_table
 from dray.client import Cluster
 from dray.client.groups import GroupCalls, refuse_live
 from dray.daemon.failures import USAGE, Failure
+from dray.inspection.resets import RESETTABLE, OffsetMove, find_bounds, plan_moves
 from dray.protocol.messages.list_groups import ListedGroup
 from dray.runtime import SystemRuntime
 
@@ -208,11 +208,11 @@ def reset_offsets(
     async def reset(cluster: Cluster) -> list[OffsetMove]:
         calls = GroupCalls(cluster)
         found = await calls.describe_if_any(group)
-        if found is not None and found.state != group_resets.RESETTABLE:
+        if found is not None and found.state != RESETTABLE:
             refuse_live(group, found.state, len(found.members))
         committed = {} if found is None else await calls.committed(group)
-        bounds = await group_views.find_bounds(chosen, committed, target, cluster)
-        moves = group_resets.plan_moves(target, bounds, committed)
+        bounds = await find_bounds(chosen, committed, target, cluster)
+        moves = plan_moves(target, bounds, committed)
         if execute and moves:
             await calls.commit(group, {(move.topic, move.partition): move.new for move in moves})
         return moves

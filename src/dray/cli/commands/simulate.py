@@ -10,9 +10,11 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from dray.daemon.failures import Failure
+from dray.cli.output import print_json
+from dray.daemon.failures import USAGE, Failure
 from dray.simulation.campaign import CampaignCoverage, be_quiet, campaign, fresh_seed
 from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.recording import RecordedRun, record_run
 from dray.simulation.shrink import fails, shrink
 
 
@@ -26,6 +28,9 @@ def simulate(
     seed: Annotated[int | None, typer.Option(min=0, help="Run this one seed, and nothing else.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=1024, help="Processes to run on.")] = 1,
     trace: Annotated[int, typer.Option(min=0, help="Lines of the trace to print of a failure.")] = 60,
+    json: Annotated[
+        bool, typer.Option("--json", help="With --seed: print the run as JSON, who did what when.")
+    ] = False,
 ) -> None:
     """Run simulated clusters, each from one seed, until they are done, time is up, or a promise is broken.
 
@@ -34,6 +39,12 @@ def simulate(
 
     [dim]Example:[/] drayd simulate --seeds 1000 --minutes 5
     """
+    if json:
+        if seed is None:
+            raise Failure("--json prints one run: give its --seed", USAGE)
+        be_quiet()
+        _print_run(record_run(seed))
+        return
     if seed is not None:
         wanted: Sequence[int] = [seed]
     else:
@@ -48,6 +59,24 @@ def simulate(
         [failed] = coverage.failed
         _explain(console, failed, trace)
         raise Failure(f"a promise was broken; see it again with: drayd simulate --seed {failed}")
+
+
+def _print_run(recorded: RecordedRun) -> None:
+    """And fail as a run that is not printed does."""
+    steps = [{"at": step.at, "who": step.who, "what": step.what} for step in recorded.steps]
+    print_json(
+        {
+            "seed": recorded.seed,
+            "broken": recorded.broken,
+            "seconds": recorded.seconds,
+            "fingerprint": recorded.fingerprint,
+            "counts": dict(recorded.counts),
+            "faults": dict(recorded.faults),
+            "steps": steps,
+        }
+    )
+    if recorded.broken is not None:
+        raise Failure(f"a promise was broken: {recorded.broken}")
 
 
 def _console() -> Console:

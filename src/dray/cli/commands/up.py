@@ -51,6 +51,18 @@ def up(
             show_default=False,
         ),
     ] = None,
+    no_console: Annotated[
+        bool, typer.Option("--no-console", help="Run no console beside the brokers.")
+    ] = False,
+    console: Annotated[
+        str | None,
+        typer.Option(
+            "--console",
+            metavar="HOST:PORT",
+            help="Where the console is, on this machine. \\[127.0.0.1:9640]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
     """Start everything on this machine: brokers, embedded metadata, objects in local files.
 
@@ -74,7 +86,16 @@ def up(
 
     drayd up --data-dir /var/lib/dray --listen 127.0.0.1:9093 --http off
     """
-    loaded = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id, compactor=compactor)
+    loaded = load_config(
+        config,
+        data_dir,
+        listen=listen,
+        http=http,
+        broker_id=broker_id,
+        compactor=compactor,
+        console=False if no_console else None,
+        console_listen=console,
+    )
     settings = loaded.settings
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
     if brokers > 1:

@@ -26,6 +26,7 @@ from dray.simulation.cluster.readers import SimulatedReader
 from dray.simulation.cluster.returning_readers import ReturningReader
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.trace import TraceStep
 
 
 class Player(Protocol):
@@ -55,13 +56,16 @@ class RunFailed(Exception):
         self.trace = trace
 
 
-def simulate_cluster(seed: int, conditions: ClusterConditions | None = None) -> ClusterReport:
-    """Raises `RunFailed`, from what was found; else says what was covered."""
+def simulate_cluster(
+    seed: int, conditions: ClusterConditions | None = None, recorded: list[TraceStep] | None = None
+) -> ClusterReport:
+    """Raises `RunFailed`, from what was found; else says what was covered. `recorded` is filled with the
+    steps of the run, however it ends."""
     # A run is short and makes much: collecting garbage in the middle of it takes a fifth of its time.
     collected = gc.isenabled()
     gc.disable()
     try:
-        return run(_simulate(conditions or ClusterConditions.choose(seed)))
+        return run(_simulate(conditions or ClusterConditions.choose(seed), recorded))
     finally:
         if collected:
             gc.enable()
@@ -73,7 +77,7 @@ _MORE_SECONDS, _MOST_SECONDS = 1.0, 60.0
 _MOST_POISONED_SECONDS = 25.0  # by when another stream must have been compacted
 
 
-async def _simulate(conditions: ClusterConditions) -> ClusterReport:
+async def _simulate(conditions: ClusterConditions, recorded: list[TraceStep] | None) -> ClusterReport:
     world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
     world.conditions.weather.astonishing = conditions.astonishing
     try:
@@ -81,6 +85,8 @@ async def _simulate(conditions: ClusterConditions) -> ClusterReport:
     except Exception as error:
         raise RunFailed(conditions, world.now(), world.trace.lines()) from _first_found(error)
     finally:
+        if recorded is not None:
+            recorded += world.trace.steps()
         for runtime in [each.runtime for each in world.brokers] + [each.runtime for each in world.compactors]:
             runtime.kill()
     return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Final
+from typing import Final, NamedTuple
 
 _LAST: Final = 4000
+
+
+class TraceStep(NamedTuple):
+    at: float
+    """In seconds of simulated time."""
+    who: str
+    what: str
 
 
 class Trace:
@@ -18,6 +25,9 @@ class Trace:
     def __call__(self, who: str, *what: object) -> None:
         self._steps.append((asyncio.get_running_loop().time(), who, what))
 
-    def lines(self, last: int = _LAST) -> list[str]:
+    def steps(self, last: int = _LAST) -> list[TraceStep]:
         steps = list(self._steps)[-last:]
-        return [f"{moment:9.4f}  {who:<12} {' '.join(map(str, what))}" for moment, who, what in steps]
+        return [TraceStep(moment, who, " ".join(map(str, what))) for moment, who, what in steps]
+
+    def lines(self, last: int = _LAST) -> list[str]:
+        return [f"{step.at:9.4f}  {step.who:<12} {step.what}" for step in self.steps(last)]

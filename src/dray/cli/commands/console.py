@@ -1,0 +1,59 @@
+"""`drayd console`: a cluster in the browser."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dray.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    ConfigOption,
+    DataDirOption,
+    load_config,
+    parse_bootstrap,
+)
+from dray.daemon.console import serve_console
+
+
+def console(
+    *,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    stores: Annotated[
+        bool,
+        typer.Option(
+            "--stores/--no-stores",
+            help="Read the cluster's own stores too, as the config names them: where every offset lies.",
+        ),
+    ] = False,
+    writable: Annotated[
+        bool,
+        typer.Option("--writable", help="Let people change things. Without, no address changes anything."),
+    ] = False,
+    listen: Annotated[
+        str | None,
+        typer.Option(
+            "--listen",
+            metavar="HOST:PORT",
+            help="Where browsers connect: a loopback address. \\[127.0.0.1:9640]",
+            show_default=False,
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+) -> None:
+    """Show a cluster in the browser: Dray's, or any Kafka's with --bootstrap.
+
+    With nothing but [bold]--bootstrap[/] it works on any Kafka. With [bold]--stores[/] it also reads the
+    metadata store of a Dray cluster, and shows where every offset lies. It only reads, unless told
+    [bold]--writable[/]. [bold]drayd up[/] starts one by itself.
+
+    [dim]Examples:[/]
+
+    drayd console --bootstrap kafka.example:9092
+
+    drayd console --stores --config /etc/dray.yaml
+    """
+    settings = load_config(config, data_dir, console_listen=listen).settings
+    serve_console(settings, parse_bootstrap(bootstrap), stores=stores, writable=writable)

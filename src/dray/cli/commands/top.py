@@ -1,0 +1,155 @@
+"""`drayd top`: the cluster in a terminal, from the same views as the console."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Annotated
+
+import typer
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, parse_bootstrap
+from dray.cli.output import print_json
+from dray.client import ClientError, RequestFailed
+from dray.daemon.failures import Failure
+from dray.inspection.brokers import Brokers, Unreachable
+from dray.inspection.cluster import ClusterSummary, cluster_view
+from dray.inspection.groups import GroupsPage, groups_page
+from dray.inspection.plain import as_plain
+from dray.inspection.shown import printable
+from dray.inspection.topics import TopicsPage, topics_page
+from dray.runtime import SystemRuntime
+
+
+@dataclass(frozen=True)
+class TopView:
+    cluster: ClusterSummary
+    topics: TopicsPage
+    groups: GroupsPage
+
+
+def top(
+    *,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    interval: Annotated[
+        float, typer.Option("--interval", "-i", min=0.5, max=3600, help="Seconds between two looks.")
+    ] = 2.0,
+    rows: Annotated[int, typer.Option("--rows", "-n", min=1, max=500, help="Topics and groups shown.")] = 15,
+    wanted: Annotated[
+        str,
+        typer.Option(
+            "--filter", "-f", metavar="TEXT", help="Only topics and groups with this in their name."
+        ),
+    ] = "",
+    once: Annotated[bool, typer.Option("--once", help="Look once, print, and end.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Watch a cluster in the terminal: brokers, topics and their traffic, groups and their lag.
+
+    Speaks the Kafka protocol, so it works on Apache Kafka too. Stop it with Ctrl-C.
+
+    [dim]Example:[/] drayd top --bootstrap 127.0.0.1:9092 --filter orders
+    """
+    addresses = parse_bootstrap(bootstrap)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(_watch(addresses, interval, rows, wanted, once=once or json, json=json))
+
+
+async def _watch(
+    addresses: list[tuple[str, int]], interval: float, rows: int, wanted: str, *, once: bool, json: bool
+) -> None:
+    runtime = SystemRuntime()
+    brokers = Brokers(addresses, runtime)
+    try:
+        seen = await look(brokers, rows, wanted)
+        if json:
+            print_json(as_plain(seen))
+        elif once:
+            Console().print(picture(seen, None, 0.0))
+        else:
+            await _follow(brokers, seen, interval, rows, wanted)
+    except (ClientError, RequestFailed, Unreachable) as error:
+        raise Failure(str(error)) from error
+    finally:
+        await brokers.close()
+        runtime.close()
+
+
+async def _follow(brokers: Brokers, seen: TopView, interval: float, rows: int, wanted: str) -> None:
+    runtime = brokers.runtime
+    at = runtime.monotonic()
+    with Live(picture(seen, None, 0.0), screen=True, auto_refresh=False) as live:
+        while True:
+            await runtime.sleep(interval)
+            try:
+                now = await look(brokers, rows, wanted)
+            except (ClientError, RequestFailed, Unreachable) as error:
+                trouble = Text(f"not up to date: {error}", style="bold red")
+                live.update(Group(trouble, picture(seen, None, 0.0)), refresh=True)
+                continue
+            seconds = runtime.monotonic() - at
+            live.update(picture(now, seen, seconds), refresh=True)
+            seen, at = now, at + seconds
+
+
+async def look(brokers: Brokers, rows: int, wanted: str) -> TopView:
+    return TopView(
+        await cluster_view(brokers),
+        await topics_page(brokers, wanted, size=rows),
+        await groups_page(brokers, wanted, size=rows),
+    )
+
+
+def picture(view: TopView, before: TopView | None, seconds: float) -> RenderableType:
+    """`before` and how long ago that was: what came in between is shown as a rate."""
+    cluster = view.cluster
+    states = ", ".join(f"{count} {state}" for state, count in sorted(cluster.groups.items())) or "none"
+    head = Text.assemble(
+        (f"cluster {printable(cluster.cluster_id, lines=False)}", "bold"),
+        f"  {len(cluster.brokers)} brokers  {cluster.topics} topics  {cluster.partitions} partitions",
+        f"  groups: {states}",
+    )
+    troubles = [Text(printable(line, lines=False), style="bold red") for line in cluster.trouble]
+    return Group(head, *troubles, Text(), _topics(view, before, seconds), Text(), _groups(view))
+
+
+def _topics(view: TopView, before: TopView | None, seconds: float) -> Table:
+    known = {row.name: row.records for row in before.topics.rows} if before is not None else {}
+    table = _table(f"topics ({view.topics.matching})", "partitions", "records", "records/s", "bytes")
+    for row in view.topics.rows:
+        old = known.get(row.name)
+        rate = "-"
+        if old is not None and row.records is not None and seconds > 0:
+            rate = f"{max(0, row.records - old) / seconds:,.0f}"
+        table.add_row(
+            Text(printable(row.name, lines=False)),
+            str(row.partitions),
+            _whole(row.records),
+            rate,
+            _whole(row.size),
+        )
+    return table
+
+
+def _groups(view: TopView) -> Table:
+    table = _table(f"groups ({view.groups.matching})", "state", "type", "lag")
+    for row in view.groups.rows:
+        table.add_row(Text(printable(row.name, lines=False)), row.state, row.group_type, _whole(row.lag))
+    return table
+
+
+def _table(first: str, *columns: str) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", expand=True)
+    table.add_column(first, overflow="ellipsis", no_wrap=True, ratio=1)
+    for column in columns:
+        table.add_column(column, justify="right", no_wrap=True)
+    return table
+
+
+def _whole(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"

@@ -1,0 +1,159 @@
+"""The console as an ASGI application: what each address leads to, and how a failure looks."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import structlog
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Mount
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Scope
+
+from dray.client import ClientError, RequestFailed
+from dray.console import group_pages, live, record_pages, topic_actions, topic_pages
+from dray.console.forms import BadInput
+from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
+from dray.console.security import Gate
+from dray.inspection.brokers import Brokers, Unreachable
+from dray.inspection.cluster import cluster_view
+from dray.inspection.costs import flow_of, stores_view
+from dray.inspection.groups import NoSuchGroup
+from dray.inspection.matching import BadSearch
+from dray.inspection.passport import NoRecord
+from dray.inspection.reading import NoSuchPartition, NoSuchTopic
+from dray.inspection.scrape import History
+from dray.inspection.stored import StoredCluster
+from dray.metadata.contract import MetadataError
+
+_log = structlog.get_logger(__name__)
+
+_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord)
+_MISTAKEN: Final = (BadInput, BadSearch)
+_SILENT: Final = (Unreachable, ClientError, MetadataError, TimeoutError)
+_FOREVER: Final = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True)
+class ConsoleSettings:
+    hosts: frozenset[str]
+    """What the `Host` of a request may be."""
+    version: str
+    writable: bool = False
+    """Whether anything can be changed: without, there is no address that changes something."""
+    wal_max_age_ms: int | None = None
+    """When compactors take up what is in WAL objects."""
+
+
+@dataclass(frozen=True)
+class Console:
+    """What the pages are made from."""
+
+    settings: ConsoleSettings
+    brokers: Brokers
+    stored: StoredCluster | None
+    """None where only Kafka's protocol is asked."""
+    pages: Pages
+
+
+def make_app(
+    settings: ConsoleSettings,
+    brokers: Brokers,
+    stored: StoredCluster | None,
+    history: History | None = None,
+) -> ASGIApp:
+    """`history`: the numbers of the cluster's processes; without it there is no page of the stores."""
+    templates = Templates(
+        {
+            "writable": settings.writable,
+            "version": settings.version,
+            "has_stores": stored is not None,
+            "has_history": history is not None,
+        }
+    )
+    console = Console(settings, brokers, stored, Pages(templates))
+
+    async def cluster(_request: Request) -> Content:
+        flow = None if history is None else flow_of(history)
+        view = await cluster_view(brokers, stored, flow)
+        return Content(view, {"now": brokers.runtime.wall_ms()})
+
+    routes: list[BaseRoute] = [
+        *console.pages.page("/", "cluster.html", cluster),
+        *topic_pages.routes(console),
+        *record_pages.routes(console),
+        *group_pages.routes(console),
+        *live.routes(console),
+        Mount("/static", _Static(directory=str(STATIC))),
+    ]
+    if settings.writable:
+        routes += [*topic_actions.routes(console), *group_pages.changing_routes(console)]
+    if history is not None:
+        measured = history
+
+        async def stores(_request: Request) -> Content:
+            return Content(stores_view(measured))
+
+        routes += console.pages.page("/stores", "stores.html", stores)
+    failures = _Failures(console.pages)
+    handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
+        HTTPException: failures.http,
+        Exception: failures.unexpected,
+    }
+    handlers |= dict.fromkeys(_ABSENT, failures.absent)
+    handlers |= dict.fromkeys(_MISTAKEN, failures.mistaken)
+    handlers |= dict.fromkeys(_SILENT, failures.silent)
+    handlers[RequestFailed] = failures.refused
+    return Gate(Starlette(routes=routes, exception_handlers=handlers), settings.hosts)
+
+
+class _Static(StaticFiles):
+    """Our own files. An address that names the version of its file may be kept by browsers."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        versioned = scope["query_string"].startswith(b"v=")
+        response.headers["Cache-Control"] = _FOREVER if versioned else "no-cache"
+        return response
+
+
+class _Failures:
+    def __init__(self, pages: Pages) -> None:
+        self._pages = pages
+
+    async def http(self, request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        if error.status_code == 404:
+            return self._show(request, 404, "There is nothing here", "No page has this address.")
+        return self._show(request, error.status_code, error.detail, "")
+
+    async def absent(self, request: Request, error: Exception) -> Response:
+        return self._show(request, 404, "Not found", str(error))
+
+    async def mistaken(self, request: Request, error: Exception) -> Response:
+        return self._show(request, 400, "That cannot be done as written", str(error))
+
+    async def silent(self, request: Request, error: Exception) -> Response:
+        said = str(error) or "it took too long"
+        return self._show(request, 503, "The cluster does not answer", said)
+
+    async def refused(self, request: Request, error: Exception) -> Response:
+        return self._show(request, 409, "The cluster refused", str(error))
+
+    async def unexpected(self, request: Request, error: Exception) -> Response:
+        _log.error("a page failed", path=request.scope["path"], exc_info=error)
+        return self._show(request, 500, "This page failed", "The console's log says why.")
+
+    def _show(self, request: Request, status: int, title: str, reason: str) -> Response:
+        if request.scope["path"].startswith("/api/"):
+            return as_json({"error": title, "reason": reason}, status)
+        return self._pages.answer(
+            request,
+            "failure.html",
+            Content({"status": status, "title": title, "reason": reason}, status=status),
+        )

@@ -1,0 +1,101 @@
+"""What stands before every page: which hosts are answered, what may change something, what a page may load.
+
+There is no login yet, so the console listens on loopback alone. A foreign page in the same browser is the
+attacker that is left: its requests carry another `Host` (a name that it made point here) or another `Origin`.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from typing import Final
+
+import structlog
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import PlainTextResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+_log = structlog.get_logger(__name__)
+
+SAFE_METHODS: Final = frozenset({"GET", "HEAD"})
+FRAGMENT_POLICY: Final = "dray-page"
+"""The one name under which our own script may turn text into markup: pages of ours that it fetched again."""
+
+CONTENT_SECURITY_POLICY: Final = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self'",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "base-uri 'none'",
+        "frame-ancestors 'none'",
+        "require-trusted-types-for 'script'",
+        f"trusted-types {FRAGMENT_POLICY}",
+    )
+)
+HEADERS: Final = {
+    "Content-Security-Policy": CONTENT_SECURITY_POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+def is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def hosts_of(host: str, port: int) -> frozenset[str]:
+    """What a browser on this machine may call a console that listens there."""
+    names = {host, "localhost", "127.0.0.1", "::1"}
+    bracketed = {f"[{name}]" if ":" in name else name for name in names}
+    return frozenset({f"{name}:{port}" for name in bracketed} | (bracketed if port == 80 else set()))
+
+
+class Gate:
+    """Refuses what did not come from a page of this console, and puts the headers on every answer."""
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+        self._app = app
+        self._hosts = hosts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return  # neither sockets nor anything else is served here
+        refused = self._refusal(scope)
+        if refused is not None:
+            _log.warning("a request was refused", reason=refused, method=scope["method"])
+            await PlainTextResponse(f"{refused}\n", 400 if "host" in refused else 403)(scope, receive, send)
+            return
+
+        async def with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+            await send(message)
+
+        # Names may hold any character, slashes too: routes see the path as it was sent, and take it apart
+        # before anything is unquoted.
+        await self._app({**scope, "path": scope["raw_path"].decode("ascii")}, receive, with_headers)
+
+    def _refusal(self, scope: Scope) -> str | None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "").lower()
+        if host not in self._hosts:
+            return "this host is not the console's"
+        if scope["method"] in SAFE_METHODS:
+            return None
+        site = headers.get("sec-fetch-site")
+        if site is not None:
+            return None if site == "same-origin" else "only pages of this console may change something"
+        origin = headers.get("origin", "")
+        return None if origin == f"http://{host}" else "only pages of this console may change something"

@@ -1,0 +1,91 @@
+"""The console that `drayd up` runs beside its brokers: a process of its own, since their cores are for
+clients."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from dray.config import Settings
+from dray.config.kinds import Address
+from dray.console.security import is_loopback
+from dray.daemon.failures import Failure
+from dray.daemon.supervisor import Child, Supervisor
+from dray.runtime import Runtime
+
+_log = structlog.get_logger(__name__)
+
+
+class ConsoleBeside:
+    """A console and its supervisor. Nothing of the brokers hangs on it: they neither wait for it nor fail
+    with it."""
+
+    def __init__(self, child: Child, runtime: Runtime) -> None:
+        self._supervisor = Supervisor([child], runtime)
+        self._starting = runtime.spawn(self._start(), "start the console")
+
+    async def _start(self) -> bool:
+        try:
+            await self._supervisor.start()
+        except Failure as error:
+            _log.warning("the console did not start", reason=str(error))
+            return False
+        return True
+
+    async def stop(self) -> None:
+        if not self._starting.done():
+            self._starting.cancel()  # it stops the process by itself
+        await asyncio.wait({self._starting})
+        if not self._starting.cancelled() and self._starting.result():
+            with suppress(Failure):  # what the brokers do next matters more
+                await self._supervisor.stop()
+
+
+def start_console(
+    settings: Settings, config: Path | None, brokers: Sequence[str], runtime: Runtime
+) -> ConsoleBeside | None:
+    child = console_child(settings, config, brokers)
+    return None if child is None else ConsoleBeside(child, runtime)
+
+
+def console_child(settings: Settings, config: Path | None, brokers: Sequence[str]) -> Child | None:
+    """None where it is off, and where it cannot run: then a line says why, and the brokers go on without."""
+    if not settings.console.enabled:
+        return None
+    reason = _why_not(settings.console.listen)
+    if reason is not None:
+        _log.warning("there is no console here", reason=reason)
+        return None
+    arguments = ["console", "--data-dir", settings.data_dir, "--listen", str(settings.console.listen)]
+    arguments += ["--bootstrap", ",".join(brokers), "--writable"]
+    if _is_shared(settings):
+        arguments.append("--stores")
+    if config is not None:
+        arguments += ["--config", str(config)]
+    return Child("the console", arguments)
+
+
+def _is_shared(settings: Settings) -> bool:
+    """A store in memory is its own process's: then only Kafka's protocol is asked."""
+    return settings.metadata.engine != "memory"
+
+
+def _why_not(address: Address) -> str | None:
+    if not is_loopback(address.host):
+        return f"console.listen = {address}: without a login it must be a loopback address"
+    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((address.host, address.port))
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return f"{address} is in use: choose another with --console"
+            return f"cannot listen on {address}: {error.strerror or error}"
+    return None

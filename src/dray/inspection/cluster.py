@@ -1,0 +1,128 @@
+"""The cluster at a glance: its brokers, and how much there is of everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dray.client import ClientError, RequestFailed
+from dray.client.admin import describe_cluster
+from dray.cluster.broker import Broker
+from dray.inspection.brokers import Brokers
+from dray.inspection.costs import Flow
+from dray.inspection.groups import group_calls
+from dray.inspection.stored import StoredCluster
+
+
+@dataclass(frozen=True)
+class BrokerRow:
+    broker_id: int
+    host: str
+    port: int
+    rack: str | None
+    leads: int
+    """Partitions that clients are sent to it for."""
+    zone: str | None = None
+    build: str | None = None
+    started_ms: int | None = None
+    http: str | None = None
+    """Where its health and numbers are."""
+
+
+@dataclass(frozen=True)
+class CompactorRow:
+    build: str
+    http: str | None
+    seen_ms: int
+    """When it last gave a sign of life, by its own clock."""
+
+
+@dataclass(frozen=True)
+class ClusterSummary:
+    cluster_id: str
+    controller: int
+    brokers: Sequence[BrokerRow]
+    topics: int
+    partitions: int
+    leaderless: int
+    groups: dict[str, int]
+    """By their state."""
+    compactors: Sequence[CompactorRow]
+    stores_known: bool
+    trouble: Sequence[str]
+    flow: Flow | None = None
+    """The traffic of its brokers; None where it is not known."""
+
+
+async def cluster_view(
+    brokers: Brokers, stored: StoredCluster | None = None, flow: Flow | None = None
+) -> ClusterSummary:
+    described = await describe_cluster(await brokers.first())
+    metadata = await brokers.metadata()
+    leads: Counter[int] = Counter()
+    leaderless = partitions = 0
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            partitions += 1
+            leads[partition.leader_id] += 1
+            leaderless += partition.leader_id < 0
+    registered = {broker.broker_id: broker for broker in await _registered(stored)}
+    groups, trouble = await _groups(brokers)
+    if leaderless:
+        trouble.append(f"{leaderless} partitions have no leader")
+    return ClusterSummary(
+        described.cluster_id,
+        described.controller_id,
+        [
+            _row(item.broker_id, item.host, item.port, item.rack, leads, registered.get(item.broker_id))
+            for item in sorted(described.brokers, key=lambda item: item.broker_id)
+        ],
+        len(metadata.topics),
+        partitions,
+        leaderless,
+        groups,
+        await _compactors(stored),
+        stored is not None,
+        trouble,
+        flow,
+    )
+
+
+def _row(
+    broker_id: int, host: str, port: int, rack: str | None, leads: Counter[int], known: Broker | None
+) -> BrokerRow:
+    if known is None:
+        return BrokerRow(broker_id, host, port, rack, leads[broker_id])
+    return BrokerRow(
+        broker_id,
+        host,
+        port,
+        rack,
+        leads[broker_id],
+        known.zone,
+        known.build,
+        known.started_ms,
+        known.http,
+    )
+
+
+async def _registered(stored: StoredCluster | None) -> Sequence[Broker]:
+    return [] if stored is None else await stored.registrations()
+
+
+async def _compactors(stored: StoredCluster | None) -> list[CompactorRow]:
+    beats = [] if stored is None else await stored.processes()
+    return [
+        CompactorRow(beat.process.build, beat.process.http, beat.wall_ms)
+        for beat in beats
+        if beat.process is not None and beat.process.role == "compactor"
+    ]
+
+
+async def _groups(brokers: Brokers) -> tuple[dict[str, int], list[str]]:
+    try:
+        listed = await group_calls(brokers).list_groups()
+    except (ClientError, RequestFailed) as error:
+        return {}, [str(error)]
+    return dict(Counter(group.group_state for group in listed)), []

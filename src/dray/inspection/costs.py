@@ -1,0 +1,112 @@
+"""The stores: how they answer, and what the requests to them cost for each gigabyte that producers send."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.inspection.scrape import History, Numbers, Point, summed
+
+PUTS: Final = ("put", "put_if_absent", "put_stream", "list")
+GETS: Final = ("get", "get_ranges", "head")
+GIGABYTE: Final = 1e9
+DAY: Final = 86400.0
+
+
+@dataclass(frozen=True)
+class Prices:
+    """Of a thousand requests, in dollars. As S3 Standard asks in its cheapest region."""
+
+    puts: float = 0.005
+    gets: float = 0.0004
+
+
+@dataclass(frozen=True)
+class OperationRow:
+    operation: str
+    per_second: float
+    mean_ms: float | None
+    failures: int
+
+
+@dataclass(frozen=True)
+class StoresView:
+    seconds: float
+    """How long was measured."""
+    processes: int
+    silent: Sequence[str]
+    objects: Sequence[OperationRow]
+    metadata: Sequence[OperationRow]
+    written: float
+    read: float
+    """Bytes a second, to and from the object store."""
+    received: float
+    puts_per_gigabyte: float | None
+    """Of what clients sent; None where they sent nothing."""
+    dollars_per_gigabyte: float | None
+    dollars_per_day: float
+    prices: Prices
+
+
+@dataclass(frozen=True)
+class Flow:
+    """The cluster's traffic now, and how it was."""
+
+    received: float
+    sent: float
+    produce_p99_ms: float | None
+    points: Sequence[Point]
+    silent: Sequence[str]
+
+
+def flow_of(history: History) -> Flow | None:
+    """None until two samples were taken."""
+    if not history.points:
+        return None
+    last = history.points[-1]
+    p99 = next((point.produce_p99_ms for point in reversed(history.points) if point.produce_p99_ms), None)
+    silent = history.newest.silent if history.newest is not None else ()
+    return Flow(last.received, last.sent, p99, list(history.points), silent)
+
+
+def stores_view(history: History, prices: Prices | None = None) -> StoresView:
+    seconds, grown = history.recent()
+    prices = prices or Prices()
+    newest = history.newest
+    span = max(seconds, 0.001)
+    puts = sum(_count(grown, "dray_object_store_seconds", name) for name in PUTS)
+    gets = sum(_count(grown, "dray_object_store_seconds", name) for name in GETS)
+    dollars = (puts * prices.puts + gets * prices.gets) / 1000
+    gigabytes = summed(grown, "dray_received_bytes_total") / GIGABYTE
+    return StoresView(
+        seconds,
+        len(newest.processes) if newest is not None else 0,
+        newest.silent if newest is not None else (),
+        _operations(grown, "dray_object_store", span),
+        _operations(grown, "dray_metadata", span),
+        summed(grown, "dray_object_store_bytes_total", operation="write") / span,
+        summed(grown, "dray_object_store_bytes_total", operation="read") / span,
+        summed(grown, "dray_received_bytes_total") / span,
+        puts / gigabytes if gigabytes else None,
+        dollars / gigabytes if gigabytes else None,
+        dollars / span * DAY if seconds else 0.0,
+        prices,
+    )
+
+
+def _operations(grown: Numbers, store: str, span: float) -> list[OperationRow]:
+    names = sorted({dict(labels)["operation"] for name, labels in grown if name == f"{store}_seconds_count"})
+    rows = []
+    for name in names:
+        count = _count(grown, f"{store}_seconds", name)
+        failures = round(summed(grown, f"{store}_failures_total", operation=name))
+        if count or failures:
+            spent = summed(grown, f"{store}_seconds_sum", operation=name)
+            mean_ms = 1000 * spent / count if count else None
+            rows.append(OperationRow(name, count / span, mean_ms, failures))
+    return sorted(rows, key=lambda row: -row.per_second)
+
+
+def _count(grown: Numbers, histogram: str, operation: str) -> float:
+    return summed(grown, f"{histogram}_count", operation=operation)

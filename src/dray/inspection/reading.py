@@ -1,0 +1,201 @@
+"""A topic read over Kafka's protocol: bounds, times, and records from an offset on.
+
+A read follows leaders: what fails because a leader moved is asked again, of the new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
+
+from dray.client import ClientError, RequestFailed
+from dray.client.errors import check
+from dray.client.records import EARLIEST, LATEST
+from dray.inspection.batches import BatchHeader, Record, RecordError, batches_in
+from dray.inspection.brokers import Brokers
+from dray.protocol import ErrorCode
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from dray.protocol.messages.metadata import MetadataResponse
+
+FETCH_BYTES: Final = 1024 * 1024
+
+_MOVED: Final = frozenset(
+    {
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+    }
+)
+_ATTEMPTS: Final = 20
+_PAUSE_SECONDS: Final = 0.25
+
+
+class NoSuchTopic(Exception):
+    """There is no topic of that name."""
+
+
+class NoSuchPartition(Exception):
+    """The topic has no such partition."""
+
+
+class OffsetGone(Exception):
+    """The offset is outside of what the partition holds."""
+
+    def __init__(self, offset: int, start: int, end: int) -> None:
+        super().__init__(f"offset {offset} is outside {start} to {end}")
+        self.start = start
+        self.end = end
+
+
+@dataclass(frozen=True)
+class FetchedRecord:
+    record: Record
+    batch: BatchHeader
+
+
+@dataclass(frozen=True)
+class Unreadable:
+    """A batch that cannot be decoded: shown as such, and passed over."""
+
+    batch: BatchHeader
+    reason: str
+
+
+@dataclass(frozen=True)
+class Fetched:
+    items: Sequence[FetchedRecord | Unreadable]
+    following: int
+    """Where to go on: after everything that was looked at."""
+    size: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class OffsetBounds:
+    start: int
+    end: int
+
+
+@dataclass
+class TopicReader:
+    """Reads one topic. A topic that was deleted and created again is another one: then it stops."""
+
+    brokers: Brokers
+    name: str
+    _known: MetadataResponse | None = field(default=None, init=False)
+    _topic_id: UUID | None = field(default=None, init=False)
+
+    async def partitions(self) -> Sequence[int]:
+        metadata = await self._metadata()
+        return sorted(partition.partition_index for partition in metadata.topics[0].partitions)
+
+    async def bounds(self) -> Mapping[int, OffsetBounds]:
+        """The starts are read before the ends, so that no end lies before its start."""
+        metadata = await self._metadata()
+        starts = await self.brokers.offsets(metadata, EARLIEST)
+        ends = await self.brokers.offsets(metadata, LATEST)
+        return {
+            partition: OffsetBounds(starts[name, partition], ends[name, partition])
+            for name, partition in sorted(starts)
+            if (name, partition) in ends
+        }
+
+    async def at_time(self, timestamp: int) -> Mapping[int, int]:
+        """The first offset at or after that time, by partition; the end where no record is as late."""
+        metadata = await self._metadata()
+        found = await self.brokers.offsets(metadata, max(0, timestamp))
+        ends = await self.brokers.offsets(metadata, LATEST)
+        return {
+            partition: offset if offset >= 0 else ends.get((name, partition), 0)
+            for (name, partition), offset in found.items()
+        }
+
+    async def fetch(
+        self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, wait_ms: int = 0
+    ) -> Fetched:
+        """Records from that offset on, none where it is the end. Raises `OffsetGone`."""
+        failure = ""
+        for attempt in range(_ATTEMPTS):
+            if attempt:
+                await self.brokers.runtime.sleep(_PAUSE_SECONDS)
+            try:
+                data = await self._ask(partition, offset, max_bytes, wait_ms)
+            except ClientError as error:
+                failure, self._known = str(error), None
+                continue
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                bounds = (await self.bounds()).get(partition, OffsetBounds(0, 0))
+                raise OffsetGone(offset, bounds.start, bounds.end)
+            if data.error_code in _MOVED:
+                failure, self._known = ErrorCode(data.error_code).name, None
+                continue
+            check(f"cannot read {self.name}-{partition}", data.error_code)
+            return _fetched(data, offset)
+        raise RequestFailed(f"cannot read {self.name}-{partition}: {failure}")
+
+    async def _ask(self, partition: int, offset: int, max_bytes: int, wait_ms: int) -> PartitionData:
+        metadata = await self._metadata()
+        topic = metadata.topics[0]
+        leaders = {each.partition_index: each.leader_id for each in topic.partitions}
+        if partition not in leaders:
+            raise NoSuchPartition(f"topic {self.name} has no partition {partition}")
+        link = self.brokers.of(metadata).get(leaders[partition])
+        if link is None:
+            raise ClientError(f"{self.name}-{partition} has no leader")
+        response = await link.request(
+            FetchRequest(
+                max_wait_ms=wait_ms,
+                min_bytes=1,
+                max_bytes=max_bytes,
+                topics=[
+                    FetchTopic(
+                        topic_id=topic.topic_id,
+                        topic=self.name,
+                        partitions=[
+                            FetchPartition(
+                                partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes
+                            )
+                        ],
+                    )
+                ],
+            )
+        )
+        check(f"cannot read {self.name}-{partition}", response.error_code)
+        return response.responses[0].partitions[0]
+
+    async def _metadata(self) -> MetadataResponse:
+        if self._known is None:
+            metadata = await self.brokers.metadata([self.name])
+            topic = metadata.topics[0]
+            if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+                raise NoSuchTopic(f"there is no topic {self.name}")
+            check(f"cannot look at topic {self.name}", topic.error_code)
+            if self._topic_id is not None and topic.topic_id != self._topic_id:
+                raise NoSuchTopic(f"topic {self.name} was deleted and created again meanwhile")
+            self._topic_id = topic.topic_id
+            self._known = metadata
+        return self._known
+
+
+def _fetched(data: PartitionData, offset: int) -> Fetched:
+    items: list[FetchedRecord | Unreadable] = []
+    following, size = offset, 0
+    for batch in batches_in(data.records):
+        size += batch.header.length
+        following = max(following, batch.header.last_offset + 1)
+        try:
+            items += [
+                FetchedRecord(record, batch.header) for record in batch.records() if record.offset >= offset
+            ]
+        except RecordError as error:
+            items.append(Unreadable(batch.header, str(error)))
+    return Fetched(items, following, size, data.log_start_offset, data.high_watermark)

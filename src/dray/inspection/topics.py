@@ -1,0 +1,222 @@
+"""Topics: a page of their list, and one of them whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.client import ClientError, RequestFailed
+from dray.client.admin import TOPIC_RESOURCE
+from dray.client.errors import check
+from dray.client.records import EARLIEST, LATEST
+from dray.inspection.brokers import Brokers
+from dray.inspection.reading import NoSuchTopic
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
+from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, DescribeLogDirsRequest
+from dray.protocol.messages.metadata import MetadataResponse, MetadataResponseTopic
+
+PAGE: Final = 50
+DEFAULT_SOURCE: Final = 5
+"""A config's source in Kafka's words: nobody has set it anywhere."""
+DYNAMIC_TOPIC: Final = 1
+
+_SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
+
+
+@dataclass(frozen=True)
+class TopicRow:
+    name: str
+    partitions: int
+    replicas: int
+    internal: bool
+    records: int | None
+    """None where it could not be asked for."""
+    size: int | None
+    """Bytes as they were sent, of one copy."""
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
+class TopicsPage:
+    rows: Sequence[TopicRow]
+    total: int
+    matching: int
+    page: int
+    pages: int
+    filter: str
+    trouble: str | None = None
+
+
+@dataclass(frozen=True)
+class PartitionRow:
+    partition: int
+    leader: int
+    replicas: Sequence[int]
+    start: int | None
+    end: int | None
+    size: int | None
+
+    @property
+    def records(self) -> int | None:
+        return None if self.start is None or self.end is None else self.end - self.start
+
+
+@dataclass(frozen=True)
+class ConfigRow:
+    name: str
+    value: str | None
+    source: str
+    changed: bool
+    sensitive: bool
+    read_only: bool
+    documentation: str
+
+
+@dataclass(frozen=True)
+class TopicView:
+    name: str
+    topic_id: str
+    internal: bool
+    partitions: Sequence[PartitionRow]
+    configs: Sequence[ConfigRow]
+
+    @property
+    def records(self) -> int:
+        return sum(row.records or 0 for row in self.partitions)
+
+    @property
+    def size(self) -> int | None:
+        sizes = [row.size for row in self.partitions if row.size is not None]
+        return sum(sizes) if sizes else None
+
+
+async def topics_page(brokers: Brokers, wanted: str = "", page: int = 1, size: int = PAGE) -> TopicsPage:
+    """Names come from one request; numbers are asked for the rows of this page alone, so that ten thousand
+    topics cost no more than fifty."""
+    metadata = await brokers.metadata()
+    topics = sorted((topic for topic in metadata.topics if topic.name), key=lambda topic: topic.name or "")
+    matching = [topic for topic in topics if wanted.lower() in (topic.name or "").lower()]
+    pages = max(1, -(-len(matching) // size))
+    page = min(max(page, 1), pages)
+    shown = matching[(page - 1) * size : page * size]
+    numbers, trouble = await _numbers(brokers, metadata, shown)
+    rows = [_row(topic, numbers) for topic in shown]
+    return TopicsPage(rows, len(topics), len(matching), page, pages, wanted, trouble)
+
+
+@dataclass(frozen=True)
+class _Numbers:
+    starts: Mapping[tuple[str, int], int]
+    ends: Mapping[tuple[str, int], int]
+    sizes: Mapping[tuple[str, int], int]
+
+
+async def _numbers(
+    brokers: Brokers, metadata: MetadataResponse, topics: Sequence[MetadataResponseTopic]
+) -> tuple[_Numbers, str | None]:
+    """A broker that does not answer leaves gaps, and a line that says so: the list is shown all the same."""
+    some = MetadataResponse(brokers=metadata.brokers, topics=list(topics))
+    try:
+        starts = await brokers.offsets(some, EARLIEST)
+        ends = await brokers.offsets(some, LATEST)
+        sizes = await partition_sizes(brokers, some)
+    except (ClientError, RequestFailed) as error:
+        return _Numbers({}, {}, {}), str(error)
+    return _Numbers(starts, ends, sizes), None
+
+
+def _row(topic: MetadataResponseTopic, numbers: _Numbers) -> TopicRow:
+    name = topic.name or ""
+    places = [(name, partition.partition_index) for partition in topic.partitions]
+    known = [place for place in places if place in numbers.starts and place in numbers.ends]
+    sizes = [numbers.sizes[place] for place in places if place in numbers.sizes]
+    trouble = None
+    if topic.error_code:
+        trouble = ErrorCode(topic.error_code).name
+    elif known and len(known) < len(places):
+        trouble = f"{len(places) - len(known)} of its partitions have no leader"
+    return TopicRow(
+        name,
+        len(places),
+        max((len(partition.replica_nodes) for partition in topic.partitions), default=0),
+        topic.is_internal,
+        sum(numbers.ends[place] - numbers.starts[place] for place in known) if known else None,
+        sum(sizes) if sizes else None,
+        trouble,
+    )
+
+
+async def partition_sizes(brokers: Brokers, metadata: MetadataResponse) -> dict[tuple[str, int], int]:
+    """Bytes of each partition, of one copy: brokers tell of the replicas that they hold. Empty where the
+    cluster does not say."""
+    wanted = [
+        DescribableLogDirTopic(topic.name or "", [item.partition_index for item in topic.partitions])
+        for topic in metadata.topics
+    ]
+    found: dict[tuple[str, int], int] = {}
+    if not any(topic.partitions for topic in wanted):
+        return found
+    for link in brokers.of(metadata).values():
+        try:
+            response = await link.request(DescribeLogDirsRequest(topics=wanted))
+        except ClientError:
+            continue  # an older broker, or one that is just gone: its sizes are left out
+        for result in response.results:
+            for topic in result.topics:
+                for item in topic.partitions:
+                    place = topic.name, item.partition_index
+                    found[place] = max(found.get(place, 0), item.partition_size)
+    return found
+
+
+async def topic_view(brokers: Brokers, name: str) -> TopicView:
+    """Raises `NoSuchTopic`."""
+    metadata = await brokers.metadata([name])
+    topic = metadata.topics[0]
+    if topic.error_code in (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC_EXCEPTION):
+        raise NoSuchTopic(f"there is no topic {name}")
+    check(f"cannot look at topic {name}", topic.error_code)
+    starts = await brokers.offsets(metadata, EARLIEST)
+    ends = await brokers.offsets(metadata, LATEST)
+    sizes = await partition_sizes(brokers, metadata)
+    return TopicView(
+        name,
+        str(topic.topic_id),
+        topic.is_internal,
+        [
+            PartitionRow(
+                item.partition_index,
+                item.leader_id,
+                list(item.replica_nodes),
+                starts.get((name, item.partition_index)),
+                ends.get((name, item.partition_index)),
+                sizes.get((name, item.partition_index)),
+            )
+            for item in sorted(topic.partitions, key=lambda item: item.partition_index)
+        ],
+        await topic_configs(brokers, name),
+    )
+
+
+async def topic_configs(brokers: Brokers, name: str) -> list[ConfigRow]:
+    resource = DescribeConfigsResource(
+        resource_type=TOPIC_RESOURCE, resource_name=name, configuration_keys=None
+    )
+    link = await brokers.first()
+    response = await link.request(DescribeConfigsRequest(resources=[resource], include_documentation=True))
+    result = response.results[0]
+    check(f"cannot look at the settings of {name}", result.error_code, result.error_message)
+    return [
+        ConfigRow(
+            config.name,
+            None if config.is_sensitive else config.value,
+            _SOURCES.get(config.config_source, "unknown"),
+            config.config_source == DYNAMIC_TOPIC,
+            config.is_sensitive,
+            config.read_only,
+            config.documentation or "",
+        )
+        for config in sorted(result.configs, key=lambda config: config.name)
+    ]

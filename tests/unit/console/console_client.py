@@ -1,0 +1,80 @@
+"""The console without a socket: a request in, an answer out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import unquote, urlencode
+
+from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka
+
+from dray.console import ConsoleSettings, make_app
+from dray.inspection.stored import StoredCluster
+
+HOST = "127.0.0.1:9640"
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def text(self) -> str:
+        return self.body.decode()
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class ConsoleClient:
+    def __init__(
+        self, kafka: FakeKafka, stored: StoredCluster | None = None, *, writable: bool = False
+    ) -> None:
+        settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", writable=writable)
+        self.app = make_app(settings, FakeBrokers(kafka), stored)
+
+    async def get(self, address: str, **headers: str) -> Answer:
+        return await self.send("GET", address, b"", headers)
+
+    async def post(self, address: str, form: Mapping[str, str] | None = None, **headers: str) -> Answer:
+        given = {
+            "content-type": "application/x-www-form-urlencoded",
+            "sec_fetch_site": "same-origin",
+        } | headers
+        return await self.send("POST", address, urlencode(form or {}).encode(), given)
+
+    async def send(self, method: str, address: str, body: bytes, headers: Mapping[str, str]) -> Answer:
+        path, _, query = address.partition("?")
+        given = {"host": HOST} | {name.replace("_", "-"): value for name, value in headers.items()}
+        scope = {
+            "type": "http",
+            "method": method,
+            "path": unquote(path),
+            "raw_path": path.encode(),
+            "query_string": query.encode(),
+            "headers": [(name.encode(), value.encode()) for name, value in given.items() if value],
+            "scheme": "http",
+            "server": ("127.0.0.1", 9640),
+            "root_path": "",
+        }
+        sent: list[Any] = []
+        pieces = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> Any:
+            return pieces.pop(0) if pieces else {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await self.app(scope, receive, send)
+        start = sent[0]
+        return Answer(
+            start["status"],
+            {name.decode().lower(): value.decode() for name, value in start["headers"]},
+            b"".join(message.get("body", b"") for message in sent[1:]),
+        )
