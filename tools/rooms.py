@@ -25,7 +25,7 @@ def _room(holds: str, uses: str = "") -> Room:
 
 _BELOW_DAEMON = (
     "api client cluster compaction config groups log metadata objects parquet protocol records runtime "
-    "server tables telemetry topics wal"
+    "security server tables telemetry topics wal"
 )
 
 ROOMS: dict[str, Room] = {
@@ -52,6 +52,10 @@ ROOMS: dict[str, Room] = {
     "api": _room(
         "one module per Kafka API: request in, response out",
         "cluster groups log protocol records runtime telemetry topics",
+    ),
+    "security": _room(
+        "who may do what: credentials, SASL, principals, ACLs, quotas; pure rules, and where they are kept",
+        "metadata runtime",
     ),
     "groups": _room(
         "consumer groups: two pure state machines, assignors, and the coordinator that stores and times them",
