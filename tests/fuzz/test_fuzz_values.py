@@ -30,6 +30,8 @@ from dray.log.jobs import Job
 from dray.log.producer_state import ProducerSnapshot
 from dray.metadata.values import UnreadableValue
 from dray.parquet.reader import Footer, ParquetCorrupt
+from dray.security.quotas.store import decode_quotas
+from dray.security.users import decode_credential
 from dray.topics.model import decode_tombstone, decode_topic
 
 HERE = Path(__file__).parent
@@ -49,6 +51,8 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "cluster": decode_cluster,
     "group record": lambda value: decode_state("g", decode_record("g", value)),
     "group configs": lambda value: decode_configs("g", value),
+    "credential": lambda value: decode_credential("alice", value),
+    "quotas": lambda value: decode_quotas("user=alice", value),
     "lease": lambda value: decode_holder("g", value),
     "classic group": lambda value: classic_codec.decode_group("g", value),
     "consumer group": lambda value: consumer_codec.decode_group("g", value),

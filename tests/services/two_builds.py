@@ -31,6 +31,18 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import twin, validate
+from dray.security.acls.model import (
+    AclBinding,
+    AclOperation,
+    AclResourceType,
+    PatternType,
+    Permission,
+)
+from dray.security.acls.store import Acls
+from dray.security.quotas.limits import PRODUCER_BYTE_RATE, QuotaEntity
+from dray.security.quotas.store import Quotas
+from dray.security.scram_credentials import ScramMechanism, make_credential
+from dray.security.users import Upsertion, Users
 from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
@@ -41,6 +53,16 @@ from dray.wal import object_path
 from tests.services import room_settings
 
 DOMAINS = 2
+ALICE = QuotaEntity(("alice",))
+ALICE_READS = AclBinding(
+    AclResourceType.TOPIC,
+    PatternType.LITERAL,
+    "billing",
+    "User:alice",
+    "*",
+    AclOperation.READ,
+    Permission.ALLOW,
+)
 MANY = 1 << 30
 RETENTION_SECONDS = 300.0
 LOG = room_settings.log(
@@ -81,6 +103,9 @@ class Process:
         listeners = (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9000 + number),)
         self.membership = Membership(self.store, self.runtime, Broker(AUTOMATIC, listeners))
         self.groups: Groups | None = None
+        self.users = Users(self.store, self.runtime)
+        self.acls = Acls(self.store, self.runtime)
+        self.quotas = Quotas(self.store, self.runtime)
         self.clocks = ClockGuard(self.store, self.runtime, machine=f"machine {number}")
 
     async def start(self) -> None:
@@ -97,6 +122,8 @@ class Process:
             room_settings.groups(sweep_interval=1e9),
         )
         await self.groups.start()
+        for followed in (self.users, self.acls, self.quotas):
+            await followed.start()
 
     def compactor(self, settings: CompactionSettings) -> Compactor:
         return Compactor(
@@ -203,6 +230,7 @@ class World:
         [resting] = self.first.groups.active()
         self.first.groups.forget(resting)
         await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
+        await self._say_who_may_do_what()
         await self.first.topics.delete("gone")
         await self._leave_an_object_behind()
         await self._close_a_stream_long_ago()
@@ -215,6 +243,13 @@ class World:
                 await self.first.append(topic, partition, count)
         for key in self.stored(keys.REFERENCES):
             self.wal_ids[keys.wal_id_of(key)] = int(key.rpartition("/")[2])
+
+    async def _say_who_may_do_what(self) -> None:
+        sha_256 = ScramMechanism.SHA_256
+        credential = make_credential(sha_256, "pencil", self.first.runtime.random)
+        await self.first.users.put(Upsertion("alice", sha_256, credential))
+        await self.first.acls.create([ALICE_READS])
+        await self.first.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: 1024.0})
 
     async def _leave_an_object_behind(self) -> None:
         """As a broker does that dies between upload and commit."""
