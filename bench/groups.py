@@ -53,6 +53,7 @@ from dray.protocol.messages.offset_commit import (
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.runtime import SystemRuntime
+from dray.security.users import Users
 from dray.topics import NewTopic, Topics
 
 ResponseType = TypeVar("ResponseType", bound=Response)
@@ -118,7 +119,16 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
     await membership.start()
     groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC)
     await groups.start()
-    services = Services(log, topics, membership, cluster, runtime, room_settings.api(), groups=groups)
+    services = Services(
+        log,
+        topics,
+        membership,
+        cluster,
+        runtime,
+        room_settings.api(),
+        groups=groups,
+        users=Users(store, runtime),
+    )
     try:
         yield Bench(Dispatcher(services), groups)
     finally:

@@ -60,6 +60,7 @@ APIS = [
     "list_partition_reassignments",
     "describe_client_quotas",
     "describe_user_scram_credentials",
+    "alter_user_scram_credentials",
     "describe_quorum",
     "update_features",
     "describe_producers",

@@ -51,7 +51,7 @@ ROOMS: dict[str, Room] = {
     ),
     "api": _room(
         "one module per Kafka API: request in, response out",
-        "cluster groups log protocol records runtime telemetry topics",
+        "cluster groups log protocol records runtime security telemetry topics",
     ),
     "security": _room(
         "who may do what: credentials, SASL, principals, ACLs, quotas; pure rules, and where they are kept",

@@ -23,6 +23,8 @@ from dray.log.types import (
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
 from dray.runtime import Allowance, Runtime, Turns
+from dray.security.acls.store import Acls
+from dray.security.users import Users
 from dray.topics import Topics
 
 T = TypeVar("T")
@@ -118,6 +120,8 @@ class Services:
     runtime: Runtime
     settings: ApiSettings
     groups: Groups = field(kw_only=True)
+    users: Users = field(kw_only=True)
+    acls: Acls | None = None  # None: nobody is authorized, and everybody may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
 

@@ -49,6 +49,7 @@ from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
 from dray.runtime import Allowance, Runtime
+from dray.security.users import Users
 from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
 from dray.telemetry import Metrics
 from dray.topics import Topics
@@ -110,6 +111,7 @@ class Node:
         self._retention: RetentionLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
+        self._users: Users | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -182,6 +184,8 @@ class Node:
         )
         measure_groups(self.metrics, self._groups)
         await self._groups.start()
+        self._users = Users(self._metadata, self._runtime)
+        await self._users.start()
         self._dispatcher = Dispatcher(
             Services(
                 log=self._log,
@@ -191,6 +195,7 @@ class Node:
                 runtime=self._runtime,
                 settings=api_settings(self._settings),
                 groups=self._groups,
+                users=self._users,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),
@@ -236,6 +241,7 @@ class Node:
         ]
         parts = {
             "groups": self._groups,
+            "users": self._users,
             "retention": self._retention,
             "topics": self._topics,
             "log": self._log,

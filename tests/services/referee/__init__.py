@@ -15,6 +15,7 @@ from tests.services.referee import (
     offset_cases,
     produce_cases,
     protocol_cases,
+    security_cases,
     topic_cases,
 )
 from tests.services.referee.session import CASES, Session, run_case
@@ -29,5 +30,6 @@ _REGISTERED = (
     offset_cases,
     produce_cases,
     protocol_cases,
+    security_cases,
     topic_cases,
 )

@@ -38,6 +38,8 @@ from dray.protocol import (
     response_class,
 )
 from dray.records import Batch, Record, patch, twin
+from dray.security.acls.store import Acls
+from dray.security.users import Users
 from dray.topics import Topics, TopicsOptions
 
 ResponseType = TypeVar("ResponseType", bound=Response)
@@ -194,6 +196,7 @@ class Harness:
         self.store = FaultyStore(runtime, state)
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []
+        self.acls: Acls | None = None
 
     async def start(self, broker_id: int, options: TopicsOptions, zone: str | None = None) -> None:
         cluster = await open_cluster(self.store, self.runtime, 4)
@@ -213,8 +216,20 @@ class Harness:
         self.groups = Groups(
             self.store, self.runtime, self.topics, self.membership, cluster.domains, self.group_settings
         )
+        self.users = Users(self.store, self.runtime)
+        await self.users.start()
+        if self.acls is not None:
+            await self.acls.start()
         self.services = Services(
-            self.log, self.topics, self.membership, cluster, self.runtime, self.settings, groups=self.groups
+            self.log,
+            self.topics,
+            self.membership,
+            cluster,
+            self.runtime,
+            self.settings,
+            groups=self.groups,
+            users=self.users,
+            acls=self.acls,
         )
         self.dispatcher = Dispatcher(self.services, observer=self._observe)
 
@@ -223,6 +238,9 @@ class Harness:
         self.observed.append((api_key, ended_well))
 
     async def stop(self) -> None:
+        await self.users.stop()
+        if self.acls is not None:
+            await self.acls.stop()
         await self.groups.stop()
         await self.membership.stop()
 
@@ -256,6 +274,7 @@ async def running(
     broker_id: int = 0,
     options: TopicsOptions = QUIET,
     zone: str | None = None,
+    authorizes: bool = False,
 ) -> AsyncIterator[Harness]:
     """A broker, alone or `beside` another."""
     runtime = beside.runtime if beside else ImpatientRuntime(threads=2)
@@ -265,6 +284,8 @@ async def running(
         runtime,
         settings or room_settings.api(),
     )
+    if authorizes:
+        harness.acls = Acls(harness.store, runtime)
     await harness.start(broker_id, options, zone)
     yield harness
     await harness.stop()

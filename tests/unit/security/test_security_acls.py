@@ -244,6 +244,21 @@ def test_on_some_topic(acls: list[AclBinding], who: str, op: AclOperation) -> No
     assert Authorizer(AclIndex(acls)).allowed_on_some(who, "1", op, TOPIC) == some_plainly(acls, who, "1", op)
 
 
+def test_an_allow_that_a_deny_covers_is_none() -> None:
+    """The name that is tried first ("hardcode") must not settle it: these are about others."""
+
+    def some(*acls: AclBinding) -> bool:
+        return Authorizer(AclIndex(acls)).allowed_on_some("User:alice", "1", Op.READ, TOPIC)
+
+    assert some(acl("abc"))
+    assert not some(acl("abc"), acl("ab", permission=DENY, pattern=PREFIXED))
+    assert not some(acl("abc", pattern=PREFIXED), acl("ab", permission=DENY, pattern=PREFIXED))
+    assert not some(acl("abc"), acl("abc", permission=DENY))
+    assert some(acl("abc", pattern=PREFIXED), acl("abc", permission=DENY))
+    assert some(acl("abc", pattern=PREFIXED), acl("abcd", permission=DENY, pattern=PREFIXED))
+    assert not some(acl("abc"), acl("*", permission=DENY))
+
+
 def test_the_bits_of_what_may_be_done() -> None:
     authorizer = Authorizer(AclIndex([acl(operation=Op.READ)]), ["User:root"])
     assert authorizer.operations("User:alice", "1", TOPIC, "orders") == 1 << Op.READ | 1 << Op.DESCRIBE

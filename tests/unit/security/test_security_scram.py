@@ -80,14 +80,14 @@ class Client:
         self.hash_name = hash_name
         self.server_signature = b""
 
-    def answer(self, challenge: bytes) -> bytes:
+    def answer(self, challenge: bytes, binding: str = "biws", nonce: str | None = None) -> bytes:
         fields = dict(part.split("=", 1) for part in challenge.decode().split(","))
         salted = hashlib.pbkdf2_hmac(
             self.hash_name, self.password.encode(), b64decode(fields["s"]), int(fields["i"])
         )
         client_key = hmac.new(salted, b"Client Key", self.hash_name).digest()
         stored_key = hashlib.new(self.hash_name, client_key).digest()
-        without_proof = f"c=biws,r={fields['r']}"
+        without_proof = f"c={binding},r={nonce or fields['r']}"
         message = f"{self.bare},{challenge.decode()},{without_proof}".encode()
         signature = hmac.new(stored_key, message, self.hash_name).digest()
         proof = bytes(a ^ b for a, b in zip(client_key, signature, strict=True))
@@ -106,6 +106,21 @@ def test_a_client_by_the_book_is_let_in(mechanism: ScramMechanism, name: str) ->
     assert isinstance(challenge, SaslChallenge)
     step = server.evaluate(client.answer(challenge.token))
     assert step == SaslSuccess(name, b"v=" + b64encode(client.server_signature))
+
+
+@pytest.mark.parametrize(
+    ("binding", "nonce"), [("eSws", None), ("", None), ("biws", "abc"), ("biws", "abcd")]
+)
+def test_a_proof_over_something_else_than_was_said_is_refused(binding: str, nonce: str | None) -> None:
+    """The proof is right for what the client says: but it is not what the server said."""
+    made = make_credential(ScramMechanism.SHA_256, "pencil", Random(1))
+    server = ScramExchange(
+        ScramMechanism.SHA_256, Known({"alice": {ScramMechanism.SHA_256: made}}), lambda: "server"
+    )
+    client = Client("alice", "pencil", "sha256")
+    challenge = server.evaluate(b"n,," + client.bare.encode())
+    assert isinstance(challenge, SaslChallenge)
+    assert isinstance(server.evaluate(client.answer(challenge.token, binding, nonce)), SaslRefusal)
 
 
 def test_mechanisms_have_kafkas_names_and_numbers() -> None:
@@ -264,8 +279,10 @@ def test_an_unknown_user_costs_as_much_as_a_wrong_password(monkeypatch: pytest.M
         return genuine(name, password, salt, iterations)
 
     monkeypatch.setattr(hashlib, "pbkdf2_hmac", counted)
-    plain(b"\0nobody\0pencil")
-    assert hashed[-1] == 4096
+    step = PlainExchange(Known({})).evaluate(b"\0nobody\0pencil")
+    assert isinstance(step, SaslWork)
+    assert isinstance(step.work(), SaslRefusal)
+    assert hashed == [4096]
 
 
 def test_a_credential_verifies_its_password_and_shows_no_secret() -> None:

@@ -107,7 +107,8 @@ class ScramExchange:
     def _final(self, text: str) -> SaslStep:
         found = _FINAL.fullmatch(text)
         credential = self._credential
-        if found is None or credential is None:
+        assert credential is not None
+        if found is None:
             return SaslRefusal("a final SCRAM message that is not understood", user=self._user)
         if not hmac.compare_digest(found["nonce"], self._nonce):
             return SaslRefusal("another nonce than the one given", user=self._user)
