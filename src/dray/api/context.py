@@ -74,6 +74,8 @@ class ClientConnection(Protocol):
     listener: str
     ending: bool
     state: dict[str, Any]
+    principal: Any
+    """Who the client is, as `User:name`; None where the listener does not ask."""
 
     def when_ending(self, callback: Callable[[], None]) -> None: ...
 
@@ -82,6 +84,10 @@ class ClientConnection(Protocol):
     @property
     def turn(self) -> Callable[[], Awaitable[None]]:
         """Awaited: until the requests before this one are answered, and the answers taken."""
+
+    @property
+    def welcome(self) -> Callable[[], None]:
+        """Called once the client has said who it is."""
 
     @property
     def room(self) -> Callable[[], AnswerRoom]:

@@ -5,7 +5,7 @@ The choice of a code is a choice of what the client does next, so each that is n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dray.log.types import (
@@ -17,7 +17,7 @@ from dray.log.types import (
     ProducerFenced,
     StreamClosed,
 )
-from dray.protocol import ErrorCode
+from dray.protocol import Buffer, ErrorCode
 from dray.records import RecordFault
 from dray.topics import (
     InvalidConfig,
@@ -36,11 +36,13 @@ from dray.topics import (
 
 
 class RefuseConnection(Exception):
-    """There is no answer to give: close the connection, with `reason` as the one log line."""
+    """Close the connection, with `reason` as the one log line; with an answer only where there is a last
+    one."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.answer = answer
 
 
 NO_TRANSACTIONS: Final = (

@@ -215,6 +215,70 @@ class HostPort(Kind):
         return str(value)
 
 
+LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+SASL_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+
+
+@dataclass(frozen=True)
+class ListenerAddress(Address):
+    """With what clients have to do there before anything else: nothing, or say who they are."""
+
+    protocol: str = "PLAINTEXT"
+    mechanisms: tuple[str, ...] = ()
+
+    @property
+    def asks(self) -> bool:
+        return self.protocol != "PLAINTEXT"
+
+    def in_one_word(self) -> str:
+        """As an environment variable holds it."""
+        return f"{self.protocol}://{self}/{','.join(self.mechanisms)}" if self.asks else str(self)
+
+
+@dataclass(frozen=True)
+class ListenerPlace(Kind):
+    """HOST:PORT, or a mapping of address, protocol and mechanisms; in an environment variable one word."""
+
+    free_port: bool = False
+
+    def parse(self, value: Any) -> ListenerAddress:
+        if isinstance(value, ListenerAddress):
+            return value
+        if isinstance(value, str) and "://" in value:
+            protocol, _, rest = value.partition("://")
+            address, _, names = rest.partition("/")
+            mechanisms = names.split(",") if names else None
+            value = {"address": address, "protocol": protocol, "mechanisms": mechanisms}
+        if not isinstance(value, Mapping):
+            place = HostPort(self.free_port).parse(value)
+            return ListenerAddress(place.host, place.port)
+        return self._parse_mapping(value)
+
+    def _parse_mapping(self, value: Mapping[Any, Any]) -> ListenerAddress:
+        if not {"address"} <= value.keys() <= {"address", "protocol", "mechanisms"}:
+            raise InvalidValue
+        address = HostPort(self.free_port).parse(value["address"])
+        protocol, mechanisms = value.get("protocol", "PLAINTEXT"), value.get("mechanisms")
+        if protocol not in LISTENER_PROTOCOLS:
+            raise InvalidValue
+        if protocol == "PLAINTEXT":
+            if mechanisms is not None:
+                raise InvalidValue
+            return ListenerAddress(address.host, address.port)
+        chosen = SASL_MECHANISMS if mechanisms is None else mechanisms
+        if not isinstance(chosen, list | tuple) or not chosen or not set(chosen) <= set(SASL_MECHANISMS):
+            raise InvalidValue
+        return ListenerAddress(address.host, address.port, protocol, tuple(dict.fromkeys(chosen)))
+
+    def allowed(self) -> str:
+        return "HOST:PORT, or {address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512]}"
+
+    def render(self, value: Any) -> Any:
+        if not value.asks:
+            return str(value)
+        return {"address": str(value), "protocol": value.protocol, "mechanisms": list(value.mechanisms)}
+
+
 class Either(Kind):
     """A word that stands for None, or a value of another kind: `auto`, `none`."""
 
@@ -291,6 +355,20 @@ class AddressMap(TextMap):
 
     def _text(self, value: Any) -> Any:
         return self._address.parse(value)
+
+
+class ListenerMap(AddressMap):
+    """Listeners by name."""
+
+    def __init__(self, meaning: str) -> None:
+        super().__init__(meaning, free_port=True)
+        self._place = ListenerPlace(free_port=True)
+
+    def render(self, value: Any) -> Any:
+        return {name: self._place.render(place) for name, place in value.items()}
+
+    def _text(self, value: Any) -> Any:
+        return self._place.parse(value)
 
 
 class SecretMap(TextMap):

@@ -21,6 +21,8 @@ from dray.config.kinds import (
     Duration,
     Either,
     HostPort,
+    ListenerAddress,
+    ListenerMap,
     SecretMap,
     Size,
     Switch,
@@ -79,14 +81,22 @@ class BrokerSection(Section):
         "Needed when `listen` is a wildcard such as 0.0.0.0.",
     )
     listeners: Annotated[
-        Mapping[str, Address],
-        AddressMap(
-            "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}", free_port=True
+        Mapping[str, ListenerAddress],
+        ListenerMap(
+            "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
+            "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}"
         ),
     ] = Field(
         default_factory=dict,
         description="Further listeners, by name; the one of `listen` is called PLAINTEXT. A client is told "
-        "the brokers' addresses of the listener it came in on.",
+        "the brokers' addresses of the listener it came in on. With the protocol SASL_PLAINTEXT, clients "
+        "have to authenticate as a user (`drayd admin user add`) with one of the mechanisms SCRAM-SHA-256, "
+        "SCRAM-SHA-512 and PLAIN; a known user may do everything. The connection is not encrypted.",
+    )
+    longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(
+        default=None,
+        description="How long a client that has authenticated is believed before it must do so again: "
+        "Kafka's `connections.max.reauth.ms`.",
     )
     advertised_listeners: Annotated[
         Mapping[str, Address],

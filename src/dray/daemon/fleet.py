@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -101,8 +102,9 @@ def _environment(settings: Settings, number: int, count: int) -> Mapping[str, st
         variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.for_one_of(count).tail_cache_bytes)
     if broker.advertised is not None:
         variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
-    for name, address in broker.listeners.items():
-        variables[f"DRAY_BROKER__LISTENERS__{name}"] = str(_nth(address, number))
+    for name, listener in broker.listeners.items():
+        place = replace(listener, port=_nth(listener, number).port)
+        variables[f"DRAY_BROKER__LISTENERS__{name}"] = place.in_one_word()
     for name, address in broker.advertised_listeners.items():
         variables[f"DRAY_BROKER__ADVERTISED_LISTENERS__{name}"] = str(_nth(address, number))
     return variables

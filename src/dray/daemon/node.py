@@ -16,6 +16,7 @@ import structlog
 from dray.api.context import Services
 from dray.api.dispatcher import Dispatcher
 from dray.api.errors import RefuseConnection
+from dray.api.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
     Broker,
@@ -33,6 +34,7 @@ from dray.daemon.instrumented_stores import InstrumentedMetadataStore, Instrumen
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
+from dray.daemon.security import sasl_sessions
 from dray.daemon.settings import (
     LISTENER,
     advertised_listeners,
@@ -89,7 +91,7 @@ class Node:
         self.metrics.follow(runtime.background)
         self._serving = asyncio.Event()
         self._entrance: Entrance | None = Entrance()  # None once all that waited at it are in
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: Dispatcher | SaslGate | None = None
         self.health = Health(
             {"serving": self._check_serving, **store_checks(self._metadata, self._objects)},
             self.metrics,
@@ -200,6 +202,9 @@ class Node:
             ),
             observer=MeasuredRequests(self.metrics),
         )
+        sessions = sasl_sessions(self._settings, self._users, self._runtime)
+        if sessions:
+            self._dispatcher = SaslGate(self._dispatcher, sessions, self._runtime)
         self._serving.set()
         if self._entrance is not None:
             self._entrance.open()
@@ -285,7 +290,7 @@ class Node:
         try:
             return await self._dispatcher.dispatch(frame, connection)
         except RefuseConnection as error:
-            raise CloseConnection(str(error)) from error
+            raise CloseConnection(str(error), error.answer) from error
 
     def _describe_myself(self) -> Broker:
         broker = self._settings.broker

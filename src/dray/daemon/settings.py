@@ -43,7 +43,7 @@ def server_settings(settings: Settings) -> ServerSettings:
         listeners=(
             Listener(LISTENER, listen.host, listen.port),
             *(
-                Listener(name, address.host, address.port)
+                Listener(name, address.host, address.port, asks=address.asks)
                 for name, address in settings.broker.listeners.items()
             ),
         ),

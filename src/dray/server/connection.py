@@ -9,11 +9,13 @@ Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class CloseConnection(Exception):
-    """Raised by a dispatch: answer what came before this request, then close, with one log line."""
+    """Raised by a dispatch: answer what came before this request, then close, with one log line. `answer` is
+    the last one, where this request has one."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
+        self.answer = answer
 
 
 class EndlessRoom:
@@ -58,6 +60,7 @@ class Connection:
         "state",
         "tls",
         "turn",
+        "welcome",
     )
 
     def __init__(
@@ -68,6 +71,7 @@ class Connection:
         tls: bool,
         turn: Callable[[], Awaitable[None]] | None = None,
         room: Callable[[], AnswerRoom] = EndlessRoom,
+        welcome: Callable[[], None] = lambda: None,
     ) -> None:
         self.id = identifier
         self.peer = peer
@@ -83,6 +87,9 @@ class Connection:
         begin with this: else a peer that asks much and reads little could fill our memory."""
         self.room = room
         """Called from within a dispatch: what its answer may take of the memory for answers."""
+        self.welcome = welcome
+        """Called once a peer has said who it is, where the listener asks: from then on it may send large
+        frames, and several at a time."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         """Call back, once, when this connection will bring no more requests: the peer hung up, the

@@ -50,6 +50,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_counted",
         "_dispatch",
         "_frames",
+        "_in_flight_limit",
         "_lingering",
         "_listener",
         "_loop",
@@ -67,6 +68,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_shared",
         "_socket",
         "_states",
+        "_stranger",
         "_tls",
         "_transport",
         "address",
@@ -77,16 +79,20 @@ class FrameProtocol(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, shared: ServerResources, listener: str, tls: bool) -> None:
+    def __init__(self, shared: ServerResources, listener: str, tls: bool, asks: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
         self._dispatch = shared.dispatch
         self._listener = listener
         self._tls = tls
+        self._stranger = asks  # the peer has yet to say who it is
+        self._in_flight_limit = 1 if asks else shared.settings.max_in_flight
         self._memory = FrameClaims(shared.budget, shared.settings, self._proceed)
         self._reader = FrameReader(
             shared.scratch,
-            shared.settings.largest_frame,
+            min(shared.settings.stranger_frame_bytes, shared.settings.largest_frame)
+            if asks
+            else shared.settings.largest_frame,
             self._admit,
             self._deliver,
             shared.allocate,
@@ -115,7 +121,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.connection = Connection(
-            self._shared.identifier(), name, self._listener, self._tls, self._turn, self._room
+            self._shared.identifier(),
+            name,
+            self._listener,
+            self._tls,
+            self._turn,
+            self._room,
+            self._welcome,
         )
         if not self._shared.join(self):
             self._states.happened(Event.LOST)
@@ -169,6 +181,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         del self._reader, self._memory
         self.connection.turn = at_once
         self.connection.room = EndlessRoom
+        self.connection.welcome = _nothing
         if not self._running:
             self._shared.leave(self)
 
@@ -191,7 +204,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return (
             memory.waiting is None
             and states.listening
-            and len(self._queue) < settings.max_in_flight
+            and len(self._queue) < self._in_flight_limit
             and states.writable
             and self._ready_bytes < settings.max_unsent_bytes
         )
@@ -216,7 +229,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _deliver(self, frame: memoryview) -> None:
         exchange = Exchange(self._memory.delivered())
         self._queue.append(exchange)
-        if not self._frames:
+        if not self._frames and not self._stranger:
             self._shared.used(self)
         self._frames += 1
         self._running += 1
@@ -234,6 +247,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 exchange.bytes = PREFIX + size_out
         except CloseConnection as close:
             exchange.last = True
+            if close.answer is not None:
+                size_out = sum(map(len, close.answer))
+                exchange.buffers = (LENGTH.pack(size_out), *close.answer)
+                exchange.bytes = PREFIX + size_out
             self._note_closing("request", close.reason)
         except asyncio.CancelledError:
             exchange.last = True
@@ -295,12 +312,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         gathered = 0
         while queue and queue[0].done and states.writable:
             exchange = queue.popleft()
+            outgoing += exchange.buffers
+            gathered += exchange.bytes
             if exchange.last:
                 self._write(outgoing, gathered)
                 self.close()
                 return
-            outgoing += exchange.buffers
-            gathered += exchange.bytes
             if gathered >= self._settings.max_unsent_bytes:
                 self._write(outgoing, gathered)
                 outgoing, gathered = [], 0
@@ -313,6 +330,14 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self.close()
         elif states.reading is _READING_PAUSED and self._memory.waiting is None:
             self._proceed()
+
+    def _welcome(self) -> None:
+        """The peer has said who it is. The next frame is read when the answer to that has left."""
+        if self._stranger and self._states.writing is not Writing.LOST:
+            self._stranger = False
+            self._in_flight_limit = self._settings.max_in_flight
+            self._reader.allow(self._settings.largest_frame)
+            self._shared.used(self)
 
     async def _turn(self) -> None:
         exchange = current_exchange.get()
@@ -442,6 +467,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         standing = ConnectionProgress(
             received_bytes=self._received_bytes,
             frames=self._frames,
+            stranger=self._stranger,
             unfinished=self._reader.unfinished if reading else -1,
             unsent=unsent,
             busy=bool(self._queue) or self._memory.waiting is not None,
@@ -476,6 +502,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _end_now(self) -> None:
         self._stop_listening(Event.CLOSED)
         self._transport.abort()
+
+
+def _nothing() -> None:
+    """The welcome of a peer that has left."""
 
 
 def _descriptor(transport: asyncio.BaseTransport) -> int:

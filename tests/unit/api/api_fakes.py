@@ -154,10 +154,15 @@ class FakeConnection:
         self.ending = False
         self.state: dict[str, Any] = {}
         self.callbacks: list[Callable[[], None]] = []
+        self.principal: Any = None
+        self.welcomed = 0
         self.room = EndlessRoom
 
     async def turn(self) -> None:
         """Nobody is ahead of it."""
+
+    def welcome(self) -> None:
+        self.welcomed += 1
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
