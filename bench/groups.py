@@ -73,6 +73,9 @@ class Nowhere:
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
+        self.principal: Any = None
+
+    def welcome(self) -> None: ...
 
     def when_ending(self, callback: Callable[[], None]) -> None: ...
 

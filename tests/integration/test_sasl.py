@@ -15,6 +15,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from kafka import KafkaAdminClient
+from tests.services.certificates import Certificates, make_certificates
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
 from tests.services.target import ON_KAFKA
@@ -26,9 +27,15 @@ pytestmark = pytest.mark.skipif(ON_KAFKA, reason="it is about Dray's own listene
 
 
 class SecuredProcess(DrayProcess):
+    certificates: Certificates
+
+    def address(self, listener: str) -> str:
+        found: str = json.loads(self.settings["DRAY_BROKER__LISTENERS"])[listener]["address"]
+        return found
+
     @property
     def secure(self) -> str:
-        return json.loads(self.settings["DRAY_BROKER__LISTENERS"])["SECURE"]["address"]
+        return self.address("SECURE")
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +46,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
         "protocol": "SASL_PLAINTEXT",
         "mechanisms": MECHANISMS,
     }
+    made = make_certificates(directory / "certificates")
+    files = {"certificate_file": str(made.certificate), "key_file": str(made.key)}
+    encrypted = {"address": f"127.0.0.1:{free_port()}", "protocol": "SASL_SSL", **files}
+    tls = {"address": f"127.0.0.1:{free_port()}", "protocol": "SSL", **files}
     settings = {
-        "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": listener}),
+        "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": listener, "ENCRYPTED": encrypted, "TLS": tls}),
         "DRAY_BROKER__LONGEST_SESSION": "2s",
     }
     process = SecuredProcess(directory, settings=settings)
+    process.certificates = made
     with process:
         secret = directory / "password"
         secret.write_text(PASSWORD)
@@ -87,6 +99,30 @@ def test_librdkafka_writes_and_reads(broker: SecuredProcess, mechanism: str) -> 
         seen.append(message.value())
     consumer.close()
     assert seen == [b"%d" % number for number in range(10)]
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+def test_librdkafka_over_tls(broker: SecuredProcess, mechanism: str) -> None:
+    options = librdkafka(broker, mechanism) | {
+        "bootstrap.servers": broker.address("ENCRYPTED"),
+        "security.protocol": "SASL_SSL",
+        "ssl.ca.location": str(broker.certificates.authority),
+    }
+    producer = Producer(options)
+    for _number in range(50):
+        producer.produce("over-tls", b"x" * 100_000)
+    assert producer.flush(30) == 0
+    with pytest.raises(KafkaException):
+        AdminClient(options | {"sasl.password": "wrong"}).list_topics(timeout=3)
+
+
+def test_tls_alone_asks_for_no_name(broker: SecuredProcess) -> None:
+    options = {
+        "bootstrap.servers": broker.address("TLS"),
+        "security.protocol": "SSL",
+        "ssl.ca.location": str(broker.certificates.authority),
+    }
+    assert AdminClient(options).list_topics(timeout=20).brokers
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

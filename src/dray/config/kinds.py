@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import yaml
@@ -215,68 +215,78 @@ class HostPort(Kind):
         return str(value)
 
 
-LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SASL_PLAINTEXT")
+LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 
 @dataclass(frozen=True)
 class ListenerAddress(Address):
-    """With what clients have to do there before anything else: nothing, or say who they are."""
+    """With whether it is encrypted, and whether clients have to say who they are."""
 
     protocol: str = "PLAINTEXT"
     mechanisms: tuple[str, ...] = ()
+    certificate_file: str = ""
+    key_file: str = ""
 
     @property
     def asks(self) -> bool:
-        return self.protocol != "PLAINTEXT"
+        return self.protocol.startswith("SASL")
 
-    def in_one_word(self) -> str:
-        """As an environment variable holds it."""
-        return f"{self.protocol}://{self}/{','.join(self.mechanisms)}" if self.asks else str(self)
+    @property
+    def encrypts(self) -> bool:
+        return self.protocol.endswith("SSL")
 
 
 @dataclass(frozen=True)
 class ListenerPlace(Kind):
-    """HOST:PORT, or a mapping of address, protocol and mechanisms; in an environment variable one word."""
+    """HOST:PORT, or a mapping; an environment variable holds it as JSON."""
 
     free_port: bool = False
 
     def parse(self, value: Any) -> ListenerAddress:
         if isinstance(value, ListenerAddress):
             return value
-        if isinstance(value, str) and "://" in value:
-            protocol, _, rest = value.partition("://")
-            address, _, names = rest.partition("/")
-            mechanisms = names.split(",") if names else None
-            value = {"address": address, "protocol": protocol, "mechanisms": mechanisms}
+        if isinstance(value, str) and value.startswith("{"):
+            try:
+                value = yaml.safe_load(value)
+            except yaml.YAMLError:
+                raise InvalidValue from None
         if not isinstance(value, Mapping):
             place = HostPort(self.free_port).parse(value)
             return ListenerAddress(place.host, place.port)
         return self._parse_mapping(value)
 
     def _parse_mapping(self, value: Mapping[Any, Any]) -> ListenerAddress:
-        if not {"address"} <= value.keys() <= {"address", "protocol", "mechanisms"}:
-            raise InvalidValue
-        address = HostPort(self.free_port).parse(value["address"])
-        protocol, mechanisms = value.get("protocol", "PLAINTEXT"), value.get("mechanisms")
+        protocol = value.get("protocol", "PLAINTEXT")
         if protocol not in LISTENER_PROTOCOLS:
             raise InvalidValue
-        if protocol == "PLAINTEXT":
-            if mechanisms is not None:
-                raise InvalidValue
-            return ListenerAddress(address.host, address.port)
-        chosen = SASL_MECHANISMS if mechanisms is None else mechanisms
-        if not isinstance(chosen, list | tuple) or not chosen or not set(chosen) <= set(SASL_MECHANISMS):
+        address = HostPort(self.free_port).parse(value.get("address"))
+        place = ListenerAddress(address.host, address.port, protocol)
+        files = {"certificate_file", "key_file"} if place.encrypts else set()
+        mechanisms = {"mechanisms"} if place.asks else set()
+        if not {"address", *files} <= value.keys() <= {"address", "protocol", *files, *mechanisms}:
             raise InvalidValue
-        return ListenerAddress(address.host, address.port, protocol, tuple(dict.fromkeys(chosen)))
+        chosen = value.get("mechanisms", SASL_MECHANISMS) if place.asks else ()
+        if not isinstance(chosen, list | tuple) or not set(chosen) <= set(SASL_MECHANISMS):
+            raise InvalidValue
+        if (place.asks and not chosen) or not all(isinstance(value[file], str) for file in files):
+            raise InvalidValue
+        return replace(
+            place, mechanisms=tuple(dict.fromkeys(chosen)), **{file: value[file] for file in files}
+        )
 
     def allowed(self) -> str:
         return "HOST:PORT, or {address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512]}"
 
     def render(self, value: Any) -> Any:
-        if not value.asks:
+        if value.protocol == "PLAINTEXT":
             return str(value)
-        return {"address": str(value), "protocol": value.protocol, "mechanisms": list(value.mechanisms)}
+        shown = {"address": str(value), "protocol": value.protocol}
+        if value.asks:
+            shown["mechanisms"] = list(value.mechanisms)
+        if value.encrypts:
+            shown |= {"certificate_file": value.certificate_file, "key_file": value.key_file}
+        return shown
 
 
 class Either(Kind):

@@ -84,14 +84,16 @@ class BrokerSection(Section):
         Mapping[str, ListenerAddress],
         ListenerMap(
             "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
-            "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}"
+            "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
+            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}"
         ),
     ] = Field(
         default_factory=dict,
         description="Further listeners, by name; the one of `listen` is called PLAINTEXT. A client is told "
-        "the brokers' addresses of the listener it came in on. With the protocol SASL_PLAINTEXT, clients "
-        "have to authenticate as a user (`drayd admin user add`) with one of the mechanisms SCRAM-SHA-256, "
-        "SCRAM-SHA-512 and PLAIN; a known user may do everything. The connection is not encrypted.",
+        "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
+        "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
+        "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN; a known user may do everything. With SSL and "
+        "SASL_SSL the connection is encrypted; the two files are re-read when they change.",
     )
     longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(
         default=None,

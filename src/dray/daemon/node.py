@@ -34,7 +34,7 @@ from dray.daemon.instrumented_stores import InstrumentedMetadataStore, Instrumen
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
-from dray.daemon.security import sasl_sessions
+from dray.daemon.security import read_certificates, refresh_certificates, sasl_sessions
 from dray.daemon.settings import (
     LISTENER,
     advertised_listeners,
@@ -50,7 +50,7 @@ from dray.log import Log
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
-from dray.runtime import Allowance, Runtime
+from dray.runtime import Allowance, KeptTask, Runtime, keep_running
 from dray.security.users import Users
 from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
 from dray.telemetry import Metrics
@@ -104,8 +104,14 @@ class Node:
             if settings.broker.http is None
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
+        self._certificates = read_certificates(settings)
+        self._refreshing: KeptTask | None = None
         self._server = Server(
-            self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
+            self._dispatch,
+            runtime,
+            server_settings(settings, self._certificates),
+            self.metrics,
+            allocate=uninitialised,
         )
         self._clocks: ClockGuard | None = None
         self._log: Log | None = None
@@ -202,6 +208,12 @@ class Node:
             ),
             observer=MeasuredRequests(self.metrics),
         )
+        if self._certificates:
+            self._refreshing = keep_running(
+                self._runtime,
+                "re-read certificates",
+                lambda: refresh_certificates(self._certificates, self._runtime),
+            )
         sessions = sasl_sessions(self._settings, self._users, self._runtime)
         if sessions:
             self._dispatcher = SaslGate(self._dispatcher, sessions, self._runtime)
@@ -246,6 +258,7 @@ class Node:
         ]
         parts = {
             "groups": self._groups,
+            "certificates": self._refreshing,
             "users": self._users,
             "retention": self._retention,
             "topics": self._topics,

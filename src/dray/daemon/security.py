@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import structlog
 
 from dray.config import Settings
 from dray.config.kinds import ListenerAddress
@@ -13,6 +17,38 @@ from dray.security.sasl.scram import ScramExchange, random_nonce
 from dray.security.sasl.session import SaslSession
 from dray.security.sasl.steps import SaslExchange
 from dray.security.scram_credentials import Credentials, ScramMechanism, mechanism_of
+from dray.server.tls import CertificateUnusable, ServerCertificate
+
+_log = structlog.get_logger(__name__)
+
+REFRESH_SECONDS: Final = 10.0
+"""How often the files of certificates are looked at."""
+
+
+def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
+    """By the name of a listener that encrypts. Raises `CertificateUnusable`."""
+    found = {}
+    for name, listener in settings.broker.listeners.items():
+        if listener.encrypts:
+            try:
+                found[name] = ServerCertificate(Path(listener.certificate_file), Path(listener.key_file))
+            except CertificateUnusable as error:
+                raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
+    return found
+
+
+async def refresh_certificates(certificates: Mapping[str, ServerCertificate], runtime: Runtime) -> None:
+    """Without end. A pair that cannot be used is told each time, and the old one stays."""
+    while True:
+        await runtime.sleep(REFRESH_SECONDS)
+        for name, certificate in certificates.items():
+            try:
+                if await runtime.in_thread(certificate.refresh):
+                    _log.info("a new certificate is in use", listener=name)
+            except CertificateUnusable as error:
+                _log.error(
+                    "the new certificate is not used, the old one stays", listener=name, error=str(error)
+                )
 
 
 def sasl_sessions(

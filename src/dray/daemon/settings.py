@@ -27,6 +27,7 @@ from dray.metadata.etcd import EtcdSettings, EtcdTls
 from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
 from dray.protocol import ApiKey
 from dray.server import HttpSettings, Listener, ServerSettings
+from dray.server.tls import ServerCertificate
 from dray.tables.iceberg import CatalogSettings
 from dray.topics import TopicsOptions
 
@@ -37,13 +38,16 @@ GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 # --- what clients meet
 
 
-def server_settings(settings: Settings) -> ServerSettings:
+def server_settings(
+    settings: Settings, certificates: Mapping[str, ServerCertificate] | None = None
+) -> ServerSettings:
+    contexts = {name: certificate.context for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen
     return ServerSettings(
         listeners=(
             Listener(LISTENER, listen.host, listen.port),
             *(
-                Listener(name, address.host, address.port, asks=address.asks)
+                Listener(name, address.host, address.port, contexts.get(name), address.asks)
                 for name, address in settings.broker.listeners.items()
             ),
         ),

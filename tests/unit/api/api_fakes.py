@@ -221,8 +221,7 @@ class Harness:
         self.groups = Groups(
             self.store, self.runtime, self.topics, self.membership, cluster.domains, self.group_settings
         )
-        self.users = Users(self.store, self.runtime)
-        await self.users.start()
+        self.users = Users(self.store, self.runtime)  # it follows nobody: tests count what sleeps
         if self.acls is not None:
             await self.acls.start()
         self.services = Services(
@@ -243,7 +242,6 @@ class Harness:
         self.observed.append((api_key, ended_well))
 
     async def stop(self) -> None:
-        await self.users.stop()
         if self.acls is not None:
             await self.acls.stop()
         await self.groups.stop()
