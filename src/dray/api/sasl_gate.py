@@ -130,10 +130,10 @@ class SaslGate:
                 f"{error} (is the client set up for SASL, as this listener asks for?)"
             ) from None
         key = header.api_key
-        if key == ApiKey.SASL_HANDSHAKE:
-            return await self._handshake(session, header, frame, position, connection)
         if session.state in (SaslState.AUTHENTICATE, SaslState.WRONG_MECHANISM):
             return await self._token(session, header, frame, position, connection)
+        if key == ApiKey.SASL_HANDSHAKE:
+            return await self._handshake(session, header, frame, position, connection)
         if key != ApiKey.API_VERSIONS:
             raise session.unexpected(_name(key))
         answer = await self._dispatcher.dispatch(frame, connection)
