@@ -7,13 +7,18 @@ import json
 import socket
 import struct
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jwt
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
+from jwt.algorithms import RSAAlgorithm
 from kafka import KafkaAdminClient
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.dray import DrayProcess, drayd_path
@@ -21,6 +26,7 @@ from tests.services.process import free_port
 from tests.services.target import ON_KAFKA
 
 PASSWORD = "correct-horse-battery"
+SIGNING_KEY = rsa.generate_private_key(65537, 2048)
 MECHANISMS = ["SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"]
 
 pytestmark = pytest.mark.skipif(ON_KAFKA, reason="it is about Dray's own listeners")
@@ -44,8 +50,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
     listener = {
         "address": f"127.0.0.1:{free_port()}",
         "protocol": "SASL_PLAINTEXT",
-        "mechanisms": MECHANISMS,
+        "mechanisms": [*MECHANISMS, "OAUTHBEARER"],
     }
+    key_set = directory / "keys.json"
+    public = RSAAlgorithm.to_jwk(SIGNING_KEY.public_key(), as_dict=True)
+    key_set.write_text(json.dumps({"keys": [{**public, "kid": "one"}]}))
     made = make_certificates(directory / "certificates")
     files = {"certificate_file": str(made.certificate), "key_file": str(made.key)}
     encrypted = {"address": f"127.0.0.1:{free_port()}", "protocol": "SASL_SSL", **files}
@@ -53,6 +62,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
     settings = {
         "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": listener, "ENCRYPTED": encrypted, "TLS": tls}),
         "DRAY_BROKER__LONGEST_SESSION": "2s",
+        "DRAY_OAUTH__KEY_SET_FILE": str(key_set),
+        "DRAY_OAUTH__AUDIENCES": "dray,other",
     }
     process = SecuredProcess(directory, settings=settings)
     process.certificates = made
@@ -139,6 +150,39 @@ async def test_aiokafka_writes_and_reads(broker: SecuredProcess, mechanism: str)
         await producer.send_and_wait(topic, b"one")
     async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
         assert (await asyncio.wait_for(consumer.getone(), 30)).value == b"one"
+
+
+def token(key: RSAPrivateKey = SIGNING_KEY, **claims: object) -> str:
+    now = int(time.time())
+    said = {"sub": "carol", "aud": "dray", "iat": now, "exp": now + 60, **claims}
+    return jwt.encode(said, key, "RS256", {"kid": "one"})
+
+
+def by_token(broker: SecuredProcess, text: str) -> AdminClient:
+    return AdminClient(
+        {
+            "bootstrap.servers": broker.secure,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "OAUTHBEARER",
+            "oauth_cb": lambda _: (text, time.time() + 60),
+        }
+    )
+
+
+def test_a_token_lets_in(broker: SecuredProcess) -> None:
+    admin = by_token(broker, token())
+    admin.poll(1)
+    assert admin.list_topics(timeout=20).brokers
+
+
+def test_a_bad_token_does_not(broker: SecuredProcess) -> None:
+    stranger = rsa.generate_private_key(65537, 2048)
+    for text in (token(stranger), token(aud="else"), token(exp=int(time.time()) - 100)):
+        admin = by_token(broker, text)
+        admin.poll(1)
+        with pytest.raises(KafkaException):
+            admin.list_topics(timeout=3)
+        assert text not in broker.log_path.read_text()
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -39,9 +39,8 @@ async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResp
     acls = context.services.acls
     if acls is None:
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*DISABLED) for _ in wanted])
-    good = [each for each in wanted if not each.is_unknown]
     try:
-        matched = dict(zip(good, await acls.delete(good), strict=True))
+        matched = await acls.delete(wanted)  # one with an unknown element matches nothing
     except SecurityUnavailable as error:
         failed = DeleteAclsFilterResult(ErrorCode.REQUEST_TIMED_OUT, str(error))
         return DeleteAclsResponse(filter_results=[failed for _ in wanted])
@@ -49,10 +48,8 @@ async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResp
         filter_results=[
             DeleteAclsFilterResult(ErrorCode.INVALID_REQUEST, "The filter has an unknown element.")
             if each.is_unknown
-            else DeleteAclsFilterResult(
-                ErrorCode.NONE, None, [_deleted(one) for one in sorted(matched[each])]
-            )
-            for each in wanted
+            else DeleteAclsFilterResult(ErrorCode.NONE, None, [_deleted(one) for one in sorted(found)])
+            for each, found in zip(wanted, matched, strict=True)
         ]
     )
 

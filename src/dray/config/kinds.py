@@ -217,6 +217,7 @@ class HostPort(Kind):
 
 LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
+TOKEN_MECHANISM: Final = "OAUTHBEARER"
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,10 @@ class ListenerPlace(Kind):
         if not {"address", *files} <= value.keys() <= {"address", "protocol", *files, *mechanisms}:
             raise InvalidValue
         chosen = value.get("mechanisms", SASL_MECHANISMS) if place.asks else ()
-        if not isinstance(chosen, list | tuple) or not set(chosen) <= set(SASL_MECHANISMS):
+        served = {*SASL_MECHANISMS, TOKEN_MECHANISM}
+        if not isinstance(chosen, list | tuple) or not all(isinstance(name, str) for name in chosen):
+            raise InvalidValue
+        if not set(chosen) <= served:
             raise InvalidValue
         if (place.asks and not chosen) or not all(isinstance(value[file], str) for file in files):
             raise InvalidValue

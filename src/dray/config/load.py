@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dray.config.kinds import Address, TextMap, size_text
+from dray.config.kinds import TOKEN_MECHANISM, Address, TextMap, size_text
 from dray.config.model import Settings
 from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
 from dray.config.schema import fields, fields_by_path
@@ -131,6 +131,8 @@ def _check_together(settings: Settings, layer: Layer) -> None:
                 "an address that clients can connect to, or broker.advertised_listeners must name one",
             )
         taken[address] = key
+        if TOKEN_MECHANISM in listener.mechanisms and settings.oauth.key_set_file is None:
+            raise refuse("oauth.key_set_file", f"given: the listener {name} takes tokens")
     for name in settings.broker.advertised_listeners:
         if name not in settings.broker.listeners:
             raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")

@@ -27,6 +27,7 @@ from dray.daemon.process import (
     settle_garbage_collector,
     tune_memory,
 )
+from dray.daemon.security import KeySetUnusable
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Supervisor
@@ -87,7 +88,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     stores = await open_stores(settings, runtime)
     try:
         node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
-    except CertificateUnusable as error:
+    except (CertificateUnusable, KeySetUnusable) as error:
         await stores.close()
         raise Failure(str(error), USAGE) from error
     beside: Supervisor | None = None

@@ -34,7 +34,14 @@ from dray.daemon.instrumented_stores import InstrumentedMetadataStore, Instrumen
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
-from dray.daemon.security import read_certificates, refresh_certificates, sasl_sessions
+from dray.daemon.security import (
+    KeySetFile,
+    read_certificates,
+    read_key_set,
+    refresh_files,
+    sasl_sessions,
+    warn_of_open_listeners,
+)
 from dray.daemon.settings import (
     LISTENER,
     advertised_listeners,
@@ -53,6 +60,7 @@ from dray.records import uninitialised
 from dray.runtime import Allowance, KeptTask, Runtime, keep_running
 from dray.security.users import Users
 from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
+from dray.server.tls import ServerCertificate
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -105,6 +113,7 @@ class Node:
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
         self._certificates = read_certificates(settings)
+        self._key_set = read_key_set(settings)
         self._refreshing: KeptTask | None = None
         self._server = Server(
             self._dispatch,
@@ -139,6 +148,7 @@ class Node:
         bucket of another cluster) and what is out of reach raises, and leaves the rest to `stop`."""
         if self._entrance is not None:
             await self._entrance.close()
+        warn_of_open_listeners(self._settings)
         await self._listen()
         cluster = await open_cluster(
             self._metadata,
@@ -208,13 +218,14 @@ class Node:
             ),
             observer=MeasuredRequests(self.metrics),
         )
-        if self._certificates:
+        files: dict[str, ServerCertificate | KeySetFile] = dict(self._certificates)
+        if self._key_set is not None:
+            files["oauth.key_set_file"] = self._key_set
+        if files:
             self._refreshing = keep_running(
-                self._runtime,
-                "re-read certificates",
-                lambda: refresh_certificates(self._certificates, self._runtime),
+                self._runtime, "re-read certificates and keys", lambda: refresh_files(files, self._runtime)
             )
-        sessions = sasl_sessions(self._settings, self._users, self._runtime)
+        sessions = sasl_sessions(self._settings, self._users, self._runtime, self._key_set)
         if sessions:
             self._dispatcher = SaslGate(self._dispatcher, sessions, self._runtime)
         self._serving.set()

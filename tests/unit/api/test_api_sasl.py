@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.unit.api.api_fakes import FakeConnection, Harness, frame, running
 
 from dray.api.errors import RefuseConnection
@@ -290,3 +292,21 @@ async def test_no_secret_in_what_is_told() -> None:
             await gate.ask(SaslAuthenticateRequest(auth_bytes=b"\0mallory\0hunter2"), 2)
         told = f"{refusal.value!r} {refusal.value.reason} {refusal.value.__context__!r}"
         assert "hunter2" not in told
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=4), st.sampled_from([None, 0, 1]))
+def test_no_frames_are_too_strange(frames: list[bytes], version: int | None) -> None:
+    """From the beginning or within an authentication: an answer or the end, and nobody is let in."""
+
+    async def scenario() -> None:
+        async with gated() as gate:
+            if version is not None:
+                await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+            for payload in frames:
+                with suppress(RefuseConnection):
+                    await gate.gate.dispatch(memoryview(bytearray(payload)), gate.connection)
+            assert gate.connection.principal is None
+            assert gate.connection.welcomed == 0
+
+    asyncio.run(scenario())
