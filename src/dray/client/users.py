@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from dray.client.admin import Caller
-from dray.client.errors import RequestFailed
-from dray.protocol import ErrorCode
+from dray.client.connection import Caller
+from dray.client.errors import check
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -24,7 +23,7 @@ MECHANISMS: Mapping[str, tuple[int, str]] = {
 async def list_users(caller: Caller) -> dict[str, dict[str, int]]:
     """Iterations, by user and mechanism."""
     response = await caller.request(DescribeUserScramCredentialsRequest(users=None))
-    _check("list users", response.error_code, response.error_message)
+    check("list users", response.error_code, response.error_message)
     names = {number: name for name, (number, _) in MECHANISMS.items()}
     return {
         result.user: {
@@ -57,10 +56,4 @@ async def delete_user(caller: Caller, user: str, mechanisms: Sequence[str]) -> N
 async def _alter(caller: Caller, request: AlterUserScramCredentialsRequest) -> None:
     response = await caller.request(request)
     for result in response.results:
-        _check(f"user {result.user}", result.error_code, result.error_message)
-
-
-def _check(attempt: str, code: int, message: str | None) -> None:
-    if code:
-        name = ErrorCode(code).name if code in set(ErrorCode) else f"ERROR_{code}"
-        raise RequestFailed(f"{attempt}: {name}{f': {message}' if message else ''}")
+        check(f"user {result.user}", result.error_code, result.error_message)

@@ -4,14 +4,14 @@ said it."""
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from struct import pack
 from typing import Any
 
-from server_harness import Client, serving, until
+from server_harness import SETTINGS, Client, serving, until
 
 from dray.server import CloseConnection, Connection, Listener
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
-from dray.server.settings import ServerSettings
 
 ASKING = (Listener("SECURE", "127.0.0.1", 0, asks=True),)
 
@@ -106,7 +106,7 @@ async def test_other_listeners_do_not_ask() -> None:
 
 
 def test_a_stranger_has_so_long_however_much_it_sends() -> None:
-    settings = ServerSettings(first_request_seconds=30)
+    settings = replace(SETTINGS, first_request_seconds=30)
 
     def judged(now: float, *, stranger: bool, busy: bool = False) -> str | None:
         patience = Patience(0.0)
