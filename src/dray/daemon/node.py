@@ -34,14 +34,7 @@ from dray.daemon.instrumented_stores import InstrumentedMetadataStore, Instrumen
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
-from dray.daemon.security import (
-    KeySetFile,
-    read_certificates,
-    read_key_set,
-    refresh_files,
-    sasl_sessions,
-    warn_of_open_listeners,
-)
+from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
 from dray.daemon.settings import (
     LISTENER,
     advertised_listeners,
@@ -57,10 +50,8 @@ from dray.log import Log
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
-from dray.runtime import Allowance, KeptTask, Runtime, keep_running
-from dray.security.users import Users
+from dray.runtime import Allowance, Runtime
 from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
-from dray.server.tls import ServerCertificate
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -112,13 +103,11 @@ class Node:
             if settings.broker.http is None
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
-        self._certificates = read_certificates(settings)
-        self._key_set = read_key_set(settings)
-        self._refreshing: KeptTask | None = None
+        self._security = BrokerSecurity(settings, runtime, self._metadata)
         self._server = Server(
             self._dispatch,
             runtime,
-            server_settings(settings, self._certificates),
+            server_settings(settings, self._security.certificates),
             self.metrics,
             allocate=uninitialised,
         )
@@ -128,7 +117,6 @@ class Node:
         self._retention: RetentionLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
-        self._users: Users | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -202,9 +190,8 @@ class Node:
         )
         measure_groups(self.metrics, self._groups)
         await self._groups.start()
-        self._users = Users(self._metadata, self._runtime)
-        await self._users.start()
-        self._dispatcher = Dispatcher(
+        await self._security.start()
+        dispatcher = Dispatcher(
             Services(
                 log=self._log,
                 topics=self._topics,
@@ -213,21 +200,12 @@ class Node:
                 runtime=self._runtime,
                 settings=api_settings(self._settings),
                 groups=self._groups,
-                users=self._users,
+                users=self._security.users,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),
         )
-        files: dict[str, ServerCertificate | KeySetFile] = dict(self._certificates)
-        if self._key_set is not None:
-            files["oauth.key_set_file"] = self._key_set
-        if files:
-            self._refreshing = keep_running(
-                self._runtime, "re-read certificates and keys", lambda: refresh_files(files, self._runtime)
-            )
-        sessions = sasl_sessions(self._settings, self._users, self._runtime, self._key_set)
-        if sessions:
-            self._dispatcher = SaslGate(self._dispatcher, sessions, self._runtime)
+        self._dispatcher = self._security.guarded(dispatcher)
         self._serving.set()
         if self._entrance is not None:
             self._entrance.open()
@@ -269,8 +247,7 @@ class Node:
         ]
         parts = {
             "groups": self._groups,
-            "certificates": self._refreshing,
-            "users": self._users,
+            "security": self._security,
             "retention": self._retention,
             "topics": self._topics,
             "log": self._log,

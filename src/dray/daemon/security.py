@@ -9,9 +9,12 @@ from typing import Final
 
 import structlog
 
+from dray.api.dispatcher import Dispatcher
+from dray.api.sasl_gate import SaslGate
 from dray.config import Settings
 from dray.config.kinds import TOKEN_MECHANISM, Address, ListenerAddress
-from dray.runtime import Runtime
+from dray.metadata.contract import MetadataStore
+from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
@@ -20,6 +23,7 @@ from dray.security.sasl.scram import ScramExchange, random_nonce
 from dray.security.sasl.session import SaslSession
 from dray.security.sasl.steps import SaslExchange
 from dray.security.scram_credentials import Credentials, ScramMechanism, mechanism_of
+from dray.security.users import Users
 from dray.server.tls import CertificateUnusable, ServerCertificate
 
 _log = structlog.get_logger(__name__)
@@ -170,3 +174,36 @@ def _mechanisms(
         elif name == plain.NAME:
             found[name] = lambda: PlainExchange(users)
     return found
+
+
+class BrokerSecurity:
+    """What a broker knows of users, certificates and keys, and keeps up to date. Raises
+    `CertificateUnusable` and `KeySetUnusable` where the files of the config cannot be used."""
+
+    def __init__(self, settings: Settings, runtime: Runtime, store: MetadataStore) -> None:
+        self._settings = settings
+        self._runtime = runtime
+        self.users = Users(store, runtime)
+        self.certificates = read_certificates(settings)
+        self._key_set = read_key_set(settings)
+        self._refreshing: KeptTask | None = None
+
+    async def start(self) -> None:
+        await self.users.start()
+        files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
+        if self._key_set is not None:
+            files["oauth.key_set_file"] = self._key_set
+        if files:
+            self._refreshing = keep_running(
+                self._runtime, "re-read certificates and keys", lambda: refresh_files(files, self._runtime)
+            )
+
+    def guarded(self, dispatcher: Dispatcher) -> Dispatcher | SaslGate:
+        """Behind a gate where a listener asks; else as it is, since a gate costs each request a look-up."""
+        sessions = sasl_sessions(self._settings, self.users, self._runtime, self._key_set)
+        return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
+
+    async def stop(self) -> None:
+        if self._refreshing is not None:
+            await self._refreshing.stop()
+        await self.users.stop()
