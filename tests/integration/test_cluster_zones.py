@@ -117,6 +117,27 @@ def test_clients_of_a_zone_whose_only_broker_dies_go_on_elsewhere(tmp_path: Path
             producer.check(partition, values)
 
 
+def test_strictly_a_client_knows_its_zone_alone(tmp_path: Path) -> None:
+    """With `routing.strict_zones` no broker of another zone is named to it, as a leader, a replica or at all.
+    Its group works, since a coordinator is named with its address."""
+    topic, settings = "strictly", {**SETTINGS, "DRAY_ROUTING__STRICT_ZONES": "true"}
+    with Brokers(tmp_path, 3, zones=ZONES, settings=settings) as brokers:
+        create_topic(brokers.bootstrap, topic, PARTITIONS, replicas=3)
+        for number, zone in enumerate(ZONES):
+            client_id = f"zone_id={zone},app=test"
+            elsewhere = brokers[(number + 1) % 3].bootstrap
+            admin = AdminClient({"bootstrap.servers": elsewhere, "client.id": client_id})
+            seen = admin.list_topics(timeout=20)
+            assert set(seen.brokers) == {number}
+            for partition in seen.topics[topic].partitions.values():
+                assert (partition.leader, partition.replicas, partition.isrs) == (number, [number], [number])
+            produce(elsewhere, topic, 60, **{"client.id": client_id})
+            read = consume(elsewhere, topic, f"group-{zone}", 60, **{"client.id": client_id})
+            assert read == {str(value).encode() for value in range(60)}
+        everything = AdminClient({"bootstrap.servers": brokers.bootstrap}).list_topics(timeout=20)
+        assert set(everything.brokers) == {0, 1, 2}
+
+
 VALUE = b"." * 10_000
 
 

@@ -104,6 +104,7 @@ class ApiSettings:
     fetch_max_bytes: int  # Kafka's fetch.max.bytes
     describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
     enforce_owner: bool  # refuse produce and fetch at brokers without affinity
+    strict_zones: bool  # name no broker of another zone to a client that names its own
     log_dir: str  # where records are, as DescribeLogDirs names it: nothing secret
     broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
     features: Sequence[Feature] = ()

@@ -12,7 +12,8 @@
   asked for, the leaders of other zones first, where a consumer may be sent by its rack. The leader epoch is
   always 0.
 - A client that names its zone in its `client.id` sees the brokers of that zone, if there are any, and one of
-  each other zone that leads nothing: somebody to ask when its zone goes dark.
+  each other zone that leads nothing: somebody to ask when its zone goes dark. `routing.strict_zones` leaves
+  those out.
 - The controller named is this broker, or else one that the client sees: any can do what controllers do.
 - Clients may do anything, and are told so where they ask for authorized operations (v8).
 """

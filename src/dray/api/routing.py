@@ -41,6 +41,8 @@ class Routes:
         # Where all brokers are in one zone, its name says nothing: clients see the same without it.
         is_apart = 0 < len(near) < len(self._eligible)
         self._zone = zone if is_apart and zone is not None else ALL_ZONES
+        if is_apart and context.services.settings.strict_zones:
+            self._eligible = near
         self._leading: Sequence[Broker] = near or self._eligible
         self._owners = self._owners_in(self._zone, self._leading)
         self._zone_of = {broker.broker_id: broker.zone for broker in self._eligible}
@@ -49,7 +51,8 @@ class Routes:
     def brokers(self) -> Sequence[Broker]:
         """Whom the client is shown: those of its zone, which lead everything, and one of each other zone,
         which leads nothing. Clients forget whom they are not shown, and many never go back to their bootstrap
-        servers: if all they know are dead, they have nobody to ask who lives."""
+        servers: if all they know are dead, they have nobody to ask who lives. With `routing.strict_zones` it
+        is those of its zone alone."""
         if self._zone == ALL_ZONES:
             return self._known
         shown = {broker.broker_id for broker in brokers_in(self._zone, self._known)}

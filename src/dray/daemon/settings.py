@@ -86,6 +86,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_request_decompressed_bytes=settings.limits.request_decompressed_bytes,
         fetch_max_bytes=settings.limits.fetch_bytes,
         enforce_owner=settings.routing.enforce_owner,
+        strict_zones=settings.routing.strict_zones,
         log_dir=settings.objects_url,
         broker_configs=broker_configs(settings),
         features=(GROUP_PROTOCOLS,),

@@ -106,6 +106,12 @@ async def strict() -> AsyncIterator[Fleet]:
         yield await start(room_settings.api(enforce_owner=True), stack)
 
 
+@pytest.fixture
+async def strictly_zoned() -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield await start(room_settings.api(strict_zones=True), stack)
+
+
 # --- what is told
 
 
@@ -317,6 +323,52 @@ async def test_errors_are_told_before_anyone_is_sent_away(fleet: Fleet) -> None:
     told = await fleet.fetch(0, 1, rack_id="b")
     assert told.error_code != 0
     assert told.preferred_read_replica == -1
+
+
+# --- routing.strict_zones
+
+
+@pytest.mark.parametrize("at", ZONES)
+@pytest.mark.parametrize("zone", ["a", "b", "c"])
+async def test_strictly_no_broker_of_another_zone_is_named(strictly_zoned: Fleet, at: int, zone: str) -> None:
+    told = await strictly_zoned.metadata(at, f"zone_id={zone},app=x")
+    inside = [number for number, home in ZONES.items() if home == zone]
+    assert [node.node_id for node in told.brokers] == inside
+    assert told.controller_id in inside
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest("orders")], response_partition_limit=2000)
+    described = await strictly_zoned.brokers[at].ask(request, 0, client_id=f"zone_id={zone}")
+    for topic in (told.topics[0], described.topics[0]):
+        for partition in topic.partitions:
+            leader = strictly_zoned.owner(partition.partition_index, zone)
+            assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (
+                leader,
+                [leader],
+                [leader],
+            )
+
+
+async def test_strictly_replicas_are_as_many_as_were_asked_for_and_the_zone_has(
+    strictly_zoned: Fleet,
+) -> None:
+    await strictly_zoned.brokers[0].topics.create(NewTopic("asked", 4, replication_factor=3))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="asked")])
+    for zone in ("a", "b", "c"):
+        inside = {number for number, home in ZONES.items() if home == zone}
+        told = await strictly_zoned.brokers[0].ask(request, 12, client_id=f"zone_id={zone}")
+        for partition in told.topics[0].partitions:
+            assert set(partition.replica_nodes) == inside
+            assert len(partition.replica_nodes) == len(inside)
+
+
+@pytest.mark.parametrize("client_id", ["app", "zone_id=nowhere"])
+async def test_strictly_others_see_all_brokers(strictly_zoned: Fleet, client_id: str) -> None:
+    """A zone without brokers falls back to all, as ever: there is nobody else to go to."""
+    told = await strictly_zoned.metadata(3, client_id)
+    assert [node.node_id for node in told.brokers] == list(ZONES)
+    await strictly_zoned.brokers[4].membership.stop()
+    await eventually(lambda: len(strictly_zoned.brokers[0].membership.brokers()) == 4)
+    told = await strictly_zoned.metadata(0, "zone_id=c")
+    assert [node.node_id for node in told.brokers] == [0, 1, 2, 3]
 
 
 # --- routing.enforce_owner
