@@ -64,6 +64,7 @@ APIS = [
     "update_features",
     "describe_producers",
     "list_transactions",
+    "describe_transactions",
     "list_config_resources",
 ]
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]

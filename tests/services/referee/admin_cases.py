@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,11 +25,13 @@ from dray.protocol.messages.describe_quorum import (
     RequestedPartitionData,
     RequestedTopicData,
 )
+from dray.protocol.messages.describe_transactions import DescribeTransactionsRequest
 from dray.protocol.messages.describe_user_scram_credentials import (
     DescribeUserScramCredentialsRequest,
     UserName,
 )
 from dray.protocol.messages.elect_leaders import ElectLeadersRequest, TopicPartitions
+from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
 from dray.protocol.messages.list_config_resources import ListConfigResourcesRequest
 from dray.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -38,7 +41,7 @@ from dray.protocol.messages.list_transactions import ListTransactionsRequest
 from dray.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.services.batches import batch, plain
 from tests.services.referee.produce_cases import VERSION, produce
-from tests.services.referee.session import Session, case
+from tests.services.referee.session import SECONDS, Session, case
 
 PREFERRED, UNCLEAN = 0, 1
 EXACT, DEFAULT, ANY = 0, 1, 2
@@ -209,6 +212,29 @@ async def list_transactions(session: Session) -> None:
     await session.ask("of producers", ListTransactionsRequest(producer_id_filters=[7]), 1)
     await session.ask("of a pattern", ListTransactionsRequest(transactional_id_pattern="my-.*"), 2)
     await session.ask("of no pattern", ListTransactionsRequest(transactional_id_pattern="(("), 2)
+
+
+@case
+async def describe_transactions(session: Session) -> None:
+    def of(*names: str) -> DescribeTransactionsRequest:
+        return DescribeTransactionsRequest(transactional_ids=list(names))
+
+    await until_there_is_a_coordinator(session, of("mine"))
+    await session.ask("one", of("mine"), 0)
+    await session.ask("two, one of them twice", of("mine", "yours", "mine"), 0)
+    await session.ask("one without a name", of(""), 0)
+    await session.ask("none", of(), 0)
+
+
+async def until_there_is_a_coordinator(session: Session, request: DescribeTransactionsRequest) -> None:
+    """Kafka makes the topic of its transactions when somebody first asks for a coordinator."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            await session.send(FindCoordinatorRequest(key_type=1, coordinator_keys=["mine"]), 4)
+            described: Any = await session.send(request, 0)
+            if described.transaction_states[0].error_code not in (14, 15, 16):
+                return
+            await asyncio.sleep(0.1)
 
 
 # --- rights, quotas, features

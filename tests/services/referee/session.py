@@ -49,6 +49,7 @@ OF_FAILURES = {
     "partition_index",
     "partition_id",
     "topic_name",
+    "transactional_id",
     "feature",
     "user",
     "resource_type",

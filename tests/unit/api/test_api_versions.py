@@ -31,7 +31,7 @@ async def test_every_version_lists_what_is_served(broker: Harness, version: int)
     assert response.finalized_features_epoch == -1
 
 
-@pytest.mark.parametrize("key", [24, 25, 26, 27, 28, 65, 71, 72, 76])
+@pytest.mark.parametrize("key", [24, 25, 26, 27, 28, 71, 72, 76])
 async def test_what_must_not_be_advertised_is_not(broker: Harness, key: int) -> None:
     response = await broker.ask(ApiVersionsRequest(**NAMED), 4)
     assert key not in {one.api_key for one in response.api_keys}
