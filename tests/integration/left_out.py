@@ -26,6 +26,7 @@ MODULES: Final = {
     "test_oxia_leaders": OWN_SERVERS,
     "test_s3_broker": OWN_SERVERS,
     "test_s3_store": OWN_SERVERS,
+    "test_kafka_tools": OWN_SERVERS,
     "test_unfolding": OWN_SERVERS,
     "test_iceberg_glue": NO_BROKER,
     "test_iceberg_guarded": NO_BROKER,

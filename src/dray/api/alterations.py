@@ -28,17 +28,22 @@ ResourceKind = TypeVar("ResourceKind", bound=Resource)
 
 
 async def alter_each(
-    context: Context, resources: Sequence[ResourceKind], alter: Callable[[ResourceKind], Awaitable[None]]
+    context: Context,
+    resources: Sequence[ResourceKind],
+    alter: Callable[[ResourceKind], Awaitable[None]],
+    changes_nothing: Callable[[ResourceKind], bool] = lambda _: False,
 ) -> list[tuple[ErrorCode, str | None]]:
-    """The code and message of each resource, in their order."""
+    """The code and message of each resource, in their order. `changes_nothing`: what may also be asked of a
+    resource that cannot be altered."""
     twice = repeated((resource.resource_type, resource.resource_name) for resource in resources)
 
     async def one(resource: ResourceKind) -> tuple[ErrorCode, str | None]:
         try:
             if (resource.resource_type, resource.resource_name) in twice:
                 raise InvalidTopicRequest("Each resource must appear at most once.")
-            _check_alterable(resource)
-            await alter(resource)
+            if not changes_nothing(resource):
+                _check_alterable(resource)
+                await alter(resource)
         except GroupUnavailable as refusal:
             return refusal.error, refusal.message
         except TopicError as error:

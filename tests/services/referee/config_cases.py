@@ -190,3 +190,21 @@ async def alter_topic_configs_incrementally(session: Session) -> None:
     await session.ask("unknown topic, bad value", incremental(TOPIC, "referee-no-such-topic", no_number), 1)
     await session.ask("illegal topic", incremental(TOPIC, "a b", ("retention.ms", SET, "1")), 1)
     await session.ask("unknown kind", incremental(1, "x", ("retention.ms", SET, "1")), 1)
+
+
+@case
+async def delete_broker_configs(session: Session) -> None:
+    """As `kafka-reassign-partitions --verify` does, whether or not they were ever set."""
+    throttle = ("leader.replication.throttled.rate", DELETE, None)
+    node = str(session.node)
+    await session.ask("what is not set", incremental(BROKER, node, throttle), 1)
+    await session.ask("what is not set anywhere", incremental(BROKER, "", throttle), 1)
+    await session.ask("only validated", incremental(BROKER, node, throttle, validate_only=True), 1)
+    await session.ask("nothing", incremental(BROKER, node), 1)
+    await session.ask("of another broker", incremental(BROKER, "987654", throttle), 1)
+    await session.ask("of no broker", incremental(BROKER, "one", throttle), 1)
+    for label in session.notes:
+        for response in session.notes[label]["responses"]:
+            response["resource_name"] = (
+                "self" if response["resource_name"] == node else response["resource_name"]
+            )
