@@ -1,0 +1,221 @@
+"""Every setting reaches every process that uses it: found in what the rooms of the processes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.unit.daemon.held_values import HeldValues, Place
+from tests.unit.daemon.recorded_processes import COMMANDS, run_all
+from tests.unit.daemon.setting_samples import Sample, samples
+
+from dray.config.kinds import Switch
+from dray.config.schema import fields
+
+SAMPLES = samples()
+
+WITH_OXIA = {
+    "metadata.engine": "oxia",
+    "metadata.oxia.tls": "true",
+    "metadata.oxia.ca_file": "sample-oxia-ca",
+    "metadata.oxia.certificate_file": "sample-oxia-certificate",
+    "metadata.oxia.key_file": "sample-oxia-key",
+    "metadata.oxia.server_name": "sample-oxia-server",
+    "metadata.oxia.addresses": "sample-1:1,sample-2:2",
+    "metadata.oxia.namespace": "sample-oxia-namespace",
+    "metadata.oxia.secrets": "{token: sample-oxia-token}",
+}
+WITH_ETCD = {
+    "metadata.engine": "etcd",
+    "metadata.etcd.tls": "true",
+    "metadata.etcd.ca_file": "sample-etcd-ca",
+    "metadata.etcd.certificate_file": "sample-etcd-certificate",
+    "metadata.etcd.key_file": "sample-etcd-key",
+    "metadata.etcd.server_name": "sample-etcd-server",
+    "metadata.etcd.endpoints": "sample-1:1,sample-2:2",
+    "metadata.etcd.prefix": "sample-etcd-prefix",
+    "metadata.etcd.user": "sample-etcd-user",
+    "metadata.etcd.secrets": "{password: sample-password}",
+}
+WITH_REST = {
+    "iceberg.catalog": "rest",
+    "iceberg.uri": "https://catalog.sample",
+    "iceberg.sigv4_region": "sample-sigv4-region",
+}
+
+SEEN_BY_ANOTHER = {
+    "metadata.engine": "metadata.oxia.addresses",
+    "metadata.oxia.tls": "metadata.oxia.ca_file",
+    "metadata.etcd.tls": "metadata.etcd.ca_file",
+}
+"""What is not held by itself: without it, the other does not arrive."""
+
+ELSEWHERE = {
+    "broker.shutdown_grace": "a node asks for it when it stops: test_daemon_node.py::"
+    "test_a_store_that_hangs_does_not_keep_a_stop_from_ending",
+    "compaction.enabled": "decides whether there is a compactor: "
+    "test_daemon_compactor_metrics.py::test_the_flag_and_the_default, test_cluster_up.py",
+    "iceberg.enabled": "decides whether there are tables at all: "
+    "test_without_tables_there_are_none_in_any_process",
+}
+"""What no room holds, and the test that it has instead."""
+
+
+def environment(settings: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """With every other setting as it is by default, but for ports that are free."""
+    metadata = directory / "metadata.sqlite"
+    metadata.touch()
+    given = {"data_dir": str(directory), "broker.listen": "127.0.0.1:0", "broker.http": "127.0.0.1:0"}
+    variables = {known.key: known.variable for known in fields()}
+    return {variables[key]: text for key, text in (given | dict(settings)).items()}
+
+
+class Runs:
+    """Of all processes with one config, beside those with the defaults."""
+
+    def __init__(self, defaults: dict[str, HeldValues], changed: dict[str, HeldValues]) -> None:
+        self._defaults = defaults
+        self._changed = changed
+
+    def arrivals(self, sample: Sample) -> dict[str, set[Place]]:
+        """By process, the places that hold the sample and did not hold it by default."""
+        found = {}
+        for process, held in self._changed.items():
+            before = self._defaults[process]
+            found[process] = {
+                place for place in held.places() if (held.at(place) - before.at(place)) & sample.forms
+            }
+        return {process: places for process, places in found.items() if places}
+
+    def left_behind(self, place: Place) -> list[str]:
+        """The processes in which some instance holds at this place what it holds by default."""
+        left = []
+        for process, held in self._changed.items():
+            before = self._defaults[process]
+            if place in held.plain and place in before.plain:
+                if held.plain[place] & before.plain[place]:
+                    left.append(process)
+            elif place in held.collected and held.collected[place] == before.collected.get(place):
+                left.append(process)
+        return left
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings")
+
+
+@pytest.fixture(scope="module")
+def defaults(directory: Path) -> dict[str, HeldValues]:
+    return run_all(environment({}, directory))
+
+
+@pytest.fixture(scope="module")
+def changed(directory: Path, defaults: dict[str, HeldValues]) -> dict[str, Runs]:
+    """Everything at once, but for what belongs to another engine or catalog."""
+    other = directory / "other"
+    other.mkdir()
+    texts = {key: sample.text for key, sample in SAMPLES.items()}
+    texts |= {"data_dir": str(other), "metadata.path": str(other / "sample.sqlite")}
+    (other / "sample.sqlite").touch()
+    plain = {
+        key: text for key, text in texts.items() if not key.startswith(("metadata.oxia", "metadata.etcd"))
+    }
+
+    def of(prefix: str) -> dict[str, str]:
+        return {key: text for key, text in texts.items() if key.startswith(prefix)}
+
+    variants = {
+        "embedded": plain,
+        "oxia": of("metadata.oxia.") | WITH_OXIA,
+        "etcd": of("metadata.etcd.") | WITH_ETCD,
+        "rest": WITH_REST,
+    }
+    return {name: Runs(defaults, run_all(environment(given, directory))) for name, given in variants.items()}
+
+
+def sample_of(key: str, directory: Path) -> tuple[str, Sample]:
+    """In which of the runs a setting was changed, and to what."""
+    for variant, given in (("oxia", WITH_OXIA), ("etcd", WITH_ETCD), ("rest", WITH_REST)):
+        if key in given and key != "iceberg.uri":
+            forms = {
+                given[key],
+                given[key].partition(",")[0],
+                given[key].rpartition(": ")[2].removesuffix("}"),
+            }
+            return variant, Sample(given[key], frozenset(forms))
+    if key == "data_dir":
+        return "embedded", Sample("", frozenset({str(directory / "other" / "spark.log")}))
+    if key == "metadata.path":
+        return "embedded", Sample("", frozenset({str(directory / "other" / "sample.sqlite")}))
+    for variant in ("oxia", "etcd"):
+        if key.startswith(f"metadata.{variant}."):
+            return variant, SAMPLES[key]
+    return "embedded", SAMPLES[key]
+
+
+SWITCHES = [
+    known.key
+    for known in fields()
+    if isinstance(known.kind, Switch) and known.key not in ELSEWHERE and known.key not in SEEN_BY_ANOTHER
+]
+HELD = [
+    known.key
+    for known in fields()
+    if known.key not in ELSEWHERE and known.key not in SEEN_BY_ANOTHER and known.key not in SWITCHES
+]
+
+
+@pytest.mark.parametrize("key", HELD)
+def test_it_reaches_every_process_that_uses_it(key: str, changed: dict[str, Runs], directory: Path) -> None:
+    """It arrives somewhere; and where it arrives in one process, no process keeps the default."""
+    variant, sample = sample_of(key, directory)
+    runs = changed[variant]
+    found = runs.arrivals(sample)
+    assert found, f"{key}: no room of any process holds {sorted(map(str, sample.forms))}"
+    for place in set().union(*found.values()):
+        assert not runs.left_behind(place), (
+            f"{key}: {'.'.join(place)} has it in {sorted(found)}, not everywhere"
+        )
+
+
+@pytest.mark.parametrize("key", SWITCHES)
+def test_a_switch_reaches_every_process_that_uses_it(
+    key: str, directory: Path, defaults: dict[str, HeldValues]
+) -> None:
+    [known] = [known for known in fields() if known.key == key]
+    given = {key: str(not known.default).lower()}
+    if key.startswith("metadata.etcd."):
+        given["metadata.engine"] = "etcd"
+        defaults = run_all(environment({"metadata.engine": "etcd"}, directory))
+    after = run_all(environment(given, directory))
+    turned = {
+        (process, place)
+        for process, held in after.items()
+        for place, values in held.plain.items()
+        if place[0].endswith("Settings")
+        and defaults[process].plain.get(place) == {known.default}
+        and not values & {known.default}
+    }
+    assert turned, f"{key}: no room of any process holds it"
+    for place in {place for _, place in turned}:
+        having = {process for process in COMMANDS if place in after[process].plain}
+        assert having == {process for process, turned_place in turned if turned_place == place}
+
+
+def test_without_tables_there_are_none_in_any_process(directory: Path) -> None:
+    without = {process: COMMANDS[process] for process in COMMANDS if process != "table"}  # which says so
+    after = run_all(environment({"iceberg.enabled": "false"}, directory), without)
+    for process, held in after.items():
+        assert not any(name == "IcebergTables" for name, _ in held.places()), process
+    assert any(name == "IcebergTables" for name, _ in run_all(environment({}, directory))["gc"].places())
+
+
+def test_no_setting_is_left_out() -> None:
+    """One of a new kind wants a sample, or a place in one of the lists above."""
+    named = {*SAMPLES, *WITH_OXIA, *WITH_ETCD, *WITH_REST, *ELSEWHERE, *SWITCHES, "data_dir"}
+    assert {known.key for known in fields()} - named == set()
+    for key, other in SEEN_BY_ANOTHER.items():
+        assert key in named
+        assert other in HELD
