@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient
 from tests.services.brokers import Brokers
+from tests.services.clients.go_client import Sarama
 from tests.services.consumers import wait_for
 from tests.services.kafka_tools import KafkaTools
 from tests.services.tools import require_tool
@@ -96,6 +97,15 @@ def test_replicas_are_those_that_were_asked_for_by_whichever_way_they_are_shown(
         assert {
             part["partition"]: [replica["id"] for replica in part["replicas"]] for part in seen["partitions"]
         } == shown
+
+
+@pytest.mark.parametrize("asked", [1, 3])
+def test_sarama_sees_the_replicas_that_it_asked_for(brokers: Brokers, asked: int) -> None:
+    """Terraform's provider for Kafka is built on it: it compares these numbers with its plan."""
+    topic = f"planned-{asked}"
+    listed, *partitions = Sarama(brokers.bootstrap).run("topic", topic, str(PARTITIONS), str(asked))
+    assert listed == f"listed {PARTITIONS} {asked}"
+    assert partitions == [f"partition {number} {asked} {asked} {asked}" for number in range(PARTITIONS)]
 
 
 def _kcat(bootstrap: str, topic: str) -> str:

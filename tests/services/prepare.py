@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.services.clients.go_client import require_franz, require_sarama
 from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
@@ -31,6 +32,8 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Oxia": require_oxia,
     "an S3 server": require_s3,
     "Helm": require_helm,
+    "franz-go": require_franz,
+    "sarama": require_sarama,
     "kcat": partial(require_tool, "kcat"),
 }
 

@@ -53,12 +53,13 @@ TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 it at once."""
 
 
-def no_coordinator_of_transactions(version: int) -> ErrorCode:
+def no_coordinator_of_transactions(version: int, software: str) -> ErrorCode:
     """What FindCoordinator answers, where every transactional producer begins. librdkafka, which asks in
-    version 2, stops on a code of authorization only, and else asks until it times out; it shows the message
-    too. To the others that code would read like a matter of rights: `docs/design/0070` has what each was seen
-    to do."""
-    return TRANSACTIONS_REFUSED if version in (2, 3) else ErrorCode.UNSUPPORTED_VERSION
+    version 2 under many names, stops on a code of authorization only, and else asks until it times out; it
+    shows the message too. To the others, of which sarama asks in that version too, that code would read like
+    a matter of rights: `docs/design/0070` has what each was seen to do."""
+    may_be_librdkafka = version in (2, 3) and software != "sarama"
+    return TRANSACTIONS_REFUSED if may_be_librdkafka else ErrorCode.UNSUPPORTED_VERSION
 
 
 _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from dray.api.api_versions import SOFTWARE
 from dray.api.context import Context
 from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
 from dray.api.handler import handles
@@ -49,7 +50,8 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
-        return _failed(key, no_coordinator_of_transactions(context.version), NO_TRANSACTIONS)
+        software = context.connection.state.get(SOFTWARE, "")
+        return _failed(key, no_coordinator_of_transactions(context.version, software), NO_TRANSACTIONS)
     if key_type != _GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
     try:

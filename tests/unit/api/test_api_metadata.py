@@ -15,6 +15,7 @@ from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Put
 from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -304,6 +305,23 @@ async def test_other_coordinators_there_are_none(broker: Harness, version: int, 
     found = response if version < 4 else response.coordinators[0]
     assert (found.error_code, found.node_id, found.port) == (code, -1, -1)
     assert found.error_message
+
+
+@pytest.mark.parametrize(
+    ("software", "code"),
+    [
+        ("sarama", ErrorCode.UNSUPPORTED_VERSION),
+        ("librdkafka", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("confluent-kafka-python", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_clients_that_ask_in_one_version_are_told_apart_by_what_they_call_themselves(
+    broker: Harness, software: str, code: ErrorCode
+) -> None:
+    named = ApiVersionsRequest(client_software_name=software, client_software_version="1.0")
+    assert (await broker.ask(named, 3)).error_code == ErrorCode.NONE
+    request = FindCoordinatorRequest(key="t", key_type=1)
+    assert (await broker.ask(request, 2)).error_code == code
 
 
 @pytest.mark.parametrize("create", [True, False])

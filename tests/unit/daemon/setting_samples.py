@@ -67,8 +67,8 @@ FITTING: Final = {
     "topics.max_partitions": 7001,
     "groups.min_session_timeout": 7.107,
     "groups.max_session_timeout": 907.108,
-    "groups.consumer_session_timeout": 51.109,
-    "groups.consumer_heartbeat_interval": 6.11,
+    "groups.consumer_session_timeout": 71.109,
+    "groups.consumer_heartbeat_interval": 16.11,
     # A broker counts in rounds of collection.
     "log.collect_interval": 13.007,
     "log.audit_interval": 13.007 * 83,

@@ -62,6 +62,31 @@ ELSEWHERE = {
 """What no room holds, and the test that it has instead."""
 
 
+FIXED = frozenset(
+    f"{room}.{knob}"
+    for room, knobs in {
+        "ApiSettings": "describe_partition_limit features",
+        "CatalogSettings": "sigv4_service",
+        "ClassicGroupSettings": "new_member_join_timeout_ms",
+        "CompactionSettings": "failed_pause_seconds max_inputs metadata_orphan_seconds streams_at_once "
+        "topics_at_once",
+        "ConsumerGroupSettings": "heartbeat_interval_minimum_ms session_timeout_minimum_ms "
+        "regex_refresh_interval_ms regex_refresh_pause_ms",
+        "GroupsSettings": "topic_interval",
+        "HttpSettings": "idle_seconds max_connections port request_seconds",
+        "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
+        "settle_seconds snapshot_every_entries stream_id_block",
+        "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "
+        "linger_seconds listeners max_unsent_bytes receive_buffer_bytes short_frame_bytes_per_second "
+        "short_seconds slowest_frame_bytes_per_second small_frame_bytes unread_seconds",
+        "TopicsOptions": "reread_interval sweep_grace sweep_interval unknown_id_pause",
+    }.items()
+    for knob in knobs.split()
+)
+"""Knobs that no setting turns: they are for tests and simulations, or follow from something else. (Ports and
+listeners are the same here each time.)"""
+
+
 def environment(settings: Mapping[str, str], directory: Path) -> dict[str, str]:
     """With every other setting as it is by default, but for ports that are free."""
     metadata = directory / "metadata.sqlite"
@@ -87,6 +112,9 @@ class Runs:
                 place for place in held.places() if (held.at(place) - before.at(place)) & sample.forms
             }
         return {process: places for process, places in found.items() if places}
+
+    def holds_still(self, process: str, place: Place) -> bool:
+        return self._changed[process].at(place) == self._defaults[process].at(place)
 
     def left_behind(self, place: Place) -> list[str]:
         """The processes in which some instance holds at this place what it holds by default."""
@@ -126,13 +154,19 @@ def changed(directory: Path, defaults: dict[str, HeldValues]) -> dict[str, Runs]
     def of(prefix: str) -> dict[str, str]:
         return {key: text for key, text in texts.items() if key.startswith(prefix)}
 
+    switched = {key: _turned(key) for key in SWITCHES if key in plain or not key.startswith("metadata.")}
     variants = {
-        "embedded": plain,
+        "embedded": plain | switched,
         "oxia": of("metadata.oxia.") | WITH_OXIA,
         "etcd": of("metadata.etcd.") | WITH_ETCD,
         "rest": WITH_REST,
     }
     return {name: Runs(defaults, run_all(environment(given, directory))) for name, given in variants.items()}
+
+
+def _turned(key: str) -> str:
+    [known] = [known for known in fields() if known.key == key]
+    return str(not known.default).lower()
 
 
 def sample_of(key: str, directory: Path) -> tuple[str, Sample]:
@@ -185,7 +219,7 @@ def test_a_switch_reaches_every_process_that_uses_it(
     key: str, directory: Path, defaults: dict[str, HeldValues]
 ) -> None:
     [known] = [known for known in fields() if known.key == key]
-    given = {key: str(not known.default).lower()}
+    given = {key: _turned(key)}
     if key.startswith("metadata.etcd."):
         given["metadata.engine"] = "etcd"
         defaults = run_all(environment({"metadata.engine": "etcd"}, directory))
@@ -202,6 +236,22 @@ def test_a_switch_reaches_every_process_that_uses_it(
     for place in {place for _, place in turned}:
         having = {process for process in COMMANDS if place in after[process].plain}
         assert having == {process for process, turned_place in turned if turned_place == place}
+
+
+def test_every_knob_of_a_room_is_turned_by_a_setting(
+    changed: dict[str, Runs], defaults: dict[str, HeldValues]
+) -> None:
+    """From the other side: what a room takes as its settings came from the config, or is listed as fixed."""
+    still = {}
+    for process, before in defaults.items():
+        for name, attribute in before.places():
+            place = (name, attribute)
+            if name.endswith(("Settings", "Options")) and all(
+                runs.holds_still(process, place) for runs in changed.values()
+            ):
+                still.setdefault(f"{name}.{attribute}", process)
+    unknown = {knob: process for knob, process in still.items() if knob not in FIXED}
+    assert unknown == {}, "knobs that no setting turns"
 
 
 def test_without_tables_there_are_none_in_any_process(directory: Path) -> None:
