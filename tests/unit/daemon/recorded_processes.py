@@ -44,6 +44,7 @@ COMMANDS = {
     "gc": ["admin", "gc"],
     "finish-compactions": ["admin", "finish-compactions"],
     "table": ["admin", "table", "orders"],
+    "query": ["query", "SELECT 1"],
 }
 
 
