@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from tests.services.brokers import Brokers
 from tests.services.clients.go_client import Sarama
@@ -140,6 +141,47 @@ def test_a_reassignment_is_refused_with_the_reason_and_there_is_none_to_wait_for
     assert "No partition reassignments found." in tools.run("kafka-reassign-partitions", "--list").text
 
 
+def test_the_life_of_a_group_and_of_its_offsets(tools: KafkaTools, brokers: Brokers) -> None:
+    group = ("--group", "tooled-group")
+    producer = Producer({"bootstrap.servers": brokers.bootstrap})
+    for number in range(5):
+        producer.produce(TOPIC, str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+
+    def groups(*arguments: str) -> str:
+        said = tools.run("kafka-consumer-groups", *arguments)
+        assert said.code == 0, said.text
+        return said.text
+
+    reset = groups("--reset-offsets", *group, "--topic", f"{TOPIC}:0", "--to-latest", "--execute")
+    assert re.search(rf"tooled-group +{TOPIC} +0 +5", reset), reset
+    reset = groups("--reset-offsets", *group, "--topic", f"{TOPIC}:0", "--shift-by", "-3", "--execute")
+    assert re.search(rf"tooled-group +{TOPIC} +0 +2", reset), reset
+    described = groups("--describe", *group)
+    assert re.search(rf"tooled-group +{TOPIC} +0 +2 +5 +3 ", described), described
+    assert re.search(r"tooled-group .* Empty ", groups("--describe", *group, "--state"))
+    assert "tooled-group" in groups("--list")
+    assert "tooled-group" in tools.run("kafka-groups", "--list").text
+    assert "Successful" in groups("--delete-offsets", *group, "--topic", f"{TOPIC}:0")
+    assert "was successful" in groups("--delete", *group)
+    assert "tooled-group" not in groups("--list")
+
+
+def test_records_are_deleted_by_a_file(tools: KafkaTools, brokers: Brokers, tmp_path: Path) -> None:
+    create(tools, brokers, "shortened", 1)
+    producer = Producer({"bootstrap.servers": brokers.bootstrap})
+    for number in range(5):
+        producer.produce("shortened", str(number).encode(), partition=0)
+    assert producer.flush(30) == 0
+    wanted = tmp_path / "offsets.json"
+    wanted.write_text(json.dumps({"partitions": [{"topic": "shortened", "partition": 0, "offset": 3}]}))
+    said = tools.run("kafka-delete-records", "--offset-json-file", str(wanted))
+    assert said.code == 0, said.text
+    assert "partition: shortened-0\tlow_watermark: 3" in said.text
+    earliest = tools.run("kafka-get-offsets", "--topic-partitions", "shortened:0", "--time", "earliest")
+    assert earliest.lines == ["shortened:0:3"]
+
+
 SENSIBLE: dict[str, tuple[int, str]] = {
     "kafka-topics --describe --under-replicated-partitions": (0, ""),
     "kafka-topics --describe --unavailable-partitions": (0, ""),
@@ -155,6 +197,9 @@ SENSIBLE: dict[str, tuple[int, str]] = {
     "kafka-features upgrade --feature group.version=1": (0, "group.version was upgraded to 1."),
     "kafka-features upgrade --feature kraft.version=1": (1, "There is no such feature here."),
     "kafka-cluster cluster-id": (0, "Cluster ID: "),
+    "kafka-broker-api-versions": (0, "DescribeTransactions(65): 0 [usable: 0]"),
+    "kafka-consumer-groups --describe --all-groups": (0, ""),
+    "kafka-consumer-groups --describe --group nobodys": (0, "Group nobodys is not found"),
     f"kafka-configs --alter --entity-type topics --entity-name {TOPIC} --add-config retention.ms=1234567": (
         0,
         f"Completed updating config for topic {TOPIC}.",
