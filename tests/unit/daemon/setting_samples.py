@@ -61,6 +61,7 @@ HELD_AS: Final[dict[str, tuple[str, ...]]] = {
 
 FITTING: Final = {
     # They must fit together.
+    "cluster.domains": 7,  # there are rooms for each, and their numbers are not to be taken for samples
     "limits.buffer_bytes": 801 << 20,
     "limits.answer_bytes": 802 << 20,
     "limits.frame_bytes": 403 << 20,
@@ -98,7 +99,8 @@ def _number(known: FieldOfModel, kind: Whole | Size | Duration, nth: int) -> Sam
     elif isinstance(kind, Size):
         value = min(kind.minimum + (1 << 20) + 1000 * nth + 1, kind.maximum - nth)
     else:
-        value = 43 if kind.maximum == 100 else min(kind.minimum + 40 + nth, kind.maximum - 1)
+        far = kind.minimum + 4001 + nth
+        value = far if far <= kind.maximum else 43 if kind.maximum == 100 else kind.maximum - 11
     also = ALSO_HELD_AS.get(known.key, ())
     if isinstance(kind, Duration):
         in_ms = round(value * 1000)

@@ -99,9 +99,12 @@ def environment(settings: Mapping[str, str], directory: Path) -> dict[str, str]:
 class Runs:
     """Of all processes with one config, beside those with the defaults."""
 
-    def __init__(self, defaults: dict[str, HeldValues], changed: dict[str, HeldValues]) -> None:
+    def __init__(
+        self, defaults: dict[str, HeldValues], changed: dict[str, HeldValues], restless: set[Place]
+    ) -> None:
         self._defaults = defaults
         self._changed = changed
+        self._restless = restless
 
     def arrivals(self, sample: Sample) -> dict[str, set[Place]]:
         """By process, the places that hold the sample and did not hold it by default."""
@@ -109,7 +112,9 @@ class Runs:
         for process, held in self._changed.items():
             before = self._defaults[process]
             found[process] = {
-                place for place in held.places() if (held.at(place) - before.at(place)) & sample.forms
+                place
+                for place in held.places() - self._restless
+                if (held.at(place) - before.at(place)) & sample.forms
             }
         return {process: places for process, places in found.items() if places}
 
@@ -161,7 +166,17 @@ def changed(directory: Path, defaults: dict[str, HeldValues]) -> dict[str, Runs]
         "etcd": of("metadata.etcd.") | WITH_ETCD,
         "rest": WITH_REST,
     }
-    return {name: Runs(defaults, run_all(environment(given, directory))) for name, given in variants.items()}
+    again = run_all(environment({}, directory))
+    restless = {  # counters, ports, times: they differ from run to run
+        place
+        for process, held in again.items()
+        for place in held.places() | defaults[process].places()
+        if held.at(place) != defaults[process].at(place)
+    }
+    return {
+        name: Runs(defaults, run_all(environment(given, directory)), restless)
+        for name, given in variants.items()
+    }
 
 
 def _turned(key: str) -> str:
