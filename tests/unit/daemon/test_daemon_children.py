@@ -21,6 +21,7 @@ from dray.daemon.broker import serve
 from dray.daemon.compactor import compact
 from dray.daemon.fleet import serve_fleet
 from dray.daemon.supervisor import Child, Supervisor
+from dray.telemetry import configure_logging
 
 COUNTED = {
     "broker.id",
@@ -60,6 +61,7 @@ class Children:
             raise Ended
 
         patch.setattr(Supervisor, "__init__", supervise)
+        replace_everywhere(patch, configure_logging, lambda *_, **__: None)  # of the whole test process
 
     def settings_of_up(self, arguments: Sequence[str]) -> Settings:
         """And its children, in `found`."""

@@ -44,6 +44,9 @@ WITH_REST = {
     "iceberg.sigv4_region": "sample-sigv4-region",
 }
 
+WITH_QUICK_GROUPS = {"groups.consumer_session_timeout": "20s", "groups.consumer_heartbeat_interval": "2s"}
+"""Below what members may ask for by default: the least that they may goes down with it."""
+
 SEEN_BY_ANOTHER = {
     "metadata.engine": "metadata.oxia.addresses",
     "metadata.oxia.tls": "metadata.oxia.ca_file",
@@ -70,8 +73,7 @@ FIXED = frozenset(
         "ClassicGroupSettings": "new_member_join_timeout_ms",
         "CompactionSettings": "failed_pause_seconds max_inputs metadata_orphan_seconds streams_at_once "
         "topics_at_once",
-        "ConsumerGroupSettings": "heartbeat_interval_minimum_ms session_timeout_minimum_ms "
-        "regex_refresh_interval_ms regex_refresh_pause_ms",
+        "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
         "HttpSettings": "idle_seconds max_connections port request_seconds",
         "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
@@ -165,6 +167,7 @@ def changed(directory: Path, defaults: dict[str, HeldValues]) -> dict[str, Runs]
         "oxia": of("metadata.oxia.") | WITH_OXIA,
         "etcd": of("metadata.etcd.") | WITH_ETCD,
         "rest": WITH_REST,
+        "quick groups": WITH_QUICK_GROUPS,
     }
     again = run_all(environment({}, directory))
     restless = {  # counters, ports, times: they differ from run to run
