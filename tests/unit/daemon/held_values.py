@@ -57,7 +57,7 @@ class HeldValues:
             return [cell.cell_contents for cell in item.__closure__ or () if _is_filled(cell)]
         if isinstance(item, Mapping):
             return [*item.keys(), *item.values()]
-        if isinstance(item, (list, tuple, set, frozenset)):
+        if isinstance(item, (list, tuple, set, frozenset)) and not hasattr(item, "_fields"):
             return list(item)
         module = type(item).__module__
         if not module.startswith("dray.") or module.startswith(NOT_WALKED):
@@ -78,6 +78,7 @@ class HeldValues:
 
 def _attributes(item: object) -> dict[str, object]:
     found = dict(getattr(item, "__dict__", {}))
+    found |= {name: getattr(item, name) for name in getattr(item, "_fields", ())}  # of a named tuple
     for each in type(item).__mro__:
         for name in getattr(each, "__slots__", ()):
             if hasattr(item, name):

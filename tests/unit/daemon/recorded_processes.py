@@ -19,10 +19,10 @@ from dray.cli.commands import admin, compactor, up
 from dray.cli.main import app
 from dray.cluster import ClockGuard
 from dray.compaction.cycle import Compactor
-from dray.compaction.release import WaitingCompactions
 from dray.compaction.spark.session import open_session
 from dray.compaction.summary import CycleSummary
 from dray.compaction.upkeep import Upkeep
+from dray.compaction.waiting_compactions import WaitingCompactions
 from dray.daemon.node import Node
 from dray.daemon.process import raise_file_limit, settle_garbage_collector, tune_memory
 from dray.log.collector import Collector
