@@ -299,10 +299,7 @@ class Cluster:
             rows = await self.table_rows(topic)
             for partition, stream in enumerate(topic.streams):
                 if topic.settings.iceberg_enabled:
-                    # Rows leave the table with the whole file they are in.
-                    start = (await self.log.bounds(stream)).start
-                    shown = [row for row in rows[partition] if row[0] >= start]
-                    assert shown == await self.read(stream), f"{topic.name}-{partition}: the table differs"
+                    assert rows[partition] == await self.read(stream), f"{topic.name}-{partition} differs"
                 for entry in await self.streams.entries_above(stream, -1):
                     assert entry.value.is_parquet, "something is left uncompacted"
                     known.add(entry.value.path)

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
+from deletion_schedules import DELETION_SCHEDULES
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 
 from dray.simulation.kernel.scripted import Fate, Trap
@@ -276,4 +277,5 @@ SCHEDULES: dict[Schedule, list[str]] = {
     ],
     an_older_snapshot_that_shows_what_was_merged: ["collect without asking the table"],
     a_file_that_arrives_while_the_collector_looks: ["collect by the index before the job"],
+    **DELETION_SCHEDULES,
 }

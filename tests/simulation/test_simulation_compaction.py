@@ -34,6 +34,8 @@ def test_the_simulation_covers_what_it_should() -> None:
         "job INDEX_SWAPPED": 20,
         "compactor crashes": 5,
         "compactor pauses": 5,
+        "records deleted": 5,
+        "cycles after deletions": 1,
     }
     assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
 

@@ -1,25 +1,29 @@
 """Compactors in the log's world: real ones, in the same weather, crashing, standing still, several at once.
 
 The oracle looks into Parquet files, and watches the tables: at no moment does a table show a record
-twice, and a file that a table or the index needs is never deleted. When all is quiet, the tables hold exactly
-the compacted part of the log, and nothing is left over.
+twice, a file that a table or the index needs is never deleted, and no job brings a record into a table that
+was deleted before. After a cycle that began when the deletion was acknowledged, and that nothing disturbed,
+the table shows none of what was deleted. When all is quiet, the tables hold exactly the compacted part of the
+log, and nothing is left over.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random
+from typing import Final
 from uuid import UUID
 
 from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
+from dray.compaction.summary import CycleSummary
 from dray.config import Settings
 from dray.daemon.settings import compaction_settings, log_settings
-from dray.log.jobs import Job
+from dray.log.jobs import Job, JobState
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata import keys
@@ -37,6 +41,9 @@ from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 
+KEPT: Final = "kept"
+PERHAPS: Final = "perhaps"
+
 
 class WatchedCatalog(MemoryCatalog):
     """A catalog that is looked at after every commit."""
@@ -50,6 +57,7 @@ class WatchedCatalog(MemoryCatalog):
         if done:
             self._world.counts["table commits"] += 1
             self._world.judge_table(self.tables[on.topic.topic])
+            self._world.judge_added(on.topic.topic, changes)
         return done
 
 
@@ -94,6 +102,7 @@ class CompactorProcess:
         self.objects = FaultyObjects(inner, world.store_object, world.delete_object, self.runtime, weather)
         self.tables = FaultyTables(world.catalog, self.runtime, weather)
         self.streams = StreamStore(self.store, DOMAINS, world.conditions.settings.producer_expiry_ms)
+        self.judge = CycleJudge(world)
         self.compactor = Compactor(
             CompactorStores(self.streams, self.objects, world.guard(self.objects)),
             self.runtime,
@@ -114,7 +123,10 @@ class CompactorProcess:
         world = self._world
         while True:
             with suppress(MetadataError, ObjectError, LogError, TablesError):
-                summary = await self.compactor.run_cycle(everything=world.random.random() < 0.3)
+                everything = world.random.random() < 0.3
+                self.judge.begins()
+                summary = await self.compactor.run_cycle(everything=everything)
+                self.judge.ended(summary, self.compactor.owner)
                 world.counts["cycles"] += 1
                 world.counts["jobs abandoned"] += summary.abandoned
                 world.counts["files deleted"] += summary.files_deleted
@@ -128,6 +140,32 @@ class CompactorProcess:
         self.runtime.kill()
 
 
+class CycleJudge:
+    """Holds a cycle to its promise, for the streams in which nobody else was at work meanwhile."""
+
+    def __init__(self, world: CompactedWorld) -> None:
+        self._world = world
+        self._below: dict[int, int] = {}
+        self._first_write = 0
+
+    def begins(self) -> None:
+        self._below = dict(self._world.deleted_below)
+        self._first_write = len(self._world.job_writes)
+
+    def ended(self, summary: CycleSummary, owner: str) -> None:
+        if summary.troubles or summary.left_to_others or summary.waiting:
+            return
+        world = self._world
+        others = {stream for stream, whose in world.job_writes[self._first_write :] if whose != owner}
+        below = {
+            stream: offset
+            for stream, offset in self._below.items()
+            if stream not in others and stream not in world.closing
+        }
+        world.counts["cycles after deletions"] += bool(below)
+        world.judge_deleted(below)
+
+
 class CompactedWorld(LogWorld):
     """The log's world with compactors, and a catalog. It tells them which topics there are."""
 
@@ -136,15 +174,16 @@ class CompactedWorld(LogWorld):
         self.compaction = CompactionConditions.choose(seed)
         self.catalog = WatchedCatalog(self)
         self.processes: list[CompactorProcess] = []
+        self.job_writes: list[tuple[int, str]] = []  # stream, and whose job; empty for retention
         self._last: CompactorProcess | None = None
 
     # --- topics
 
     async def live(self) -> LiveTopics:
         """The last stream is a topic of its own, since it may be deleted."""
-        parts = {"kept": self.streams[:-1], "perhaps": self.streams[-1:]}
+        parts = {KEPT: self.streams[:-1], PERHAPS: self.streams[-1:]}
         if self.streams[-1] in self.closing:
-            del parts["perhaps"]
+            del parts[PERHAPS]
         settings = TopicSettings.of({"retention.ms": "-1"}, {})
         return LiveTopics(
             [
@@ -160,8 +199,45 @@ class CompactedWorld(LogWorld):
         outcomes = super().apply(domain, operations)
         for operation, outcome in zip(operations, outcomes, strict=True):
             if isinstance(operation, Put) and outcome.applied and operation.key.startswith(keys.JOBS):
-                self.counts[f"job {Job.decode(operation.value).state.value}"] += 1
+                self._job_written(operation.key, Job.decode(operation.value))
         return outcomes
+
+    def _job_written(self, key: str, job: Job) -> None:
+        self.counts[f"job {job.state.value}"] += 1
+        stream = keys.stream_of_job(key)
+        if stream is not None and job.state is not JobState.DONE:
+            owner = "" if job.compaction is None else job.compaction.owner
+            self.job_writes.append((stream, owner))
+
+    def stream_of(self, topic: str, partition: int) -> int:
+        return self.streams[partition] if topic == KEPT else self.streams[-1]
+
+    def judge_added(self, topic: str, changes: Sequence[TableChange]) -> None:
+        """What a job adds lies above the start. (What is restored may be on its way while the start is
+        raised: it leaves again.)"""
+
+        def judge() -> None:
+            for change in changes:
+                for file in () if change.job.startswith("restored") else change.added:
+                    stream = self.stream_of(topic, file.partition)
+                    if file.first_offset < self.truth.start(stream):
+                        raise Violation(
+                            f"{topic}: {file.path} brings records into the table that were deleted"
+                        )
+
+        self._judge(judge)
+
+    def judge_deleted(self, below: Mapping[int, int]) -> None:
+        """No table shows what lies below these offsets, by stream."""
+
+        def judge() -> None:
+            for table in self.catalog.tables.values():
+                for file in table.newest.files.values():
+                    stream = self.stream_of(table.topic.topic, file.partition)
+                    if file.first_offset < below.get(stream, 0):
+                        raise Violation(f"{table.topic.topic}: {file.path} still shows what was deleted")
+
+        self._judge(judge)
 
     def judge_table(self, table: Table) -> None:
         def judge() -> None:
@@ -238,7 +314,8 @@ class CompactedWorld(LogWorld):
             }
             if shown != compacted:
                 raise Violation(f"{topic.name}: the table does not show what the log holds")
-        if self.streams[-1] in self.closing and "perhaps" in self.catalog.tables:
+        self.judge_deleted({stream: self.truth.start(stream) for stream in self.streams})
+        if self.streams[-1] in self.closing and PERHAPS in self.catalog.tables:
             raise Violation("the table of a deleted topic is left over")
 
 

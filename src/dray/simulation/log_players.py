@@ -338,6 +338,7 @@ async def play_retention(world: LogWorld) -> None:
                 raise
         else:
             world.counts["records deleted"] += 1
+            world.deleted_below[stream] = max(before, world.deleted_below.get(stream, 0))
             if not before <= start <= world.truth.start(stream):
                 raise Violation(f"stream {stream}: told that it starts at {start}, not {before}")
 

@@ -225,6 +225,22 @@ async def test_each_kind_of_change_is_a_snapshot_of_one_commit(
     assert await tables.committed(files.topic, list(outcome)) == set(outcome)
 
 
+async def test_a_file_written_again_with_fewer_rows_is_a_delete(
+    tables: IcebergTables, files: TopicFiles
+) -> None:
+    """Rows went, and none came: readers that follow the table may pass over it, as over files that went."""
+    await tables.ensure(files.topic)
+    whole, beside = files.write(0, 0, 6), files.write(1, 0, 3)
+    await tables.commit(files.topic, [files.change("100-1", whole, beside)], ours)
+    left = files.write(0, 4, 2)
+    await tables.commit(files.topic, [files.change("100-2", left, removed=(whole.path,))], ours)
+    table = await loaded(tables, files)
+    summary = table.current_snapshot().summary
+    assert summary.operation is Operation.DELETE
+    assert (summary["deleted-records"], summary["added-records"], summary["total-records"]) == ("6", "2", "5")
+    assert rows_of(table) == files.records_of({left.path, beside.path})
+
+
 async def test_a_change_of_nothing_moves_the_snapshot(tables: IcebergTables, files: TopicFiles) -> None:
     await tables.ensure(files.topic)
     file = files.write(0, 0)

@@ -75,7 +75,7 @@ class StreamTruth:
 
     def live(self) -> list[IndexEntry]:
         """The entries that count, newest first: the head, and what is filed, is not covered by a later
-        one, and reaches above the start."""
+        one in what it holds above the start."""
         found: list[IndexEntry] = []
         covered_from = len(self.records)
         if self.head is not None:
@@ -86,7 +86,7 @@ class StreamTruth:
             entry = self.filed[key]
             if entry.end <= self.start:
                 break
-            if entry.start < covered_from:
+            if max(entry.start, self.start) < covered_from:
                 found.append(entry)
                 covered_from = entry.start
         return found
