@@ -14,6 +14,7 @@ MODULES: Final = {
     "test_cli_serve": ONE_MACHINE,
     "test_cluster_up": ONE_MACHINE,
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
+    "test_pipeline_deleted": ONE_MACHINE,
     "test_pipeline_clients": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_limits": ONE_MACHINE + ", and the memory of its one process",
     "test_shared_bucket": ONE_MACHINE + "; where a stranger comes by another data directory",
