@@ -17,11 +17,9 @@ from tests.integration.left_out import why_left_out
 from tests.services.dray import DrayProcess
 from tests.services.servers import Server, new_server
 from tests.services.target import ON_CLUSTER
-from tests.services.topics import create_topic
+from tests.services.topics import TopicMaker, create_topic
 
 HERE = Path(__file__).parent
-
-TopicMaker = Callable[..., str]
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -25,15 +25,13 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, twin, validate
-from dray.simulation.cluster.ours import bucket_is_ours
-from dray.simulation.cluster.tables import MemoryCatalog, ScriptedTables, Table
+from dray.simulation.cluster.tables import MemoryCatalog, Table
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.tables.contract import TableChange, Tables
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
-from tests.services import room_settings
+from tests.simulation.scripted import ScriptedObjects, ScriptedStore, ScriptedTables, bucket_is_ours
 
 DOMAINS = 2
 MANY = 1 << 30

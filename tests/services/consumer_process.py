@@ -127,10 +127,11 @@ async def run_aiokafka(settings: dict[str, Any]) -> None:
 
 
 def run_kafka_python(settings: dict[str, Any]) -> None:
-    from kafka import ConsumerRebalanceListener, KafkaConsumer
     from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
     from kafka.coordinator.assignors.range import RangePartitionAssignor
     from kafka.errors import KafkaError
+
+    from tests.services.kafka import ConsumerRebalanceListener, KafkaConsumer
 
     class Listener(ConsumerRebalanceListener):  # type: ignore[misc]
         def on_partitions_revoked(self, revoked: Any) -> None:

@@ -31,14 +31,13 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import twin, validate
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import NewTopic, Topic, Topics
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
-from tests.services import room_settings
+from tests.simulation.scripted import bucket_is_ours
 
 DOMAINS = 2
 MANY = 1 << 30

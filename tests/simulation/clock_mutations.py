@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cluster_mutations as cluster
 import pytest
-from clock_schedules import LATE
+from tests.simulation import cluster_mutations as cluster
+from tests.simulation.clock_schedules import LATE
 
 from dray.cluster.clock_guard import ClockGuard
 from dray.cluster.clock_judge import ClockJudge

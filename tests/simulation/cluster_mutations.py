@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-import commit_mutations as commit
 import pytest
+from tests.simulation import commit_mutations as commit
 
 from dray.api import produce
 from dray.groups.classic import validation

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from commit_mutations import WithoutBarrier, plain_puts, yes
+from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.compaction import collector, stream_planner, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard

@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from tests.services.compaction_cluster import ALL, Cluster, Worker
-
-from dray.simulation.kernel.scripted import Fate, Trap
+from tests.simulation.scripted import Fate, Trap
 
 PATIENT = replace(ALL, takeover_seconds=1000.0, wal_max_age_ms=0)  # leaves others' jobs alone
 MERGING = replace(ALL, parquet_max_files=1)

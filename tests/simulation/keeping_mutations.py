@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from commit_mutations import WithoutBarrier, plain_puts, yes
+from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.log import collector, jobs, lifecycle, retention, wal_keys
 from dray.log.jobs import Job, JobState, put_job

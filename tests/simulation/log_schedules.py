@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import pytest
-from tests.services import room_settings
+from tests.simulation.log.players import batch_of
+from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, bucket_is_ours
 
 from dray.log import Log
 from dray.log.types import AppendResult, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
@@ -20,10 +21,7 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, validate
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import Fate, ScriptedObjects, ScriptedStore
-from dray.simulation.log_players import batch_of
 
 MANY = 1 << 30
 ORPHAN = 10.0

@@ -6,8 +6,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from loop_mutations import MUTATIONS
-from noticing import first_noticed
+from tests.simulation.loop_mutations import MUTATIONS
+from tests.simulation.noticing import first_noticed
 
 from dray.simulation.campaign import fresh_seed
 from dray.simulation.cluster.conditions import Role

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.conformance.metadata.engines import ENGINES
 
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, StoredValue
 from dray.runtime import SystemRuntime
-from metadata_engines import ENGINES
 
 T = TypeVar("T")
 

@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
-from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, running
+from tests.unit.api.fakes import Harness, running
+from tests.unit.topics.fakes import QUIET
 
 from dray.api.broker_defaults import BROKER_DEFAULTS
 from dray.log.types import LogUnavailable
@@ -197,7 +197,7 @@ async def test_no_timeout_waits(broker: Harness) -> None:
 
 
 async def test_a_store_that_is_away_leaves_it_open(broker: Harness) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     [result] = (await broker.ask(creation(new("orders")), 5)).topics
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
 

@@ -5,7 +5,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.api.api_fakes import Harness, batch, running
+from tests.unit.api.fakes import Harness, batch, running
 
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest
 from dray.protocol import ErrorCode
@@ -233,7 +233,7 @@ async def test_a_poll_that_is_cancelled_stays_cancelled(broker: Harness, topic: 
 
 
 async def test_a_store_that_is_away(broker: Harness, topic: Topic) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     assert only(await broker.ask(request(topic, (0, 0)), 12)).error_code == 0
     unknown = FetchRequest(topics=[FetchTopic(topic="x", partitions=[FetchPartition()])])
     assert only(await broker.ask(unknown, 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

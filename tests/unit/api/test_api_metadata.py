@@ -8,8 +8,7 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
-from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, running
+from tests.unit.api.fakes import FakeConnection, Harness, running
 
 from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.metadata import keys
@@ -148,7 +147,7 @@ async def test_authorized_operations_are_shown_where_asked_for(broker: Harness) 
 
 async def test_a_store_that_is_away_is_worth_another_try(broker: Harness) -> None:
     topic = await broker.topics.create(NewTopic("orders"))
-    broker.store.failing = True
+    broker.store.down = True
     response = await broker.ask(by_name("orders", "other", create=True), 9)
     assert codes(response) == {"orders": 0, "other": ErrorCode.LEADER_NOT_AVAILABLE}
     asked = [MetadataRequestTopic(topic_id=UUID(int=5), name=None)]

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 
 import pytest
-from tests.unit.api.api_fakes import Harness, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, running
+from tests.unit.topics.fakes import eventually
 
 from dray.protocol.messages.create_topics import (
     CreatableReplicaAssignment,

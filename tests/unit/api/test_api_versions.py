@@ -5,8 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, frame, running
+from tests.unit.api.fakes import Harness, frame, running
 
 from dray.api import HANDLERS, Dispatcher, Feature, RefuseConnection, handles
 from dray.protocol import SCHEMAS, ApiKey, ErrorCode, RequestHeader, encode_request_header, request_class

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, batch, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, batch, running
+from tests.unit.topics.fakes import eventually
 
 from dray.api import ApiSettings
 from dray.api.errors import RefuseConnection

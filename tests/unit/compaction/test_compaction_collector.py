@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
+from tests.simulation.scripted import Fate, ScriptedTables
 
 from dray.compaction.collector import FileCollector
 from dray.compaction.cycle import Compactor, CompactorStores
@@ -24,8 +25,6 @@ from dray.compaction.paths import (
 )
 from dray.compaction.summary import CycleSummary
 from dray.log.collector import Collector
-from dray.simulation.cluster.tables import ScriptedTables
-from dray.simulation.kernel.scripted import Fate
 from dray.tables.contract import Tables
 from dray.tables.iceberg.locations import METADATA_PREFIX, table_path
 

@@ -8,12 +8,12 @@ from dataclasses import replace
 import pytest
 from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, Cluster
+from tests.simulation.scripted import Fate
 
 from dray.compaction.model import UnitFailed
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.simulation.kernel.scripted import Fate
 
 
 @pytest.fixture

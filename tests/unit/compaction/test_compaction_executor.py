@@ -9,9 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from executor_inputs import START, kafka_batch, parquet_entry, records, unit_of, wal_entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.compaction.executor_inputs import (
+    START,
+    kafka_batch,
+    parquet_entry,
+    records,
+    unit_of,
+    wal_entry,
+)
 
 from dray.compaction import sources
 from dray.compaction.executor import LocalUnitWriter, write_unit

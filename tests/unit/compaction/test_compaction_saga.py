@@ -15,11 +15,11 @@ from functools import cache
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
+from tests.simulation.scripted import Fate
 
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.objects.contract import ObjectError
 from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.scripted import Fate
 from dray.tables.contract import TablesUnavailable
 from dray.topics.model import Topic
 

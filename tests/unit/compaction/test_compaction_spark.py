@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from executor_inputs import kafka_batch, records, unit_of, wal_entry
 from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
 from tests.services.tools import missing
+from tests.unit.compaction.executor_inputs import kafka_batch, records, unit_of, wal_entry
 
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Unit, UnitFailed

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from tests.services.iceberg_files import TopicFiles, other_topic
-from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours
+from tests.unit.iceberg.harness import loaded, metadata_on_disk, ours
 
 from dray.tables.contract import CommitOutcome, TableChange, TableFile, TableRefused
 from dray.tables.iceberg.manifests import TIER, KnownPaths, tier_of

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import DOMAINS, QUICK, World, append, batch_bytes
+from tests.simulation.scripted import ScriptedObjects, ScriptedStore
+from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.collector import Collector
@@ -14,7 +15,6 @@ from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds
 from dray.metadata import keys
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.wal import object_path
 
 HOUR = 3600.0

@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, read, values_in
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, segments, service
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches

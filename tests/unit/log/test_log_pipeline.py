@@ -6,7 +6,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import (
     DOMAINS,
     QUICK,
     World,
@@ -24,7 +25,6 @@ from dray.log.types import AppendResult, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.records import twin
-from dray.simulation.kernel.scripted import Fate
 
 STEP = len(batch_bytes([b"0"]))
 

@@ -9,14 +9,14 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log, segments
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
 from dray.log.segments import EntryLayout
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
 from dray.objects.contract import OwnBuffer
-from dray.simulation.kernel.scripted import Fate
 
 
 def layout_of(lengths: list[int], counts: list[int], gaps: list[int]) -> EntryLayout:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, soon, values_in
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, soon, values_in
 
 from dray.log import Log
 from dray.log.types import AnswerRoom, EndlessRoom, OffsetOutOfRange, ReadRequest, ReadResult

@@ -6,7 +6,8 @@ import asyncio
 from uuid import UUID
 
 import pytest
-from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, counters
 from dray.log.counters import IdCounter
@@ -16,7 +17,6 @@ from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.types import Bounds, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
-from dray.simulation.kernel.scripted import Fate, ScriptedStore
 
 KEY = "/dray/v1/counters/test"
 DAY = 24 * 3600.0

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import World, append, batch_bytes, soon, start_append
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes, soon, start_append
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.scripted import Fate
 
 # Batches, and whether the one before it lies in another object.
 histories = st.lists(

@@ -8,7 +8,7 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc import aio
-from oxia_fake import error_details
+from tests.unit.metadata.oxia_fake import error_details
 
 from dray.metadata.oxia.errors import REFUSED_REASONS, understand
 

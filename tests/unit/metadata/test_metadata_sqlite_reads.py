@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlite3 import connect
 
 import pytest
-from metadata_clock import StoppedClock
+from tests.unit.metadata.stopped_clock import StoppedClock
 
 from dray.metadata.contract import ABSENT, ANY, Put, StoredValue
 from dray.metadata.sqlite import SqliteSettings, SqliteStore

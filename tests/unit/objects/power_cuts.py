@@ -10,7 +10,7 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from simulated_disk import PowerCut, SimulatedDisk
+from tests.unit.objects.simulated_disk import PowerCut, SimulatedDisk
 
 from dray.objects import LocalStore, ObjectExists
 from dray.runtime import BackgroundTasks

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from power_cuts import Expected, Operation, check_after_cut, live
-from simulated_disk import SimulatedDisk
+from tests.unit.objects.power_cuts import Expected, Operation, check_after_cut, live
+from tests.unit.objects.simulated_disk import SimulatedDisk
 
 import dray.objects.directories
 import dray.objects.local

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from kio_oracle import (
+from tests.unit.protocol.kio_oracle import (
     Case,
     all_cases,
     kio_bytes,

@@ -8,7 +8,7 @@ from random import Random
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_harness import Client, serving, until
+from tests.unit.server.harness import Client, serving, until
 
 from dray.server.answers import AnswerBudget, Reservation
 

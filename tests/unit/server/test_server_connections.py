@@ -7,8 +7,8 @@ import ssl
 from struct import pack
 
 import pytest
-from server_harness import Client, echo, serving, until
 from structlog.testing import capture_logs
+from tests.unit.server.harness import Client, echo, serving, until
 
 from dray.server import AddressInUse, CloseConnection, Listener
 

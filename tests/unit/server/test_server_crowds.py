@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from server_harness import Client, PaperTransport, echo, serving, until
 from structlog.testing import capture_logs
-from test_server_protocol import standing
-from tests.services import room_settings
+from tests.unit.server.harness import Client, PaperTransport, echo, progress, serving, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
@@ -127,10 +125,10 @@ async def test_connections_that_leave_are_forgotten():
 def test_patience_with_a_connection_that_asks_nothing():
     bounds = room_settings.server(first_request_seconds=30)
     patience = Patience(0)
-    assert patience.exhausted(30, standing(frames=0), bounds) is None
-    assert patience.exhausted(31, standing(frames=0, busy=True), bounds) is None, "it waits for us"
-    assert patience.exhausted(31, standing(frames=1), bounds) is None
-    begun = standing(frames=0, received_bytes=9, unfinished=100)
+    assert patience.exhausted(30, progress(frames=0), bounds) is None
+    assert patience.exhausted(31, progress(frames=0, busy=True), bounds) is None, "it waits for us"
+    assert patience.exhausted(31, progress(frames=1), bounds) is None
+    begun = progress(frames=0, received_bytes=9, unfinished=100)
     assert patience.exhausted(31, begun, bounds) == "no request"
 
 

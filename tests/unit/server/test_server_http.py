@@ -7,8 +7,8 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_harness import until
 from structlog.testing import capture_logs
+from tests.unit.server.harness import until
 
 from dray.runtime import SystemRuntime, keep_running
 from dray.server import AddressInUse, Health, HttpAnswer, HttpServer, HttpSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 
-from server_harness import Client, echo, serving, until
+from tests.unit.server.harness import Client, echo, serving, until
 
 MEBIBYTE = 1024 * 1024
 

@@ -6,8 +6,7 @@ import asyncio
 from dataclasses import replace
 from struct import pack
 
-from server_harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
-from tests.services import room_settings
+from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime

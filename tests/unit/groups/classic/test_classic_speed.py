@@ -8,7 +8,7 @@ import tracemalloc
 from collections.abc import Callable
 
 import pytest
-from classic_harness import REBALANCE_MS, SESSION_MS, subscription
+from tests.unit.groups.classic.harness import REBALANCE_MS, SESSION_MS, subscription
 
 from dray.groups.classic import (
     ClassicGroup,

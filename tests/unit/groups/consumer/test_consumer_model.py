@@ -14,9 +14,9 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from consumer_harness import Coordinator, heartbeat, listed
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.groups.consumer.harness import Coordinator, heartbeat, listed
 
 from dray.groups.consumer import (
     Answer,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from consumer_harness import Coordinator, listed, parts, topic
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts, topic
 
 from dray.groups.consumer import ConsumerGroupSettings, HeartbeatAnswer
 from dray.protocol import ErrorCode

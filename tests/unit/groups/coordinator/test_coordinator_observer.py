@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     TTL,
     BrokerUnderTest,
@@ -81,7 +82,7 @@ async def test_commits_are_timed_until_they_are_stored() -> None:
     world = World()
     broker, heard = await measured(world)
     await broker.commit(1)
-    broker.store.plan = [(keys.group_offsets(GROUP), "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", keys.group_offsets(GROUP))
     committing = asyncio.ensure_future(broker.commit(2))
     await settled()
     await passing(3)

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.unit.groups.coordinator.harness import (
     DOMAINS,
     SETTINGS,
     BrokerUnderTest,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
-from tests.services import room_settings
+from tests.simulation.scripted import ScriptedStore
 
 from dray.cluster import AdvertisedListener, Broker
 from dray.groups import classic, consumer
@@ -18,9 +18,8 @@ from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import Groups, GroupsSettings, GroupUnavailable, LeaseHolder
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
-from dray.metadata.contract import Ambiguous, Operation, Outcome, Put, StoredValue, Unavailable
-from dray.metadata.memory import MemoryState, MemoryStore
-from dray.metadata.sessions import session_identity
+from dray.metadata.contract import StoredValue
+from dray.metadata.memory import MemoryState
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
@@ -46,97 +45,6 @@ def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
 
     del in_virtual_time.__wrapped__  # type: ignore[attr-defined]
     return in_virtual_time
-
-
-class ScriptedStore(MemoryStore):
-    """`plan` says what becomes of coming writes: pairs of a key's beginning and a fault, each used once.
-
-    "unavailable": it is refused. "lost": nobody can tell, and nothing happens. "applied": it happens, and
-    the reply is lost. "late": nobody can tell, and it happens at `arrive`. "held": it happens, and the reply
-    waits for `release`. While `down`, nothing gets through, keep-alives included. After `fall_behind`, reads
-    see the store as it was then, until there is a barrier.
-    """
-
-    def __init__(self, runtime: SimulatedRuntime, state: MemoryState) -> None:
-        super().__init__(runtime, state)
-        self.runtime = runtime
-        self.plan: list[tuple[str, str]] = []
-        self.writes: list[Sequence[Operation]] = []
-        self.barriers: list[int] = []
-        self.down = False
-        self._late: list[tuple[int, Sequence[Operation], int | None]] = []
-        self._held: list[asyncio.Event] = []
-        self._behind: dict[int, MemoryStore] = {}
-
-    async def get(self, domain: int, key: str) -> StoredValue | None:
-        behind = self._behind.get(domain)
-        return await (super().get(domain, key) if behind is None else behind.get(domain, key))
-
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
-        behind = self._behind.get(domain, super())
-        return await behind.scan(domain, start, end, limit)
-
-    async def barrier(self, domain: int) -> None:
-        await super().barrier(domain)
-        self.barriers.append(domain)
-        self._behind.pop(domain, None)
-
-    def fall_behind(self) -> None:
-        past = MemoryState()
-        now = self.runtime.monotonic()
-        for domain in range(DOMAINS):
-            source, copy = self._state.domain(domain, now), past.domain(domain, now)
-            copy.entries.update(source.entries)
-            copy.keys.extend(source.keys)
-            self._behind[domain] = MemoryStore(self.runtime, past)
-
-    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
-        fault = self._fault(operations)
-        self.writes.append(operations)
-        if fault == "unavailable":
-            raise Unavailable("in this test")
-        if fault == "lost":
-            raise Ambiguous("in this test")
-        if fault == "late":
-            self._late.append((domain, operations, _identity(domain, operations)))
-            raise Ambiguous("in this test")
-        outcomes = await super().write(domain, operations)
-        if fault == "applied":
-            raise Ambiguous("in this test")
-        if fault == "held":
-            event = asyncio.Event()
-            self._held.append(event)
-            await event.wait()
-        return outcomes
-
-    def arrive(self) -> None:
-        """Everything that is late arrives."""
-        late, self._late = self._late, []
-        for domain, operations, identity in late:
-            self._state.apply(domain, operations, identity, self.runtime.monotonic())
-
-    def release(self) -> None:
-        held, self._held = self._held, []
-        for event in held:
-            event.set()
-
-    def _fault(self, operations: Sequence[Operation]) -> str | None:
-        key = getattr(operations[0], "key", "")
-        for position, (beginning, fault) in enumerate(self.plan):
-            if key.startswith(beginning):
-                del self.plan[position]
-                return fault
-        return None
-
-    async def _turn(self) -> None:
-        if self.down:
-            raise Unavailable("down in this test")
-        await super()._turn()
-
-
-def _identity(domain: int, operations: Sequence[Operation]) -> int | None:
-    sessions = [operation.session for operation in operations if isinstance(operation, Put)]
-    return session_identity(domain, sessions[0]) if sessions and sessions[0] is not None else None
 
 
 class FakeTopics:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.simulation.compactor_player import CompactedWorld, play_compactors
+from tests.simulation.log.compactors import CompactedWorld, play_compactors
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.log.players import players
+from tests.simulation.log.run import first_trouble, until_calm
+from tests.simulation.log.world import Report
+
 from dray.simulation.kernel.loop import run
-from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_players import players
-from dray.simulation.log_run import first_trouble, until_calm
-from dray.simulation.log_world import Report
 
 SECONDS = 6.0
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-import etcd_engines
-from oxia_engines import cluster_engine, standalone_engine
+from tests.conformance.metadata import etcd_engines
+from tests.conformance.metadata.oxia_engines import cluster_engine, standalone_engine
 
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryState, MemoryStore

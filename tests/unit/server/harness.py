@@ -14,7 +14,8 @@ from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, Server
+from dray.server import Connection, Listener, Server, ServerSettings
+from dray.server.patience import ConnectionProgress
 from dray.telemetry import Metrics
 
 SETTINGS = room_settings.server(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), linger_seconds=0.05)
@@ -148,3 +149,8 @@ class PaperTransport(asyncio.Transport):
             self.protocol.connection_lost(None)
 
     abort = close
+
+
+def progress(**changes: Any) -> ConnectionProgress:
+    quiet = ConnectionProgress(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
+    return replace(quiet, **changes)

@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.services import room_settings
+from tests.simulation.scripted import ScriptedObjects, ScriptedStore, bucket_is_ours
 
 from dray.log import Log, LogObserver, LogSettings
 from dray.log.deletions import MayDelete
@@ -16,9 +16,7 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import twin, validate
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 
 DOMAINS = 2
 EVERYTHING = 1 << 30

@@ -15,6 +15,11 @@ from dataclasses import replace
 from random import Random
 from typing import Final
 
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.log.players import players
+from tests.simulation.log.run import first_trouble, until_calm
+from tests.simulation.log.world import DOMAINS, LogWorld, Report
+
 from dray.cluster import owner
 from dray.cluster.identity import ClusterInfo, open_cluster
 from dray.compaction import bucket_survey
@@ -33,10 +38,6 @@ from dray.simulation.kernel.clocks import true_wall_ms
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_players import players
-from dray.simulation.log_run import first_trouble, until_calm
-from dray.simulation.log_world import DOMAINS, LogWorld, Report
 from dray.wal import parse_object_path
 
 SECONDS: Final = 4.0

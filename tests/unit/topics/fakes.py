@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
 from tests.services import room_settings
 
 from dray.log.types import LogUnavailable
-from dray.metadata.contract import Ambiguous, Operation, Outcome, Unavailable
-from dray.metadata.memory import MemoryState, MemoryStore
-from dray.runtime import Runtime, SystemRuntime
+from dray.runtime import SystemRuntime
+from dray.topics import TopicsOptions
 
 # Nothing happens by itself in these tests unless one asks for it.
 QUIET = room_settings.topics(reread_interval=3600, sweep_interval=3600, sweep_grace=0, unknown_id_pause=0)
@@ -59,53 +57,6 @@ class FakeStreams:
     def _may_fail(self, what: str) -> None:
         if what in self.failing:
             raise LogUnavailable(f"{what} fails in this test")
-
-
-class FaultyStore(MemoryStore):
-    """A memory store whose next writes can be made to fail, before or after they apply.
-
-    `plan` holds one item per coming write: None (as it should be), "unavailable", "lost" (it is not
-    applied, and nobody can tell), "applied" (it is, and the reply is lost), "landing" (the lost ones come
-    in first), or a function to call first.
-    """
-
-    def __init__(self, runtime: Runtime, state: MemoryState) -> None:
-        super().__init__(runtime, state)
-        self.plan: list[str | Callable[[], Awaitable[Any]] | None] = []
-        self.failing = False
-        self.travelling: list[tuple[int, Sequence[Operation]]] = []
-        self.on_write: Callable[[Sequence[Operation]], None] | None = None
-
-    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
-        if self.failing:
-            raise Unavailable("failing in this test")
-        fault = self.plan.pop(0) if self.plan else None
-        if callable(fault):
-            await fault()
-        elif fault == "unavailable":
-            raise Unavailable("in this test")
-        elif fault == "lost":
-            self.travelling.append((domain, operations))
-            raise Ambiguous("in this test")
-        elif fault == "landing":
-            for there, late in self.travelling:
-                await super().write(there, late)
-        if self.on_write is not None:
-            self.on_write(operations)
-        outcomes = await super().write(domain, operations)
-        if fault == "applied":
-            raise Ambiguous("in this test")
-        return outcomes
-
-    async def get(self, domain: int, key: str) -> Any:
-        if self.failing:
-            raise Unavailable("failing in this test")
-        return await super().get(domain, key)
-
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> Any:
-        if self.failing:
-            raise Unavailable("failing in this test")
-        return await super().scan(domain, start, end, limit)
 
 
 async def settle() -> None:

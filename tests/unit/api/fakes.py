@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from tests.services import room_settings
-from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, ImpatientRuntime
+from tests.simulation.scripted import ScriptedStore
+from tests.unit.topics.fakes import QUIET, FakeStreams, ImpatientRuntime
 
 from dray.api import ApiSettings, Dispatcher, Services
 from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
@@ -30,6 +30,7 @@ from dray.log.types import (
 )
 from dray.metadata.memory import MemoryState
 from dray.protocol import (
+    ErrorCode,
     Request,
     RequestHeader,
     Response,
@@ -37,6 +38,15 @@ from dray.protocol import (
     parse_response_header,
     response_class,
 )
+from dray.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+)
+from dray.protocol.messages.join_group import (
+    JoinGroupRequest,
+    JoinGroupRequestProtocol,
+    JoinGroupResponse,
+)
+from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.records import Batch, Record, patch, twin
 from dray.topics import Topics, TopicsOptions
 
@@ -191,7 +201,7 @@ class Harness:
         self.group_settings = room_settings.groups(
             classic=ClassicGroupSettings(initial_rebalance_delay_ms=0), session_ttl=3600
         )
-        self.store = FaultyStore(runtime, state)
+        self.store = ScriptedStore(runtime, state)
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []
 
@@ -280,3 +290,57 @@ def batch(
         for offset, (value, time) in enumerate(zip(values, times, strict=True))
     ]
     return bytes(twin.encode(records, **fields))
+
+
+METADATA = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
+
+
+def join(member_id: str = "", **fields: object) -> JoinGroupRequest:
+    request = JoinGroupRequest(
+        group_id="g",
+        session_timeout_ms=30_000,
+        rebalance_timeout_ms=30_000,
+        member_id=member_id,
+        protocol_type="consumer",
+        protocols=[JoinGroupRequestProtocol("range", METADATA)],
+    )
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request
+
+
+async def joined(broker: Harness, version: int, **fields: object) -> JoinGroupResponse:
+    """Joined, in the two steps that newer versions need."""
+    answer = await broker.ask(join(**fields), version)
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        answer = await broker.ask(join(answer.member_id, **fields), version)
+    assert answer.error_code == 0, answer
+    return answer
+
+
+async def stable(broker: Harness, group_id: str = "g") -> JoinGroupResponse:
+    answer = await joined(broker, 9, group_id=group_id)
+    await broker.ask(
+        SyncGroupRequest(
+            group_id,
+            answer.generation_id,
+            answer.member_id,
+            None,
+            "consumer",
+            "range",
+            [SyncGroupRequestAssignment(answer.member_id, b"mine")],
+        ),
+        5,
+    )
+    return answer
+
+
+def beat(member_id: str = "m", epoch: int = 0, **fields: object) -> ConsumerGroupHeartbeatRequest:
+    request = ConsumerGroupHeartbeatRequest("g", member_id, epoch)
+    if epoch == 0:
+        request.rebalance_timeout_ms = 30_000
+        request.subscribed_topic_names = ["t"]
+        request.topic_partitions = []
+    for name, value in fields.items():
+        setattr(request, name, value)
+    return request

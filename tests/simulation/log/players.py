@@ -12,6 +12,8 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from tests.simulation.log.world import DOMAINS, Broker, LogWorld
+
 from dray.log.stream_store import StreamStore
 from dray.log.types import (
     AppendResult,
@@ -27,7 +29,6 @@ from dray.log.types import (
 from dray.metadata.contract import MetadataError
 from dray.records import Record, decode, twin, validate
 from dray.simulation.checks.log_truth import TIMES, Violation, identity_of, time_of
-from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 
 PRODUCERS = (1, 2)
 _MANY = 1 << 30

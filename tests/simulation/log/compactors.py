@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from random import Random
 from uuid import UUID
 
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.log.world import DOMAINS, Broker, LogWorld
+
 from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.settings import CompactionSettings
@@ -30,8 +33,6 @@ from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_world import DOMAINS, Broker, LogWorld
 from dray.tables.contract import TableChange, TablesError
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic

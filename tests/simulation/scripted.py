@@ -1,13 +1,13 @@
-"""Stores that do as they are told: a test that needs one certain schedule sets traps for the calls in it.
+"""Stores that follow a script: a test that needs one certain schedule sets traps for the calls in it.
 
-Chance finds what nobody thought of; some schedules it finds too rarely to rest a rule on. A trap is
+Random runs find schedules that no author thinks of, but some of them too rarely to rest a rule on. A trap is
 sprung once, by the first call that matches: a kind of call, and a part of one of its keys or its path.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TypeVar
@@ -21,14 +21,18 @@ from dray.metadata.contract import (
     MetadataError,
     Operation,
     Outcome,
-    Session,
+    SessionEnded,
     StoredValue,
     Unavailable,
 )
 from dray.metadata.memory import MemoryState, MemoryStore
+from dray.metadata.memory import _Domain as DomainContent
+from dray.metadata.sessions import session_identity
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, OwnBuffer
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import Runtime
+from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
+from dray.tables.contract import TablesUnavailable
 
 T = TypeVar("T")
 
@@ -39,11 +43,11 @@ class Fate(Enum):
     PASS = "happens"
     HOLD_BEFORE = "stops before it happens"
     HOLD_AFTER = "stops after it happened, before it is answered"
-    REFUSE = "does not happen, and the caller is told"
-    LOSE = "does not happen, and the caller is not told"
+    REFUSE = "does not happen, and the caller knows that"
+    LOSE = "does not happen, and the caller cannot know"
     LOSE_REPLY = "happens, and the reply is lost"
     LATE = "is unclear, and happens when `land` is called"
-    FAIL = "raises what nobody foresaw"
+    FAIL = "raises an error that no caller expects"
     COPY = "happens, and once more when `land` is called"
 
 
@@ -52,6 +56,9 @@ class Trap:
     kind: str
     part: str
     fate: Fate
+    first: Callable[[], Awaitable[object]] | None = None
+    """What happens before the call does."""
+
     sprung: asyncio.Event = field(default_factory=asyncio.Event)
     _released: asyncio.Event = field(default_factory=asyncio.Event)
     _landings: list[Callable[[], object]] = field(default_factory=list)
@@ -74,20 +81,26 @@ class Trap:
         for landing in self._landings:
             landing()
 
+    @property
+    def is_late(self) -> bool:
+        return bool(self._landings)
+
     async def before(self, act: Callable[[], object]) -> MetadataError | None:
         """What keeps the call from happening, if anything does."""
         self.sprung.set()
+        if self.first is not None:
+            await self.first()
         if self.fate is Fate.HOLD_BEFORE:
             await self._released.wait()
         elif self.fate is Fate.FAIL:
-            raise RuntimeError("told to fail")
+            raise RuntimeError("fails by script")
         elif self.fate is Fate.REFUSE:
-            return Unavailable("told to refuse")
+            return Unavailable("refused by script")
         elif self.fate is Fate.LOSE:
-            return Ambiguous("told to lose the request")
+            return Ambiguous("the request is lost by script")
         elif self.fate is Fate.LATE:
             self._landings.append(act)
-            return Ambiguous("told to be late")
+            return Ambiguous("late by script")
         elif self.fate is Fate.COPY:
             self._landings.append(act)
         return None
@@ -96,7 +109,7 @@ class Trap:
         """What keeps the answer away, if anything does."""
         if self.fate is Fate.HOLD_AFTER:
             await self._released.wait()
-        return Ambiguous("told to lose the reply") if self.fate is Fate.LOSE_REPLY else None
+        return Ambiguous("the reply is lost by script") if self.fate is Fate.LOSE_REPLY else None
 
 
 class Traps:
@@ -104,104 +117,145 @@ class Traps:
 
     def __init__(self) -> None:
         self._set: list[Trap] = []
+        self._caught: list[Trap] = []
 
-    def trap(self, fate: Fate, kind: str, part: str = "") -> Trap:
-        trap = Trap(kind, part, fate)
+    def trap(
+        self,
+        fate: Fate,
+        kind: str = "write",
+        part: str = "",
+        *,
+        first: Callable[[], Awaitable[object]] | None = None,
+    ) -> Trap:
+        trap = Trap(kind, part, fate, first)
         self._set.append(trap)
         return trap
+
+    def script(self, *fates: Fate, part: str = "") -> None:
+        """What becomes of the coming writes, one after the other."""
+        for fate in fates:
+            self.trap(fate, part=part)
+
+    def all_sprung(self) -> bool:
+        return not self._set
+
+    def disarm(self) -> None:
+        """Take back the traps that caught nothing."""
+        self._set.clear()
 
     def springing(self, kind: str, names: Sequence[str]) -> Trap:
         for trap in self._set:
             if trap.kind == kind and any(trap.part in name for name in names):
                 self._set.remove(trap)
+                self._caught.append(trap)
                 return trap
         return Trap(kind, "", Fate.PASS)
+
+    def release(self) -> None:
+        """Let every call that was held go on."""
+        for trap in self._caught:
+            trap.release()
+
+    def land(self) -> None:
+        """Let everything late arrive, once."""
+        caught, self._caught = self._caught, []
+        for trap in caught:
+            if trap.is_late:
+                trap.land()
 
     def hold(self, kind: str, part: str = "", *, answered: bool = False) -> Trap:
         return self.trap(Fate.HOLD_AFTER if answered else Fate.HOLD_BEFORE, kind, part)
 
 
-class ScriptedStore(Traps):
-    """A client of a `MemoryState`. Kinds: get, scan, write, barrier."""
+class ScriptedStore(Traps, MemoryStore):
+    """A client of a `MemoryState`. Kinds: get, scan, write, barrier.
 
-    def __init__(self, runtime: Runtime, state: MemoryState, limits: Limits | None = None) -> None:
-        super().__init__()
-        self._runtime = runtime
-        self._state = state
-        self._current = MemoryStore(runtime, state)
-        self._limits = limits or self._current.limits
-        self._behind: dict[int, MemoryStore] = {}
-        self.barriers = 0
-        self.deaf = False  # hears no hints
+    `writes` and `barriers` are all that was asked for. While it is `down`, nothing gets through, the renewal
+    of sessions included.
+    """
+
+    def __init__(
+        self, runtime: Runtime, state: MemoryState | None = None, limits: Limits | None = None
+    ) -> None:
+        Traps.__init__(self)
+        MemoryStore.__init__(self, runtime, state)
+        self._limits = limits or super().limits
+        self._behind: dict[int, MemoryState] = {}
+        self.writes: list[Sequence[Operation]] = []
+        self.barriers: list[int] = []
+        self.on_write: Callable[[Sequence[Operation]], None] | None = None
+        self.deaf = False  # gets no hints
+        self.down = False
 
     @property
     def limits(self) -> Limits:
         return self._limits
 
-    def fall_behind(self, domain: int) -> None:
-        """Read the domain as it is now, until a barrier."""
-        past = MemoryState()
-        now = self._runtime.monotonic()
-        source, copy = self._state.domain(domain, now), past.domain(domain, now)
-        copy.entries.update(source.entries)
-        copy.keys.extend(source.keys)
-        self._behind[domain] = MemoryStore(self._runtime, past)
+    def fall_behind(self, *domains: int) -> None:
+        """Read these domains as they are now, until a barrier."""
+        now = self._clock()
+        for domain in domains:
+            self._behind[domain] = past = MemoryState()
+            source, copy = self._state.domain(domain, now), past.domain(domain, now)
+            copy.entries.update(source.entries)
+            copy.keys.extend(source.keys)
 
     async def get(self, domain: int, key: str) -> StoredValue | None:
         trap = self.springing("get", [key])
         await _meet(trap.before(_nothing))
-        found = await self._view(domain).get(domain, key)
+        found = await super().get(domain, key)
         await _meet(trap.after())
         return found
 
     async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> list[StoredValue]:
         trap = self.springing("scan", [start])
         await _meet(trap.before(_nothing))
-        found = await self._view(domain).scan(domain, start, end, limit)
+        found = await super().scan(domain, start, end, limit)
         await _meet(trap.after())
         return found
 
-    async def floor(self, domain: int, key: str, prefix: str) -> StoredValue | None:
-        return await self._view(domain).floor(domain, key, prefix)
-
-    async def ceiling(self, domain: int, key: str, prefix: str) -> StoredValue | None:
-        return await self._view(domain).ceiling(domain, key, prefix)
-
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         operations = list(operations)
-        check_write(domain, operations, self._limits)
+        session = check_write(domain, operations, self._limits)
+        identity = None if session is None else session_identity(domain, session)
 
         def apply() -> list[Outcome]:
-            return self._state.apply(domain, operations, None, self._runtime.monotonic())
+            return self._state.apply(domain, operations, identity, self._clock())
 
+        self.writes.append(operations)
         trap = self.springing("write", [_name(operation) for operation in operations])
         await _meet(trap.before(apply))
-        await self._runtime.sleep(0)
+        if self.on_write is not None:
+            self.on_write(operations)
+        if session is not None and session.ended:
+            raise SessionEnded(f"session {identity} is over")
+        await self._turn()
         outcomes = apply()
         await _meet(trap.after())
         return outcomes
 
     async def barrier(self, domain: int) -> None:
-        self.barriers += 1
+        self.barriers.append(domain)
         trap = self.springing("barrier", [str(domain)])
         await _meet(trap.before(_nothing))
-        await self._current.barrier(domain)
+        await super().barrier(domain)
         self._behind.pop(domain, None)
         await _meet(trap.after())
 
-    async def watch(self, domain: int) -> AsyncIterator[Change]:
-        async for change in self._current.watch(domain):
+    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
+        async for change in super().watch(domain):
             if not self.deaf:
                 yield change
 
-    async def session(self, domain: int, ttl: float) -> Session:
-        return await self._current.session(domain, ttl)
+    async def _domain(self, domain: int) -> DomainContent:
+        content = await super()._domain(domain)
+        past = self._behind.get(domain)
+        return content if past is None else past.domain(domain, self._clock())
 
-    async def close(self) -> None:
-        await self._current.close()
-
-    def _view(self, domain: int) -> MemoryStore:
-        return self._behind.get(domain, self._current)
+    async def _turn(self) -> None:
+        if self.down:
+            raise Unavailable("down in this test")
+        await super()._turn()
 
 
 class ScriptedObjects(Traps):
@@ -275,6 +329,25 @@ class ScriptedObjects(Traps):
         await self._inner.close()
 
 
+class ScriptedTables(Traps, MemoryTables):
+    """A client of a `MemoryCatalog`. Kinds: as its own. While it is `down`, nothing gets through."""
+
+    def __init__(self, catalog: MemoryCatalog, runtime: Runtime) -> None:
+        Traps.__init__(self)
+        MemoryTables.__init__(self, catalog, runtime)
+        self.down = False
+
+    async def call(self, kind: str, name: str, act: Callable[[], T]) -> T:
+        await self._runtime.sleep(0)
+        if self.down:
+            raise TablesUnavailable("the catalog is down")
+        trap = self.springing(kind, [name])
+        await _meet_tables(trap.before(act))
+        answer = act()
+        await _meet_tables(trap.after())
+        return answer
+
+
 async def _meet(meeting: Awaitable[MetadataError | None]) -> None:
     if (error := await meeting) is not None:
         raise error
@@ -285,9 +358,19 @@ async def _meet_object(meeting: Awaitable[MetadataError | None]) -> None:
         raise ObjectError(str(error))
 
 
+async def _meet_tables(meeting: Awaitable[Exception | None]) -> None:
+    if (error := await meeting) is not None:
+        raise TablesUnavailable(str(error))
+
+
 def _nothing() -> None:
     """A read leaves nothing that could land later."""
 
 
 def _name(operation: Operation) -> str:
     return operation.start if isinstance(operation, DeleteRange) else operation.key
+
+
+async def bucket_is_ours() -> str | None:
+    """What parts of a cluster ask before they delete, where they run without a node: the bucket is theirs."""
+    return None

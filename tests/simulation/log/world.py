@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.scripted import bucket_is_ours
+
 from dray.cluster.owner import OWNER
 from dray.log import Collector, Log
 from dray.log.deletions import MayDelete
@@ -26,11 +29,9 @@ from dray.metadata.memory import MemoryState
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.simulation.checks.log_truth import LogTruth, Violation
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.kernel.clocks import true_wall_ms
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.log_conditions import LogConditions
 
 DOMAINS = 2
 _QUIET_ROUNDS = 4

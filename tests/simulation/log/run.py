@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 
+from tests.simulation.log.conditions import LogConditions
+from tests.simulation.log.players import players
+from tests.simulation.log.world import LogWorld, Report
+
 from dray.simulation.kernel.loop import run
-from dray.simulation.log_conditions import LogConditions
-from dray.simulation.log_players import players
-from dray.simulation.log_world import LogWorld, Report
 
 SECONDS = 10.0
 
