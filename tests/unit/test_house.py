@@ -263,3 +263,47 @@ def test_tests_import_from_harnesses_by_their_full_names() -> None:
 )
 def test_the_rule_notices_a_wrong_import(source: str) -> None:
     assert wrong_imports(ast.parse(source), TESTS / "unit" / "log" / "test_x.py")
+
+
+# Servers, builds and downloads: what is tested with them is in tests/integration or tests/referee.
+NOT_IN_UNIT = {
+    f"tests.services.{name}"
+    for name in (
+        "compose",
+        "etcd",
+        "go_build",
+        "helm",
+        "iceberg_rest",
+        "image",
+        "kafka",
+        "maven",
+        "oxia",
+        "oxia_build",
+        "s3",
+        "spark_cluster",
+        "spark_sql",
+        "trino",
+    )
+} | {"dray.compaction.spark.session.open_session", "tests.services.tools.require_tool"}
+
+
+def heavy_imports(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & NOT_IN_UNIT
+
+
+def test_unit_tests_start_no_java_and_install_nothing() -> None:
+    found = {
+        path.name: heavy for path in (TESTS / "unit").rglob("*.py") if (heavy := heavy_imports(parse(path)))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize("source", ["from tests.services.kafka import X", "from tests.services import helm"])
+def test_the_rule_notices_a_server(source: str) -> None:
+    assert heavy_imports(ast.parse(source))

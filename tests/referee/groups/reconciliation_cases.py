@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from tests.services.golden.members import ConsumerMember, settle
-from tests.services.golden.offset_cases import fetch
-from tests.services.golden.session import GroupSession, group_case
+from tests.referee.cases import group_case
+from tests.referee.groups.members import ConsumerMember, settle
+from tests.referee.groups.offset_cases import fetch
+from tests.referee.session import Session
 
 
 @group_case
-async def partitions_are_given_up_one_by_one(s: GroupSession) -> None:
+async def partitions_are_given_up_one_by_one(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
     await a.join("a joins")
@@ -30,7 +31,7 @@ async def partitions_are_given_up_one_by_one(s: GroupSession) -> None:
 
 
 @group_case
-async def target_changes_midway(s: GroupSession) -> None:
+async def target_changes_midway(s: Session) -> None:
     topic = await s.assignable(partitions=6)
     a, b, c = (ConsumerMember(s, name, [topic]) for name in "abc")
     await a.join("a joins")
@@ -54,7 +55,7 @@ async def target_changes_midway(s: GroupSession) -> None:
 
 
 @group_case
-async def who_waits_leaves(s: GroupSession) -> None:
+async def who_waits_leaves(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
     await a.join("a joins")
@@ -68,7 +69,7 @@ async def who_waits_leaves(s: GroupSession) -> None:
 
 
 @group_case
-async def who_gives_up_leaves(s: GroupSession) -> None:
+async def who_gives_up_leaves(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
     await a.join("a joins")
@@ -80,7 +81,7 @@ async def who_gives_up_leaves(s: GroupSession) -> None:
 
 
 @group_case
-async def who_gives_up_starts_again(s: GroupSession) -> None:
+async def who_gives_up_starts_again(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
     await a.join("a joins")
@@ -92,7 +93,7 @@ async def who_gives_up_starts_again(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_is_away_midway(s: GroupSession) -> None:
+async def static_member_is_away_midway(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a = ConsumerMember(s, "a", [topic], instance="one")
     b = ConsumerMember(s, "b", [topic])
@@ -111,7 +112,7 @@ async def static_member_is_away_midway(s: GroupSession) -> None:
 
 
 @group_case
-async def offsets_midway(s: GroupSession) -> None:
+async def offsets_midway(s: Session) -> None:
     """A member that has yet to give up partitions is still in the epoch before, and commits in it."""
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
@@ -129,7 +130,7 @@ async def offsets_midway(s: GroupSession) -> None:
 
 
 @group_case
-async def members_of_several_topics(s: GroupSession) -> None:
+async def members_of_several_topics(s: Session) -> None:
     one, two = await s.assignable("one", 2), await s.assignable("two", 2)
     a = ConsumerMember(s, "a", [one], assignor="range")
     b = ConsumerMember(s, "b", [one, two], assignor="range")

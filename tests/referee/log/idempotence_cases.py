@@ -6,9 +6,10 @@ import asyncio
 
 from dray.protocol import ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
+from tests.referee.cases import case
+from tests.referee.log.produce_cases import VERSION, produce
+from tests.referee.session import SECONDS, Session
 from tests.services.batches import batch, plain
-from tests.services.referee.produce_cases import VERSION, produce
-from tests.services.referee.session import SECONDS, Session, case
 
 PRODUCER = 4_000_000_000
 LAST_SEQUENCE = 2**31 - 1

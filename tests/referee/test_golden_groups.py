@@ -14,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.services.golden import CASES, run_cases
-from tests.services.golden.differences import DIFFERENCES
-from tests.services.golden.servers import golden_dray, golden_kafka
+
+from tests.referee.cases import run_group_cases
+from tests.referee.comparison import differences, flat
+from tests.referee.groups import CASES
+from tests.referee.groups.differences import DIFFERENCES
+from tests.referee.groups.servers import golden_dray, golden_kafka
 from tests.services.maven import require_kafka_jars
-from tests.services.referee.comparison import differences, flat
 from tests.services.target import ON_KAFKA
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "golden"
@@ -32,13 +34,13 @@ Answers = Mapping[str, dict[str, Any] | Exception]
 def answers_of_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     require_kafka_jars()
     with golden_kafka(tmp_path_factory.mktemp("golden-kafka")) as server:
-        yield asyncio.run(run_cases(server.bootstrap, CASES))
+        yield asyncio.run(run_group_cases(server.bootstrap, CASES))
 
 
 @pytest.fixture(scope="module")
 def answers_of_dray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
     with golden_dray(tmp_path_factory.mktemp("golden-dray")) as server:
-        yield asyncio.run(run_cases(server.bootstrap, CASES))
+        yield asyncio.run(run_group_cases(server.bootstrap, CASES))
 
 
 def answers(run: Answers, name: str) -> dict[str, Any]:

@@ -27,14 +27,14 @@ from dray.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from tests.services.golden.members import ClassicMember, ConsumerMember, commit_request, stable
-from tests.services.golden.session import GroupSession, group_case, subscription
-from tests.services.referee.session import SECONDS
+from tests.referee.cases import group_case, subscription
+from tests.referee.groups.members import ClassicMember, ConsumerMember, commit_request, stable
+from tests.referee.session import SECONDS, Session
 
 NOWHERE = UUID(int=2**100 + 7)
 
 
-async def commit(s: GroupSession, label: str, topic: str, version: int = 9, **changes: Any) -> None:
+async def commit(s: Session, label: str, topic: str, version: int = 9, **changes: Any) -> None:
     request = commit_request(changes.pop("group", s.group), topic, changes.pop("partition", 0))
     for name, value in changes.items():
         setattr(request, name, value)
@@ -42,7 +42,7 @@ async def commit(s: GroupSession, label: str, topic: str, version: int = 9, **ch
 
 
 async def fetch(
-    s: GroupSession,
+    s: Session,
     label: str,
     topics: Sequence[tuple[str, list[int]]] | None,
     version: int = 9,
@@ -85,7 +85,7 @@ def deletion(group: str, *places: tuple[str, int]) -> OffsetDeleteRequest:
 
 
 @group_case
-async def commits_without_members(s: GroupSession) -> None:
+async def commits_without_members(s: Session) -> None:
     topic = await s.create(partitions=2)
     await commit(s, "makes a simple group", topic)
     await s.describe("simple group")
@@ -115,7 +115,7 @@ async def commits_without_members(s: GroupSession) -> None:
 
 
 @group_case
-async def commits_that_name_what_is_not_there(s: GroupSession) -> None:
+async def commits_that_name_what_is_not_there(s: Session) -> None:
     topic = await s.create(partitions=1)
     await commit(s, "unknown topic", "golden-no-such-topic")
     await commit(s, "unknown partition", topic, partition=1)
@@ -156,7 +156,7 @@ async def commits_that_name_what_is_not_there(s: GroupSession) -> None:
 
 
 @group_case
-async def offsets_by_topic_id(s: GroupSession) -> None:
+async def offsets_by_topic_id(s: Session) -> None:
     topic = await s.create(partitions=2)
     request = commit_request(s.group, "")
     request.topics[0].topic_id = s.topic_id(topic)
@@ -172,7 +172,7 @@ async def offsets_by_topic_id(s: GroupSession) -> None:
 
 
 @group_case
-async def offsets_of_a_topic_that_goes_and_comes(s: GroupSession) -> None:
+async def offsets_of_a_topic_that_goes_and_comes(s: Session) -> None:
     topic = await s.create(partitions=2)
     await commit(s, "to the first", topic)
     by_id = commit_request(s.group, "", 1)
@@ -192,7 +192,7 @@ async def offsets_of_a_topic_that_goes_and_comes(s: GroupSession) -> None:
     await fetch(s, "everything, by id", None, 10)
 
 
-async def _until_forgotten(s: GroupSession) -> None:
+async def _until_forgotten(s: Session) -> None:
     """Offsets go a moment after their topic."""
     async with asyncio.timeout(SECONDS):
         while True:
@@ -205,7 +205,7 @@ async def _until_forgotten(s: GroupSession) -> None:
 
 
 @group_case
-async def commits_of_members(s: GroupSession) -> None:
+async def commits_of_members(s: Session) -> None:
     topic = await s.create()
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     join = a.entering("a joins")
@@ -241,7 +241,7 @@ async def commits_of_members(s: GroupSession) -> None:
 
 
 @group_case
-async def fetches(s: GroupSession) -> None:
+async def fetches(s: Session) -> None:
     topic = await s.create(partitions=2)
     unknown = s.group_named("unknown")
     for version in range(1, 10):
@@ -267,7 +267,7 @@ async def fetches(s: GroupSession) -> None:
 
 
 @group_case
-async def offsets_deleted(s: GroupSession) -> None:
+async def offsets_deleted(s: Session) -> None:
     topic, other = await s.create("one", 2), await s.create("two")
     await s.ask("unknown group", deletion(s.group, (topic, 0)), 0)
     await s.ask("empty group id", deletion("", (topic, 0)), 0)
@@ -292,7 +292,7 @@ async def offsets_deleted(s: GroupSession) -> None:
 
 
 @group_case
-async def offsets_deleted_of_a_group_that_is_no_consumer(s: GroupSession) -> None:
+async def offsets_deleted_of_a_group_that_is_no_consumer(s: Session) -> None:
     topic = await s.create()
     await commit(s, "commit", topic)
     a = ClassicMember(s, "a", protocols=[("x", b"garbage")])
@@ -307,7 +307,7 @@ async def offsets_deleted_of_a_group_that_is_no_consumer(s: GroupSession) -> Non
 
 
 @group_case
-async def garbage_in_subscriptions(s: GroupSession) -> None:
+async def garbage_in_subscriptions(s: Session) -> None:
     topic = await s.create()
     a = ClassicMember(s, "a", protocols=[("range", b"\0\1\0\0\0")])
     await stable(s, a)
@@ -318,7 +318,7 @@ async def garbage_in_subscriptions(s: GroupSession) -> None:
 
 
 @group_case
-async def groups_described(s: GroupSession) -> None:
+async def groups_described(s: Session) -> None:
     topic = await s.create()
     unknown = s.group_named("unknown")
     for version in range(7):
@@ -335,7 +335,7 @@ async def groups_described(s: GroupSession) -> None:
 
 
 @group_case
-async def groups_listed(s: GroupSession) -> None:
+async def groups_listed(s: Session) -> None:
     topic = await s.assignable()
     await commit(s, "a simple group", topic, group=s.group_named("simple"))
     await stable(s, ClassicMember(s, "a", group=s.group_named("stable")))
@@ -363,7 +363,7 @@ async def groups_listed(s: GroupSession) -> None:
 
 
 @group_case
-async def groups_deleted(s: GroupSession) -> None:
+async def groups_deleted(s: Session) -> None:
     topic = await s.assignable()
     names = [s.group_named(suffix) for suffix in ("simple", "classic", "consumer", "unknown")]
     simple, classic, consumer, _ = names
@@ -390,7 +390,7 @@ async def groups_deleted(s: GroupSession) -> None:
 
 
 @group_case
-async def coordinators(s: GroupSession) -> None:
+async def coordinators(s: Session) -> None:
     await commit(s, "until there is one", await s.create())
     for version in range(4):
         await s.ask(f"version {version}", FindCoordinatorRequest(key=s.group), version)

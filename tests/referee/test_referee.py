@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.referee.cases import run_case
+from tests.referee.comparison import differences, flat
+from tests.referee.log import CASES
+from tests.referee.log.differences import DIFFERENCES
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
-from tests.services.referee import CASES, run_case
-from tests.services.referee.comparison import differences, flat
-from tests.services.referee.differences import DIFFERENCES
 from tests.services.target import ON_KAFKA
 
 RECORDINGS = Path(__file__).parents[1] / "fixtures" / "referee"

@@ -7,7 +7,8 @@ import struct
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
-from tests.services.referee.session import Session, case
+from tests.referee.cases import case
+from tests.referee.session import Session
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, API_VERSIONS, CREATE_TOPICS = 0, 1, 2, 3, 18, 19
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from uuid import UUID
 
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from tests.referee.cases import case
+from tests.referee.log.produce_cases import produce
+from tests.referee.session import Session
 from tests.services.batches import batch, plain
-from tests.services.referee.produce_cases import produce
-from tests.services.referee.session import Session, case
 
 VERSION = 12
 

@@ -9,14 +9,15 @@ from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribe
 from dray.protocol.messages.consumer_group_heartbeat import TopicPartitions
 from dray.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
-from tests.services.golden.classic_cases import SHORT_MS
-from tests.services.golden.members import ClassicMember, ConsumerMember, settle, stable
-from tests.services.golden.offset_cases import NOWHERE, commit, deletion, fetch
-from tests.services.golden.session import GroupSession, group_case
+from tests.referee.cases import group_case
+from tests.referee.groups.classic_cases import SHORT_MS
+from tests.referee.groups.members import ClassicMember, ConsumerMember, settle, stable
+from tests.referee.groups.offset_cases import NOWHERE, commit, deletion, fetch
+from tests.referee.session import Session
 
 
 @group_case
-async def consumer_joins(s: GroupSession) -> None:
+async def consumer_joins(s: Session) -> None:
     topic = await s.assignable(partitions=3)
     await s.describe_consumer("before")
     a = ConsumerMember(s, "a", [topic])
@@ -45,7 +46,7 @@ def everything(member: ConsumerMember, topic: str) -> dict[str, Any]:
 
 
 @group_case
-async def consumer_join_version_0(s: GroupSession) -> None:
+async def consumer_join_version_0(s: Session) -> None:
     topic = await s.assignable()
     a = ConsumerMember(s, "a", [topic])
     a.member_id = ""
@@ -56,7 +57,7 @@ async def consumer_join_version_0(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_requests_that_are_none(s: GroupSession) -> None:
+async def consumer_requests_that_are_none(s: Session) -> None:
     topic = await s.assignable()
     a = ConsumerMember(s, "a", [topic])
     await a.join("empty group id", group_id="")
@@ -97,7 +98,7 @@ async def consumer_requests_that_are_none(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_partitions_move(s: GroupSession) -> None:
+async def consumer_partitions_move(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
     await a.join("a joins")
@@ -126,7 +127,7 @@ async def consumer_partitions_move(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_is_fenced(s: GroupSession) -> None:
+async def consumer_is_fenced(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ConsumerMember(s, "a", [topic])
     await a.join("joins")
@@ -150,7 +151,7 @@ async def consumer_is_fenced(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_response_is_lost(s: GroupSession) -> None:
+async def consumer_response_is_lost(s: Session) -> None:
     """Between the members: the one that must give up, and the one that waits."""
     topic = await s.assignable(partitions=4)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
@@ -167,7 +168,7 @@ async def consumer_response_is_lost(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_subscription_changes(s: GroupSession) -> None:
+async def consumer_subscription_changes(s: Session) -> None:
     one, two = await s.assignable("one", 2), await s.assignable("two", 2)
     a = ConsumerMember(s, "a", [one])
     await a.join("joins")
@@ -187,7 +188,7 @@ async def consumer_subscription_changes(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_assignor_changes(s: GroupSession) -> None:
+async def consumer_assignor_changes(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ConsumerMember(s, "a", [topic], assignor="range")
     await a.join("range")
@@ -202,7 +203,7 @@ async def consumer_assignor_changes(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_is_static(s: GroupSession) -> None:
+async def consumer_is_static(s: Session) -> None:
     topic = await s.assignable(partitions=4)
     a = ConsumerMember(s, "a", [topic], instance="one")
     b = ConsumerMember(s, "b", [topic], instance="two")
@@ -232,7 +233,7 @@ async def consumer_is_static(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_static_member_stays_itself(s: GroupSession) -> None:
+async def consumer_static_member_stays_itself(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ConsumerMember(s, "a", [topic], instance="one")
     await a.join("joins")
@@ -250,7 +251,7 @@ async def consumer_static_member_stays_itself(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_session_expires(s: GroupSession) -> None:
+async def consumer_session_expires(s: Session) -> None:
     """The brokers of these cases give every member six seconds."""
     topic = await s.assignable(partitions=2)
     a, b = ConsumerMember(s, "a", [topic]), ConsumerMember(s, "b", [topic])
@@ -274,7 +275,7 @@ async def consumer_session_expires(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_revocation_times_out(s: GroupSession) -> None:
+async def consumer_revocation_times_out(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ConsumerMember(s, "a", [topic], rebalance_ms=SHORT_MS)
     b = ConsumerMember(s, "b", [topic])
@@ -291,7 +292,7 @@ async def consumer_revocation_times_out(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_group_is_full(s: GroupSession) -> None:
+async def consumer_group_is_full(s: Session) -> None:
     topic = await s.assignable()
     members = [ConsumerMember(s, name, [topic]) for name in "abcd"]
     for member in members:
@@ -303,7 +304,7 @@ async def consumer_group_is_full(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_offsets(s: GroupSession) -> None:
+async def consumer_offsets(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ConsumerMember(s, "a", [topic])
     await a.join("joins")
@@ -340,7 +341,7 @@ async def consumer_offsets(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_topics_come_grow_and_go(s: GroupSession) -> None:
+async def consumer_topics_come_grow_and_go(s: Session) -> None:
     """When a member hears of it is the broker's own affair, so only where it ends is written down."""
     topic = await s.assignable("one", 2)
     later = f"{topic}-later"
@@ -370,7 +371,7 @@ async def consumer_topics_come_grow_and_go(s: GroupSession) -> None:
 
 
 @group_case
-async def consumer_patterns(s: GroupSession) -> None:
+async def consumer_patterns(s: Session) -> None:
     """Patterns are resolved in the background: members hear of the topics when they are found."""
     one, two = await s.assignable("one"), await s.assignable("two")
     other = await s.assignable("other-one")
@@ -403,7 +404,7 @@ async def consumer_patterns(s: GroupSession) -> None:
 
 
 @group_case
-async def conversion_when_empty(s: GroupSession) -> None:
+async def conversion_when_empty(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ClassicMember(s, "a")
     await stable(s, a)
@@ -426,7 +427,7 @@ async def conversion_when_empty(s: GroupSession) -> None:
 
 
 @group_case
-async def conversion_of_simple_groups(s: GroupSession) -> None:
+async def conversion_of_simple_groups(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     await commit(s, "a simple group", topic)
     m = ConsumerMember(s, "m", [topic])
@@ -438,7 +439,7 @@ async def conversion_of_simple_groups(s: GroupSession) -> None:
 
 
 @group_case
-async def protocols_do_not_mix(s: GroupSession) -> None:
+async def protocols_do_not_mix(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     a = ClassicMember(s, "a", group=s.group_named("classic"))
     await stable(s, a)
@@ -461,7 +462,7 @@ async def protocols_do_not_mix(s: GroupSession) -> None:
 
 
 @group_case
-async def classic_member_joins_consumers(s: GroupSession) -> None:
+async def classic_member_joins_consumers(s: Session) -> None:
     topic = await s.assignable(partitions=2)
     n = ConsumerMember(s, "n", [topic])
     await n.join("a consumer group")

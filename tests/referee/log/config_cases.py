@@ -11,7 +11,8 @@ from dray.protocol.messages import alter_configs, incremental_alter_configs
 from dray.protocol.messages.alter_configs import AlterConfigsRequest
 from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from dray.protocol.messages.incremental_alter_configs import IncrementalAlterConfigsRequest
-from tests.services.referee.session import Session, case
+from tests.referee.cases import case
+from tests.referee.session import Session
 
 TOPIC, BROKER, BROKER_LOGGER = 2, 4, 8
 DEFAULT_CONFIG = 5

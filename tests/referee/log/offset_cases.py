@@ -13,10 +13,11 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
+from tests.referee.cases import case
+from tests.referee.log.fetch_cases import fetch, filled
+from tests.referee.log.produce_cases import produce
+from tests.referee.session import Session
 from tests.services.batches import TIMESTAMP, batch, plain
-from tests.services.referee.fetch_cases import fetch, filled
-from tests.services.referee.produce_cases import produce
-from tests.services.referee.session import Session, case
 
 
 def list_offsets(

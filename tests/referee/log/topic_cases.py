@@ -24,7 +24,8 @@ from dray.protocol.messages.describe_topic_partitions import (
     TopicRequest,
 )
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
-from tests.services.referee.session import Session, case
+from tests.referee.cases import case
+from tests.referee.session import Session
 
 SHOWN_CONFIGS = ("retention.ms", "cleanup.policy", "max.message.bytes", "message.timestamp.type")
 

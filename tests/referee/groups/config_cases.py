@@ -14,9 +14,9 @@ from dray.protocol.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
-from tests.services.golden.members import ConsumerMember
-from tests.services.golden.session import GroupSession, group_case
-from tests.services.referee.session import SECONDS
+from tests.referee.cases import group_case
+from tests.referee.groups.members import ConsumerMember
+from tests.referee.session import SECONDS, Session
 
 GROUP = 32
 SESSION = "consumer.session.timeout.ms"
@@ -25,7 +25,7 @@ SET, DELETE, APPEND = 0, 1, 2
 
 
 async def alter(
-    s: GroupSession,
+    s: Session,
     label: str,
     *changes: tuple[str, int, str | None],
     name: str | None = None,
@@ -39,14 +39,12 @@ async def alter(
     await s.ask(label, IncrementalAlterConfigsRequest(resources=[resource], validate_only=only_check), 1)
 
 
-async def describe(
-    s: GroupSession, label: str, *names: str, name: str | None = None, version: int = 4
-) -> None:
+async def describe(s: Session, label: str, *names: str, name: str | None = None, version: int = 4) -> None:
     resource = DescribeConfigsResource(GROUP, s.group if name is None else name, list(names) or None)
     await s.ask(label, DescribeConfigsRequest(resources=[resource], include_synonyms=True), version)
 
 
-async def until_altered(s: GroupSession, name: str, value: str) -> None:
+async def until_altered(s: Session, name: str, value: str) -> None:
     """Brokers learn of it a moment after it was answered."""
     resource = DescribeConfigsResource(GROUP, s.group, [name])
     async with asyncio.timeout(SECONDS):
@@ -58,7 +56,7 @@ async def until_altered(s: GroupSession, name: str, value: str) -> None:
 
 
 @group_case
-async def configs_of_a_group(s: GroupSession) -> None:
+async def configs_of_a_group(s: Session) -> None:
     both = (SESSION, HEARTBEAT)
     await describe(s, "of a group that is not there", *both)
     for version in (1, 2, 3):
@@ -100,7 +98,7 @@ async def configs_of_a_group(s: GroupSession) -> None:
 
 
 @group_case
-async def intervals_of_a_group_reach_its_members(s: GroupSession) -> None:
+async def intervals_of_a_group_reach_its_members(s: Session) -> None:
     topic = await s.assignable()
     one = ConsumerMember(s, "one", [topic])
     await one.join("joins")

@@ -1,6 +1,6 @@
-"""Ask Kafka's own assignors about many groups, and keep what they say: `assignor_results.json`.
+"""Ask Kafka's own assignors about many groups, and keep what they say: `tests/fixtures/assignors`.
 
-By hand, from the root of the repository: `python -m tests.unit.groups.assignors.record_assignor_results`.
+By hand, from the root of the repository: `python -m tests.referee.assignors.record_results`.
 Kafka numbers members in the order of a hash table; here it is given them in the order of their ids, and
 topics whose hashes are in the order of their ids, so that both sides have the same choice at every step.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from tests.services.maven import kafka_jars
 
 HERE = Path(__file__).parent
-RESULTS = HERE / "assignor_results.json"
+RESULTS = HERE.parents[1] / "fixtures" / "assignors" / "results.json"
 GROUPS = 40
 STEPS = 12
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
-from tests.services.golden.members import ClassicMember, stable, synced
-from tests.services.golden.session import GroupSession, group_case, subscription
+from tests.referee.cases import group_case, subscription
+from tests.referee.groups.members import ClassicMember, stable, synced
+from tests.referee.session import Session
 
 SHORT_MS = 2_500
 """A timeout that a case waits for. Long enough for what must happen before it."""
@@ -16,7 +17,7 @@ UNKNOWN_MEMBER_ID = 25
 
 
 @group_case
-async def join_first_member(s: GroupSession) -> None:
+async def join_first_member(s: Session) -> None:
     a = ClassicMember(s, "a")
     await s.describe("before", version=5)
     await a.join("without an id")
@@ -35,7 +36,7 @@ async def join_first_member(s: GroupSession) -> None:
 
 
 @group_case
-async def join_old_versions(s: GroupSession) -> None:
+async def join_old_versions(s: Session) -> None:
     for version in (0, 1, 3, 4, 5, 6, 7, 8):
         a = ClassicMember(s, f"v{version}", group=s.group_named(str(version)), version=version)
         await a.enter(f"version {version}")
@@ -47,7 +48,7 @@ async def join_old_versions(s: GroupSession) -> None:
 
 
 @group_case
-async def join_refused(s: GroupSession) -> None:
+async def join_refused(s: Session) -> None:
     a = ClassicMember(s, "a")
     await a.join("empty group", group_id="")
     await a.join("session too short", session_timeout_ms=1)
@@ -72,7 +73,7 @@ async def join_refused(s: GroupSession) -> None:
 
 
 @group_case
-async def members_that_only_asked_for_an_id(s: GroupSession) -> None:
+async def members_that_only_asked_for_an_id(s: Session) -> None:
     a = ClassicMember(s, "a")
     await a.join("a, for an id")
     await a.leave("a leaves")
@@ -86,7 +87,7 @@ async def members_that_only_asked_for_an_id(s: GroupSession) -> None:
 
 
 @group_case
-async def three_members(s: GroupSession) -> None:
+async def three_members(s: Session) -> None:
     a, b, c = (ClassicMember(s, name, protocols=[("range", subscription(name))]) for name in "abc")
     await stable(s, a, b, c)
     await s.describe("stable")
@@ -109,7 +110,7 @@ async def three_members(s: GroupSession) -> None:
 
 
 @group_case
-async def leader_leaves(s: GroupSession) -> None:
+async def leader_leaves(s: Session) -> None:
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     await stable(s, a, b)
     await a.leave("the leader leaves")
@@ -126,7 +127,7 @@ async def leader_leaves(s: GroupSession) -> None:
 
 
 @group_case
-async def protocols_are_voted_for(s: GroupSession) -> None:
+async def protocols_are_voted_for(s: Session) -> None:
     x, y, z = subscription("x"), subscription("y"), subscription("z")
     a = ClassicMember(s, "a", protocols=[("x", x), ("y", y), ("only a", z)])
     b = ClassicMember(s, "b", protocols=[("y", y), ("x", x)])
@@ -141,7 +142,7 @@ async def protocols_are_voted_for(s: GroupSession) -> None:
 
 
 @group_case
-async def rejoin_while_stable(s: GroupSession) -> None:
+async def rejoin_while_stable(s: Session) -> None:
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     await stable(s, a, b)
     await b.join("an unchanged follower")
@@ -161,7 +162,7 @@ async def rejoin_while_stable(s: GroupSession) -> None:
 
 
 @group_case
-async def rejoin_while_completing(s: GroupSession) -> None:
+async def rejoin_while_completing(s: Session) -> None:
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     join = a.entering("a joins")
     await s.until("PreparingRebalance", 1)
@@ -184,7 +185,7 @@ async def rejoin_while_completing(s: GroupSession) -> None:
 
 
 @group_case
-async def rejoin_while_preparing(s: GroupSession) -> None:
+async def rejoin_while_preparing(s: Session) -> None:
     a, b, c, d = (ClassicMember(s, name) for name in "abcd")
     await stable(s, a, b)
     joins = [c.entering("c joins")]
@@ -202,7 +203,7 @@ async def rejoin_while_preparing(s: GroupSession) -> None:
 
 
 @group_case
-async def wrong_generations_and_members(s: GroupSession) -> None:
+async def wrong_generations_and_members(s: Session) -> None:
     a = ClassicMember(s, "a")
     for what in ("no group", "a group"):
         await a.heartbeat(f"heartbeat, {what}", member_id="nobody", generation_id=1)
@@ -226,7 +227,7 @@ async def wrong_generations_and_members(s: GroupSession) -> None:
 
 
 @group_case
-async def session_expires(s: GroupSession) -> None:
+async def session_expires(s: Session) -> None:
     a = ClassicMember(s, "a")
     b = ClassicMember(s, "b", session_ms=SHORT_MS)
     await stable(s, a, b)
@@ -239,7 +240,7 @@ async def session_expires(s: GroupSession) -> None:
 
 
 @group_case
-async def rebalance_times_out(s: GroupSession) -> None:
+async def rebalance_times_out(s: Session) -> None:
     a = ClassicMember(s, "a", rebalance_ms=SHORT_MS)
     b = ClassicMember(s, "b", rebalance_ms=SHORT_MS)
     await stable(s, a, b)
@@ -253,7 +254,7 @@ async def rebalance_times_out(s: GroupSession) -> None:
 
 
 @group_case
-async def rebalance_times_out_for_the_leader(s: GroupSession) -> None:
+async def rebalance_times_out_for_the_leader(s: Session) -> None:
     """Who leads then of several is chance in Kafka, so there is one."""
     a = ClassicMember(s, "a", rebalance_ms=SHORT_MS)
     await stable(s, a)
@@ -264,7 +265,7 @@ async def rebalance_times_out_for_the_leader(s: GroupSession) -> None:
 
 
 @group_case
-async def sync_times_out(s: GroupSession) -> None:
+async def sync_times_out(s: Session) -> None:
     a = ClassicMember(s, "a", rebalance_ms=SHORT_MS)
     b = ClassicMember(s, "b", rebalance_ms=SHORT_MS)
     join = a.entering("a joins")
@@ -279,7 +280,7 @@ async def sync_times_out(s: GroupSession) -> None:
 
 
 @group_case
-async def group_is_full(s: GroupSession) -> None:
+async def group_is_full(s: Session) -> None:
     members = [ClassicMember(s, name) for name in "abcd"]
     await stable(s, *members)
     e = ClassicMember(s, "e")
@@ -290,7 +291,7 @@ async def group_is_full(s: GroupSession) -> None:
 
 
 @group_case
-async def leave_in_many_ways(s: GroupSession) -> None:
+async def leave_in_many_ways(s: Session) -> None:
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     c = ClassicMember(s, "c", instance="one")
     d = ClassicMember(s, "d", instance="two")
@@ -309,14 +310,14 @@ async def leave_in_many_ways(s: GroupSession) -> None:
     await s.describe("empty", version=5)
 
 
-async def leave_many(s: GroupSession, label: str, members: Sequence[tuple[str, str | None]]) -> None:
+async def leave_many(s: Session, label: str, members: Sequence[tuple[str, str | None]]) -> None:
     """As an administrator does it."""
     gone = [MemberIdentity(member_id, instance_id) for member_id, instance_id in members]
     await s.ask(label, LeaveGroupRequest(group_id=s.group, members=gone), 5)
 
 
 @group_case
-async def leave_while_preparing(s: GroupSession) -> None:
+async def leave_while_preparing(s: Session) -> None:
     a, b, c = (ClassicMember(s, name) for name in "abc")
     await stable(s, a, b)
     join = c.entering("c joins")
@@ -335,7 +336,7 @@ async def leave_while_preparing(s: GroupSession) -> None:
 
 
 @group_case
-async def leave_while_waiting_for_the_first_generation(s: GroupSession) -> None:
+async def leave_while_waiting_for_the_first_generation(s: Session) -> None:
     a, b = ClassicMember(s, "a"), ClassicMember(s, "b")
     join = a.entering("a joins")
     await s.until("PreparingRebalance", 1)
@@ -349,7 +350,7 @@ async def leave_while_waiting_for_the_first_generation(s: GroupSession) -> None:
 
 
 @group_case
-async def join_while_completing(s: GroupSession) -> None:
+async def join_while_completing(s: Session) -> None:
     a, b, c = (ClassicMember(s, name) for name in "abc")
     join = a.entering("a joins")
     await s.until("PreparingRebalance", 1)
@@ -369,7 +370,7 @@ async def join_while_completing(s: GroupSession) -> None:
 
 
 @group_case
-async def assignments_of_all_kinds(s: GroupSession) -> None:
+async def assignments_of_all_kinds(s: Session) -> None:
     a, b, c = (ClassicMember(s, name) for name in "abc")
     join = a.entering("a joins")
     await s.until("PreparingRebalance", 1)

@@ -7,6 +7,8 @@ from uuid import UUID
 
 from dray.protocol import ZERO_UUID
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from tests.referee.cases import case
+from tests.referee.session import Session
 from tests.services.batches import (
     CONTROL,
     GZIP,
@@ -20,7 +22,6 @@ from tests.services.batches import (
     plain,
     record,
 )
-from tests.services.referee.session import Session, case
 
 VERSION = 11
 

@@ -36,9 +36,10 @@ from dray.protocol.messages.list_partition_reassignments import (
 )
 from dray.protocol.messages.list_transactions import ListTransactionsRequest
 from dray.protocol.messages.update_features import FeatureUpdateKey, UpdateFeaturesRequest
+from tests.referee.cases import case
+from tests.referee.log.produce_cases import VERSION, produce
+from tests.referee.session import Session
 from tests.services.batches import batch, plain
-from tests.services.referee.produce_cases import VERSION, produce
-from tests.services.referee.session import Session, case
 
 PREFERRED, UNCLEAN = 0, 1
 EXACT, DEFAULT, ANY = 0, 1, 2

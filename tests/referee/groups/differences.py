@@ -6,7 +6,7 @@ the one value that is named here. Not compared at all: throttle times, addresses
 
 from __future__ import annotations
 
-from tests.services.referee.differences import Difference
+from tests.referee.log.differences import Difference
 
 UNKNOWN_MEMBER_ID = 25
 INCONSISTENT_GROUP_PROTOCOL = 23

@@ -20,7 +20,8 @@ from dray.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from tests.services.golden.session import CONTROL, GroupSession, subscription
+from tests.referee.cases import CONTROL, subscription
+from tests.referee.session import Session
 
 PATIENT_MS = 60_000
 """A timeout that no case reaches."""
@@ -40,7 +41,7 @@ def changed(request: Any, changes: Mapping[str, Any]) -> Any:
 class ClassicMember:
     def __init__(
         self,
-        session: GroupSession,
+        session: Session,
         name: str,
         *,
         group: str | None = None,
@@ -169,7 +170,7 @@ def commit_request(group: str, topic: str, partition: int = 0, offset: int = 5) 
     )
 
 
-async def stable(session: GroupSession, *members: ClassicMember) -> None:
+async def stable(session: Session, *members: ClassicMember) -> None:
     """The members in their first generation; the first of them leads, and each is given its own name."""
     leader, *others = members
     waiting = [leader.entering(f"{leader.name} joins")]
@@ -195,7 +196,7 @@ class ConsumerMember:
 
     def __init__(
         self,
-        session: GroupSession,
+        session: Session,
         name: str,
         topics: Sequence[str] | None = None,
         *,
@@ -274,7 +275,7 @@ class ConsumerMember:
         return response
 
 
-async def settle(session: GroupSession, *members: ConsumerMember, rounds: int = 12) -> None:
+async def settle(session: Session, *members: ConsumerMember, rounds: int = 12) -> None:
     """Let every member report what it owns until nothing changes any more: whatever the broker asks of them,
     they do. Only where they arrive is written down, by whoever looks."""
     for turn in range(rounds):

@@ -1,11 +1,9 @@
-"""The same group requests to Apache Kafka and to Dray, the same answers expected.
-
-Kafka's answers are kept under `tests/fixtures/golden`, so the comparison also runs where there is no Java.
-"""
+"""Cases of groups, from several clients at once."""
 
 from __future__ import annotations
 
-from tests.services.golden import (
+from tests.referee.cases import GROUP_CASES as CASES
+from tests.referee.groups import (
     assignor_cases,
     classic_cases,
     config_cases,
@@ -14,9 +12,8 @@ from tests.services.golden import (
     reconciliation_cases,
     static_cases,
 )
-from tests.services.golden.session import CASES, run_cases
 
-__all__ = ["CASES", "run_cases"]
+__all__ = ["CASES"]
 
 _REGISTERED = (
     assignor_cases,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from tests.services.golden.classic_cases import REBALANCE_IN_PROGRESS, SHORT_MS
-from tests.services.golden.members import ClassicMember, stable, synced
-from tests.services.golden.session import GroupSession, group_case, subscription
+from tests.referee.cases import group_case, subscription
+from tests.referee.groups.classic_cases import REBALANCE_IN_PROGRESS, SHORT_MS
+from tests.referee.groups.members import ClassicMember, stable, synced
+from tests.referee.session import Session
 
 
-def static(s: GroupSession, name: str, instance: str, **settings: object) -> ClassicMember:
+def static(s: Session, name: str, instance: str, **settings: object) -> ClassicMember:
     return ClassicMember(s, name, instance=instance, **settings)  # type: ignore[arg-type]
 
 
 @group_case
-async def static_members_come_back(s: GroupSession) -> None:
+async def static_members_come_back(s: Session) -> None:
     topic = await s.create()
     a, b = static(s, "a", "one"), static(s, "b", "two")
     await stable(s, a, b)
@@ -37,7 +38,7 @@ async def static_members_come_back(s: GroupSession) -> None:
 
 
 @group_case
-async def static_leader_comes_back_below_version_9(s: GroupSession) -> None:
+async def static_leader_comes_back_below_version_9(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     await stable(s, a, b)
     for version in (5, 8):
@@ -49,7 +50,7 @@ async def static_leader_comes_back_below_version_9(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_comes_back_changed(s: GroupSession) -> None:
+async def static_member_comes_back_changed(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     await stable(s, a, b)
     again = static(s, "b2", "two", protocols=[("range", subscription("t", "u"))])
@@ -62,7 +63,7 @@ async def static_member_comes_back_changed(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_comes_back_with_another_choice(s: GroupSession) -> None:
+async def static_member_comes_back_with_another_choice(s: Session) -> None:
     a = static(s, "a", "one", protocols=[("x", subscription("t")), ("y", subscription("t"))])
     b = static(s, "b", "two", protocols=[("x", subscription("t")), ("y", subscription("t"))])
     await stable(s, a, b)
@@ -76,7 +77,7 @@ async def static_member_comes_back_with_another_choice(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_with_a_known_id(s: GroupSession) -> None:
+async def static_member_with_a_known_id(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     await stable(s, a, b)
     await b.join("unchanged, with its id")
@@ -91,7 +92,7 @@ async def static_member_with_a_known_id(s: GroupSession) -> None:
 
 
 @group_case
-async def static_members_replaced_while_they_wait(s: GroupSession) -> None:
+async def static_members_replaced_while_they_wait(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     join = a.joining("a joins")
     await s.until("PreparingRebalance", 1)
@@ -105,7 +106,7 @@ async def static_members_replaced_while_they_wait(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_replaced_while_completing(s: GroupSession) -> None:
+async def static_member_replaced_while_completing(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     join = a.joining("a joins")
     await s.until("PreparingRebalance", 1)
@@ -124,7 +125,7 @@ async def static_member_replaced_while_completing(s: GroupSession) -> None:
 
 
 @group_case
-async def static_members_stay_over_a_rebalance(s: GroupSession) -> None:
+async def static_members_stay_over_a_rebalance(s: Session) -> None:
     """Who does not join again in time goes, but for static members."""
     a = ClassicMember(s, "a", rebalance_ms=SHORT_MS)
     b = static(s, "b", "two", rebalance_ms=SHORT_MS)
@@ -139,7 +140,7 @@ async def static_members_stay_over_a_rebalance(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_expires(s: GroupSession) -> None:
+async def static_member_expires(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two", session_ms=SHORT_MS)
     await stable(s, a, b)
     await a.heartbeat_until(REBALANCE_IN_PROGRESS)
@@ -149,7 +150,7 @@ async def static_member_expires(s: GroupSession) -> None:
 
 
 @group_case
-async def static_member_removed_by_an_administrator(s: GroupSession) -> None:
+async def static_member_removed_by_an_administrator(s: Session) -> None:
     a, b = static(s, "a", "one"), static(s, "b", "two")
     await stable(s, a, b)
     await b.leave("by its instance", members=[b.identity("")])

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.services.golden.members import ConsumerMember, settle
-from tests.services.golden.session import GroupSession, group_case
+from tests.referee.cases import group_case
+from tests.referee.groups.members import ConsumerMember, settle
+from tests.referee.session import Session
 
 Owned = Mapping[str, Sequence[int]]
 
@@ -43,7 +44,7 @@ def moved(before: Mapping[str, Owned], members: Sequence[ConsumerMember]) -> int
     return count
 
 
-async def join_all(s: GroupSession, members: Sequence[ConsumerMember]) -> None:
+async def join_all(s: Session, members: Sequence[ConsumerMember]) -> None:
     """Everybody before anybody gives anything up: then the order of joining matters least."""
     for member in members:
         label = f"({member.name} joins)"
@@ -53,7 +54,7 @@ async def join_all(s: GroupSession, members: Sequence[ConsumerMember]) -> None:
 
 
 @group_case
-async def assignor_range(s: GroupSession) -> None:
+async def assignor_range(s: Session) -> None:
     one, two = await s.assignable("one", 7), await s.assignable("two", 2)
     members = [ConsumerMember(s, name, [one, two], assignor="range") for name in "bac"]
     await join_all(s, members)
@@ -70,7 +71,7 @@ async def assignor_range(s: GroupSession) -> None:
 
 
 @group_case
-async def assignor_range_with_static_members(s: GroupSession) -> None:
+async def assignor_range_with_static_members(s: Session) -> None:
     topic = await s.assignable(partitions=5)
     members = [
         ConsumerMember(s, "a", [topic], assignor="range"),
@@ -82,7 +83,7 @@ async def assignor_range_with_static_members(s: GroupSession) -> None:
 
 
 @group_case
-async def assignor_uniform(s: GroupSession) -> None:
+async def assignor_uniform(s: Session) -> None:
     one, two = await s.assignable("one", 7), await s.assignable("two", 3)
     members = [ConsumerMember(s, name, [one, two], assignor="uniform") for name in "abc"]
     for count in (1, 2, 3):
@@ -100,7 +101,7 @@ async def assignor_uniform(s: GroupSession) -> None:
 
 
 @group_case
-async def assignor_uniform_two_members(s: GroupSession) -> None:
+async def assignor_uniform_two_members(s: Session) -> None:
     """Few enough that the shares themselves are the same."""
     topic = await s.assignable(partitions=6)
     members = [ConsumerMember(s, name, [topic], assignor="uniform") for name in "ab"]
@@ -116,7 +117,7 @@ async def assignor_uniform_two_members(s: GroupSession) -> None:
 
 
 @group_case
-async def assignor_uniform_mixed_subscriptions(s: GroupSession) -> None:
+async def assignor_uniform_mixed_subscriptions(s: Session) -> None:
     one, two, three = (
         await s.assignable("one", 3),
         await s.assignable("two", 3),

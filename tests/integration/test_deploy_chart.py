@@ -15,7 +15,7 @@ from dray.config import Settings, load
 
 pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
 
-CHART = Path(__file__).parents[3] / "deploy" / "helm" / "dray"
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "dray"
 THREE_ZONES = {
     "zones": [
         {"name": f"eu-west-1{zone}", "brokers": 2, "nodeSelector": {"topology.kubernetes.io/zone": zone}}
