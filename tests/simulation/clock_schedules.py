@@ -9,7 +9,7 @@ from __future__ import annotations
 from tests.simulation.scripted import Fate
 from tests.unit.groups.coordinator.harness import GROUP, BrokerUnderTest, World, passing
 
-from dray.groups.coordinator.faults import GroupUnavailable
+from dray.groups.coordinator.contract import GroupUnavailable
 from dray.metadata import keys
 from dray.protocol import ErrorCode
 from dray.simulation.checks.log_truth import Violation

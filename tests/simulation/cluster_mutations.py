@@ -19,11 +19,10 @@ from dray.api import produce
 from dray.groups.classic import validation
 from dray.groups.consumer import reconciliation
 from dray.groups.coordinator import Groups
-from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.active import ActiveGroup, GroupTimers
 from dray.groups.coordinator.lease import Lease
 from dray.groups.coordinator.ledger import Ledger
 from dray.groups.coordinator.storage import GroupStorage
-from dray.groups.coordinator.timers import GroupTimers
 from dray.log.counters import IdCounter
 from dray.log.poll import Poller
 from dray.log.reader import StreamReader

@@ -17,9 +17,8 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final
 
-from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol
-from dray.groups.classic.subscription import subscribed_topics
-from dray.groups.reading import Cursor, read_whole
+from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol, subscribed_topics
+from dray.groups.cursor import Cursor, read_whole
 from dray.metadata.values import ValueCorrupt, seal, unseal
 from dray.protocol.wire import (
     DecodeError,

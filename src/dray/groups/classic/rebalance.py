@@ -1,4 +1,4 @@
-"""The rounds of a group: who has to be waited for, when a generation is settled, and who drops out.
+"""The rounds of a group: for which members to wait, when a generation is settled, and which members drop out.
 
 Empty --------> Preparing --> Completing --> Stable
   ^   a member   |     ^   all are here,  |    |    the leader has
@@ -11,20 +11,108 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from dray.groups.classic.events import JoinAnswer, JoinedMember, SyncAnswer, TimerKind
+from dray.groups.classic.events import (
+    Answer,
+    CancelTimer,
+    ClassicResult,
+    Effect,
+    JoinAnswer,
+    JoinedMember,
+    ScheduleTimer,
+    SyncAnswer,
+    TimerKind,
+)
 from dray.groups.classic.state import (
     NO_ASSIGNMENT,
     ClassicGroup,
+    ClassicGroupSettings,
     GroupState,
     InitialDelay,
     Member,
+    Token,
+    subscribed_topics,
 )
-from dray.groups.classic.step import GROUP_WIDE, Step
-from dray.groups.classic.subscription import subscribed_topics
-from dray.groups.classic.voting import chosen_protocol
+from dray.groups.result import Reply, Result
 from dray.protocol import ErrorCode
 
+GROUP_WIDE = ""
+
+
+class Step:
+    """One event being worked on: the state so far, and what goes out with it. It lives for one `handle`."""
+
+    __slots__ = ("_effects", "_replies", "group", "now_ms", "persist", "settings")
+
+    def __init__(
+        self, group: ClassicGroup, now_ms: int, settings: ClassicGroupSettings, persist: bool = False
+    ) -> None:
+        self.group = group
+        self.now_ms = now_ms
+        self.settings = settings
+        self.persist = persist
+        self._replies: list[Reply] = []
+        self._effects: list[Effect] = []
+
+    def enter(self, state: GroupState) -> None:
+        self.group = replace(self.group, state=state, since_ms=self.now_ms)
+
+    def reply(self, token: Token | None, answer: Answer) -> None:
+        """Without effect where no request is parked."""
+        if token is not None:
+            self._replies.append(Reply(token, answer))
+
+    def schedule(self, kind: TimerKind, member_id: str, after_ms: int) -> None:
+        self._effects.append(ScheduleTimer(kind, member_id, self.now_ms + after_ms))
+
+    def cancel(self, kind: TimerKind, member_id: str = GROUP_WIDE) -> None:
+        self._effects.append(CancelTimer(kind, member_id))
+
+    def start_session(self, member: Member) -> None:
+        self.schedule(TimerKind.SESSION, member.member_id, member.session_timeout_ms)
+
+    def result(self) -> ClassicResult:
+        return Result(self.group, tuple(self._replies), self.persist, tuple(self._effects))
+
+
+# --- voting
+
+
+def chosen_protocol(group: ClassicGroup) -> str:
+    """Each member votes for its first choice among those that all know; most votes win.
+
+    Kafka counts votes in a Java hash map and takes the first that has most, in that map's order. Names alone
+    decide that order, so a tie can be broken here as it is there.
+    """
+    everyone = len(group.members)
+    votes: dict[str, int] = {}
+    for member in group.members.values():
+        for protocol in member.protocols:
+            if group.support[protocol.name] == everyone:
+                votes[protocol.name] = votes.get(protocol.name, 0) + 1
+                break
+    assert sum(votes.values()) == everyone, "a member joined that has no protocol in common with the others"
+    most = max(votes.values())
+    tied = [name for name, count in votes.items() if count == most]
+    if len(tied) == 1:
+        return tied[0]
+    buckets = 16
+    while len(votes) > buckets * 3 // 4:
+        buckets *= 2
+    return min(tied, key=lambda name: _java_bucket(name, buckets))
+
+
+def _java_bucket(name: str, buckets: int) -> int:
+    code = 0
+    units = name.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & buckets - 1
+
+
 _LAST_GENERATION = 2**31 - 1
+
+
+# --- rounds
 
 
 def rebalance(step: Step) -> None:

@@ -8,9 +8,7 @@ from enum import Enum
 from uuid import UUID
 
 from dray.groups.consumer.events import ResolvePatterns
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import ConsumerGroup, Member
-from dray.groups.consumer.topics import TopicShape, TopicsView
+from dray.groups.consumer.state import ConsumerGroup, ConsumerGroupSettings, Member, TopicShape, TopicsView
 
 
 class PatternChange(Enum):

@@ -13,7 +13,7 @@ from typing import Final
 import structlog
 
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator.faults import GroupUnavailable, Unreachable
+from dray.groups.coordinator.contract import GroupUnavailable, Unreachable
 from dray.metadata import keys
 from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (

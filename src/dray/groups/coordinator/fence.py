@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from dray.groups.coordinator.faults import NotCoordinator
+from dray.groups.coordinator.contract import NotCoordinator
 from dray.groups.coordinator.lease import Lease
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Delete, Expectation, MetadataStore, Outcome, Put

@@ -19,7 +19,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.metadata import keys
 from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (

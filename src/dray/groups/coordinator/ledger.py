@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.contract import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys

@@ -21,14 +21,17 @@ from dray.groups import classic, consumer
 from dray.groups.coordinator import patterns
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.configs import GroupConfigs
-from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import (
+    GroupsObserver,
+    GroupsSettings,
+    GroupUnavailable,
+    NotCoordinator,
+    Unreachable,
+)
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
-from dray.groups.coordinator.observer import GroupsObserver
-from dray.groups.coordinator.record import GroupKind
-from dray.groups.coordinator.settings import GroupsSettings
-from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.storage import GroupKind, GroupStorage
 from dray.groups.coordinator.sweep import forget_topics, sweep_forever
 from dray.groups.coordinator.topic_view import TopicView
 from dray.groups.offsets import CommittedOffset

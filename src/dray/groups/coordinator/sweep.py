@@ -15,7 +15,7 @@ import structlog
 
 from dray.groups import classic, consumer
 from dray.groups.coordinator.active import ActiveGroup
-from dray.groups.coordinator.faults import GroupUnavailable
+from dray.groups.coordinator.contract import GroupUnavailable
 from dray.groups.coordinator.ledger import Forget, Place
 from dray.groups.coordinator.machines import State
 from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets

@@ -12,6 +12,7 @@ from dray.groups.classic import (
     CancelTimer,
     ClassicGroup,
     ClassicGroupSettings,
+    ClassicResult,
     CommitCheck,
     DeleteGroup,
     ErrorAnswer,
@@ -23,7 +24,6 @@ from dray.groups.classic import (
     Leave,
     LeaveAnswer,
     Member,
-    Result,
     ScheduleTimer,
     Sync,
     SyncAnswer,
@@ -35,6 +35,7 @@ from dray.groups.classic import (
     encode_group,
     handle,
 )
+from dray.groups.result import Result
 from dray.protocol import ErrorCode
 from dray.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 
@@ -65,7 +66,7 @@ class Coordinator:
     asked: set[int] = field(default_factory=set)
     stored: bytes | None = None
     writes: int = 0
-    last: Result = field(default_factory=lambda: Result(None))
+    last: ClassicResult = field(default_factory=lambda: Result(None))
     numbers: itertools.count[int] = field(default_factory=lambda: itertools.count(1))
 
     # What is there
@@ -95,7 +96,7 @@ class Coordinator:
 
     # What happens
 
-    def handle(self, event: Event) -> Result:
+    def handle(self, event: Event) -> ClassicResult:
         before = self.group
         result = handle(before, event, self.now_ms, self.settings)
         if result.persist:

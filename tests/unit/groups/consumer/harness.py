@@ -12,6 +12,7 @@ from dray.groups.consumer import (
     CancelTimer,
     ConsumerGroup,
     ConsumerGroupSettings,
+    ConsumerResult,
     Effect,
     Event,
     Heartbeat,
@@ -19,7 +20,6 @@ from dray.groups.consumer import (
     PatternsResolved,
     Refusal,
     ResolvePatterns,
-    Result,
     ScheduleTimer,
     TimerFired,
     TimerKind,
@@ -91,7 +91,7 @@ class Coordinator:
         self.topics = topics
         self.version += 1
 
-    def handle(self, event: Event) -> Result:
+    def handle(self, event: Event) -> ConsumerResult:
         before = self.group
         result = handle(before, event, self.now_ms, self.view(), self.settings)
         if isinstance(result.answer, Refusal):
@@ -143,35 +143,35 @@ class Coordinator:
                 assert self.asked is None, "two resolutions at once"
                 self.asked = effect
 
-    def send(self, member_id: str, epoch: int, **fields: Any) -> Result:
+    def send(self, member_id: str, epoch: int, **fields: Any) -> ConsumerResult:
         return self.handle(heartbeat(member_id, epoch, **fields))
 
     def join(self, member_id: str, *names: str, **fields: Any) -> HeartbeatAnswer:
         """Epoch 0 with all that a first request must carry."""
         return self.accepted(self.try_join(member_id, *names, **fields))
 
-    def try_join(self, member_id: str, *names: str, **fields: Any) -> Result:
+    def try_join(self, member_id: str, *names: str, **fields: Any) -> ConsumerResult:
         return self.handle(first_heartbeat(member_id, *names, **fields))
 
     def beat(self, member_id: str, epoch: int, **fields: Any) -> HeartbeatAnswer:
         return self.accepted(self.send(member_id, epoch, **fields))
 
-    def refused(self, result: Result) -> ErrorCode:
+    def refused(self, result: ConsumerResult) -> ErrorCode:
         assert isinstance(result.answer, Refusal), result.answer
         assert result.answer.message
         return result.answer.error
 
-    def accepted(self, result: Result) -> HeartbeatAnswer:
+    def accepted(self, result: ConsumerResult) -> HeartbeatAnswer:
         assert isinstance(result.answer, HeartbeatAnswer), result.answer
         return result.answer
 
-    def expire(self, kind: TimerKind, member_id: str) -> Result:
+    def expire(self, kind: TimerKind, member_id: str) -> ConsumerResult:
         """The member's timer runs out."""
         timer = self.timers.pop((kind, member_id))
         self.now_ms = max(self.now_ms, timer.at_ms)
         return self.handle(TimerFired(timer.kind, timer.member_id, timer.member_epoch))
 
-    def resolve(self, **matching: Iterable[str]) -> Result:
+    def resolve(self, **matching: Iterable[str]) -> ConsumerResult:
         """Answer the outstanding question; patterns are given by what they match, `ab` for `[ab]`."""
         assert self.asked is not None
         names = {pattern: frozenset(matching.get(pattern.strip("[]"), ())) for pattern in self.asked.patterns}

@@ -272,4 +272,4 @@ class TestWhenPatternsAreResolvedAgain:
         assert coordinator.state.patterns == {}
 
     def test_an_answer_for_no_group_is_dropped(self, coordinator: Coordinator) -> None:
-        assert coordinator.handle(PatternsResolved({"[ab]": frozenset("a")}, 1)) == (None, None, False, ())
+        assert coordinator.handle(PatternsResolved({"[ab]": frozenset("a")}, 1)) == (None, (), False, ())

@@ -16,7 +16,7 @@ from tests.unit.groups.coordinator.harness import (
     simulated,
 )
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases, decode_holder, encode_holder
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome

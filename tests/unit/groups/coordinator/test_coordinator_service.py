@@ -28,7 +28,7 @@ from dray.groups.coordinator import (
 )
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.machines import State
-from dray.groups.coordinator.record import GroupKind, decode_record
+from dray.groups.coordinator.storage import GroupKind, decode_record
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.protocol import ErrorCode

@@ -18,10 +18,9 @@ from tests.unit.groups.coordinator.harness import (
     until,
 )
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.groups.coordinator.lease import LeaseHolder, Leases
-from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
-from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.storage import GroupKind, GroupRecord, GroupStorage, decode_record, encode_record
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.metadata.memory import MemoryState

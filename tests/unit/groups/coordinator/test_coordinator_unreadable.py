@@ -18,8 +18,8 @@ from tests.unit.groups.coordinator.harness import (
 )
 
 from dray.groups.consumer import HeartbeatAnswer
+from dray.groups.coordinator.administration import list_groups
 from dray.groups.coordinator.configs import SESSION_TIMEOUT
-from dray.groups.coordinator.listing import list_groups
 from dray.groups.coordinator.sweep import forget_topics, sweep
 from dray.metadata import keys
 from dray.metadata.contract import Put
