@@ -55,7 +55,7 @@ $(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-lint: setup-dev ## ruff and mypy --strict
+lint: setup-dev ## ruff, and mypy over everything, tests too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

@@ -102,7 +102,10 @@ async def test_many_units_in_one_job(
 
 
 def read(tmp_path: Path, written: WrittenFile) -> list[dict[str, object]]:
-    return pq.read_table(tmp_path / "objects" / written.path, partitioning=None).to_pylist()
+    rows: list[dict[str, object]] = pq.read_table(
+        tmp_path / "objects" / written.path, partitioning=None
+    ).to_pylist()
+    return rows
 
 
 async def test_nothing_to_do_is_no_job(session: SparkProcess, runtime: SystemRuntime, tmp_path: Path) -> None:
@@ -123,10 +126,10 @@ async def test_a_worker_that_is_killed_is_tried_again(
     mark = str(tmp_path / "died once")
     real = module._in_worker
 
-    def dying(task_of, store):  # type: ignore[no-untyped-def]
+    def dying(task_of, store):
         write = real(task_of, store)
 
-        def once(batches):  # type: ignore[no-untyped-def]
+        def once(batches):
             import os
 
             if not os.path.exists(mark):
@@ -151,8 +154,8 @@ async def test_a_task_that_always_fails_fails_the_job(
 ) -> None:
     from dray.compaction.spark import writer as module
 
-    def failing(task_of, store):  # type: ignore[no-untyped-def]
-        def fail(batches):  # type: ignore[no-untyped-def]
+    def failing(task_of, store):
+        def fail(batches):
             raise RuntimeError("a mistake of ours")
             yield
 

@@ -9,7 +9,7 @@ from typing import Any
 from uuid import UUID
 
 from dray.protocol import ZERO_UUID, Struct
-from tests.services.batches import TIMESTAMP, summarise
+from tests.services.batches import TIMESTAMP, joined, summarise
 
 LEFT_OUT = {
     "throttle_time_ms",
@@ -130,9 +130,3 @@ class GroupNotation(Notation):
             self._counts[owner] = self._counts.get(owner, 0) + 1
             self._aliases[member_id] = f"{owner}-#{self._counts[owner]}"
         return self._aliases[member_id]
-
-
-def joined(records: Any) -> bytes:
-    if isinstance(records, (bytes, bytearray, memoryview)):
-        return bytes(records)
-    return b"".join(bytes(part) for part in records)

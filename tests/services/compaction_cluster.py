@@ -24,7 +24,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
-from dray.records import decode, twin, validate
+from dray.records import Record, decode, twin, validate
 from dray.simulation.cluster.tables import MemoryCatalog, Table
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.tables.contract import TableChange, Tables
@@ -199,7 +199,7 @@ class Cluster:
         """One batch, one object, one entry."""
         time = self.runtime.wall_ms() if at is None else at
         records = [
-            twin.Record(offset=place, timestamp=time, key=b"k%d" % place, value=value, headers=())
+            Record(offset=place, timestamp=time, key=b"k%d" % place, value=value, headers=())
             for place, value in enumerate(values)
         ]
         producer_id, epoch, sequence = producer

@@ -63,7 +63,9 @@ class TopicFiles:
             }
             for offset in range(start, start + count)
         ]
-        size, columns, splits = 1000 * count, (), ()
+        size = 1000 * count
+        columns: tuple[ColumnSizes, ...] = ()
+        splits: tuple[int, ...] = ()
         if real:
             size, columns, splits = _write_parquet(self.root / path, rows)
         self.rows[path] = rows
@@ -75,11 +77,10 @@ class TopicFiles:
             file_size=size,
             footer_length=100,
             record_count=count,
-            start=start,
-            end=start + count,
-            row_groups=(),
-            min_timestamp=min(row["timestamp"] for row in rows) // 1000,
-            max_timestamp=max(row["timestamp"] for row in rows) // 1000,
+            first_offset=start,
+            last_offset=start + count - 1,
+            min_timestamp=min(milliseconds),
+            max_timestamp=max(milliseconds),
             columns=columns,
             split_offsets=splits,
         )

@@ -174,9 +174,11 @@ class _Relay:
             if self._far is None:
                 return
             tap = self._proxy.tap() if self._proxy.tap is not None else None
+            towards = None if tap is None else tap.towards_target
+            back = None if tap is None else tap.back
             tasks = [
-                asyncio.create_task(self._pump(self._near[0], self._far[1], tap and tap.towards_target)),
-                asyncio.create_task(self._pump(self._far[0], self._near[1], tap and tap.back)),
+                asyncio.create_task(self._pump(self._near[0], self._far[1], towards)),
+                asyncio.create_task(self._pump(self._far[0], self._near[1], back)),
                 asyncio.create_task(self._until_ended()),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()
 SECONDS = 30.0
 
 TopicMaker = Callable[..., str]

@@ -181,7 +181,7 @@ def bounds_are_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
 
 def what_others_deleted_is_served_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Raised starts are not followed, and what is known of a stream's bounds is good for ever."""
-    kept = Poller.__init__
+    kept: Any = Poller.__init__
 
     def init(self: Poller, *given: Any) -> None:
         kept(self, *given[:-1], bounds_seconds=1e9)

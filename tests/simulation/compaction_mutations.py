@@ -42,7 +42,7 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
     """Whoever comes last has the job."""
-    kept = StreamStore.move_job
+    kept = move_job
 
     async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
         if to.state is not JobState.CREATED:
@@ -160,7 +160,7 @@ def ask_before_the_table_is_loaded(patch: pytest.MonkeyPatch) -> None:
     kept = MemoryTables.commit
 
     async def commit(self: MemoryTables, topic: TopicTable, changes: Any, still_ours: Any) -> Any:
-        ours = {change.job: await still_ours(change) for change in changes}
+        ours: dict[str, bool] = {change.job: await still_ours(change) for change in changes}
 
         async def as_it_was(change: Any) -> bool:
             return ours[change.job]
@@ -201,7 +201,8 @@ def take_out_only_what_is_there(patch: pytest.MonkeyPatch) -> None:
         if self._tables is not None and job.written.path not in (
             await self._tables.current_files(table) or set()
         ):
-            return await self._saga.give_up(job)
+            given_up: bool = await self._saga.give_up(job)
+            return given_up
         return await kept(self, table, job, summary)
 
     patch.setattr(table_commits.TableCommits, "take_out", take_out)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from tests.services.compaction_cluster import ALL, Cluster, Worker
 from tests.simulation.scripted import Fate, Trap
@@ -253,7 +254,7 @@ async def an_older_snapshot_that_shows_what_was_merged() -> None:
     await cluster.check_settled()
 
 
-Schedule = Callable[[], Awaitable[None]]
+Schedule = Callable[[], Coroutine[Any, Any, None]]
 
 SCHEDULES: dict[Schedule, list[str]] = {
     a_plan_from_an_older_view: ["plan over a later job"],

@@ -13,6 +13,7 @@ from dray.log import collector, jobs, lifecycle, retention, wal_keys
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.poll import Poller
 from dray.log.reader import StreamReader
+from dray.log.snapshots import advance_snapshot
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.types import (
     Bounds,
@@ -26,6 +27,7 @@ from dray.log.types import (
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, StoredValue
+from dray.wal import PREFIX, parse_object_path
 
 # --- the collector
 
@@ -117,8 +119,8 @@ def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
             end = keys.prefix_end(keys.REFERENCES)
             for record in await self._store.scan_in(domain, keys.REFERENCES, end):
                 referenced.add(keys.wal_id_of(record.key))
-        async for info in self._objects.list(collector.PREFIX):
-            parsed = collector.parse_object_path(info.path)
+        async for info in self._objects.list(PREFIX):
+            parsed = parse_object_path(info.path)
             if parsed is not None and parsed.wal_id not in referenced:
                 await self._delete_object(info.path)
 
@@ -165,7 +167,7 @@ def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
 
 def delete_before_the_start_is_seen(patch: pytest.MonkeyPatch) -> None:
     async def retain(self: retention.Retention, stream: int, job: Versioned[Job]) -> None:
-        if not await retention.advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
+        if not await advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
             return
         start = await self._store.start(stream)
         try:

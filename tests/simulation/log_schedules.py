@@ -7,8 +7,9 @@ more for every mutation that it is there to notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.simulation.log.players import batch_of
@@ -445,7 +446,7 @@ async def reading_what_has_expired() -> None:
         await reader.read(stream, 0)
 
 
-Schedule = Callable[[], Awaitable[None]]
+Schedule = Callable[[], Coroutine[Any, Any, None]]
 
 # Each schedule, with the mutations that it is there to notice.
 SCHEDULES: dict[Schedule, list[str]] = {

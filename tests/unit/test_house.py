@@ -221,7 +221,8 @@ TESTS = ROOT / "tests"
 
 def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
     """What a file of the tests imports by a path that pytest happens to set, or from another test module."""
-    siblings = {sibling.stem for sibling in path.parent.glob("*.py")}
+    is_package = (path.parent / "__init__.py").exists()  # then pytest does not set its path
+    siblings = set() if is_package else {sibling.stem for sibling in path.parent.glob("*.py")}
     wrong = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):

@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 
-from dray.metadata.contract import ABSENT, Ambiguous, Put, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, Expectation, Put, Unavailable
 from dray.metadata.sqlite import SqliteStore
 from dray.runtime import SystemRuntime
 
@@ -28,7 +28,8 @@ async def increment(store: SqliteStore, times: str) -> None:
     for _ in range(int(times)):
         while True:
             record = await store.get(0, "/counter")
-            value, expect = (0, ABSENT) if record is None else (int(record.value), record.version)
+            value = 0 if record is None else int(record.value)
+            expect: Expectation = ABSENT if record is None else record.version
             [outcome] = await store.write(0, [Put("/counter", b"%d" % (value + 1), expect)])
             if outcome.applied:
                 break

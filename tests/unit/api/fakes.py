@@ -292,10 +292,14 @@ def batch(
     return bytes(twin.encode(records, **fields))
 
 
+def sees_brokers(broker: Harness, count: int) -> bool:
+    return len(broker.membership.brokers()) == count
+
+
 METADATA = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 
 
-def join(member_id: str = "", **fields: object) -> JoinGroupRequest:
+def join(member_id: str = "", **fields: Any) -> JoinGroupRequest:
     request = JoinGroupRequest(
         group_id="g",
         session_timeout_ms=30_000,
@@ -309,7 +313,7 @@ def join(member_id: str = "", **fields: object) -> JoinGroupRequest:
     return request
 
 
-async def joined(broker: Harness, version: int, **fields: object) -> JoinGroupResponse:
+async def joined(broker: Harness, version: int, **fields: Any) -> JoinGroupResponse:
     """Joined, in the two steps that newer versions need."""
     answer = await broker.ask(join(**fields), version)
     if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:

@@ -93,6 +93,15 @@ async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
     assert len(topic.streams) == 2
 
 
+WRONG_ASSIGNMENTS: list[list[tuple[int, list[int]]]] = [
+    [(1, [0])],
+    [(0, [])],
+    [(0, [7])],
+    [(0, [0]), (1, [7])],
+    [(0, [0, 0])],
+]
+
+
 @pytest.mark.parametrize("validate_only", [True, False])
 @pytest.mark.parametrize("version", [2, 5, 7])
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
                 new("a", -1, -1, assignments=[CreatableReplicaAssignment(*one) for one in assignments]),
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
-            for assignments in ([(1, [0])], [(0, [])], [(0, [7])], [(0, [0]), (1, [7])], [(0, [0, 0])])
+            for assignments in WRONG_ASSIGNMENTS
         ),
         (
             new("taken", -1, -1, assignments=[CreatableReplicaAssignment(0, [7])]),

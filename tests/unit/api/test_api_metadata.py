@@ -260,7 +260,8 @@ async def test_a_partition_is_described_in_full(broker: Harness) -> None:
 
 async def test_cursors_that_point_nowhere(broker: Harness) -> None:
     await broker.topics.create(NewTopic("a"))
-    refused = ([("a", ErrorCode.INVALID_REQUEST, [])], None)
+    none: list[int] = []
+    refused = ([("a", ErrorCode.INVALID_REQUEST, none)], None)
     assert await page(broker, ["a"], cursor=Cursor(topic_name="b", partition_index=0)) == refused
     assert await page(broker, ["a"], cursor=Cursor(topic_name="a", partition_index=-1)) == refused
     assert await page(broker, cursor=Cursor(topic_name="a", partition_index=-1)) == ([], None)

@@ -107,7 +107,7 @@ async def test_a_version_whose_response_can_say_so_is_answered(broker: Harness) 
 
 async def test_an_unserved_version_without_room_for_an_error_closes(broker: Harness) -> None:
     @handles(request_class(ApiKey.METADATA), 5, 8)
-    async def handle(context, request):  # type: ignore[no-untyped-def]
+    async def handle(context, request):
         raise AssertionError
 
     dispatcher = Dispatcher(broker.services, [handle])
@@ -149,7 +149,7 @@ async def test_the_observer_hears_of_each_request(broker: Harness) -> None:
     assert broker.observed == [(ApiKey.API_VERSIONS, True)]
 
     @handles(ApiVersionsRequest, 0, 4)
-    async def failing(context, request):  # type: ignore[no-untyped-def]
+    async def failing(context, request):
         raise ZeroDivisionError
 
     dispatcher = Dispatcher(broker.services, [failing], broker._observe)

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
-from tests.unit.api.fakes import Harness, batch, running
+from tests.unit.api.fakes import Harness, batch, running, sees_brokers
 from tests.unit.topics.fakes import eventually
 
 from dray.api import ApiSettings
@@ -86,7 +87,7 @@ async def start(settings: ApiSettings | None, stack: AsyncExitStack) -> Fleet:
             running(settings, beside=beside, broker_id=number, zone=zone)
         )
     for broker in brokers.values():
-        await eventually(lambda broker=broker: len(broker.membership.brokers()) == len(ZONES))
+        await eventually(partial(sees_brokers, broker, len(ZONES)))
     topic = await brokers[0].topics.create(NewTopic("orders", PARTITIONS))
     for broker in brokers.values():
         await broker.topics.refresh("orders")

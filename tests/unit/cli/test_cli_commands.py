@@ -8,6 +8,7 @@ import sys
 from importlib.metadata import version
 from pathlib import Path
 
+import click
 import pytest
 import typer
 
@@ -204,6 +205,10 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     """The list is written down so that no command is imported for it."""
-    command = typer.main.get_command(app).get_command(None, name)
+    group = typer.main.get_command(app)
+    assert isinstance(group, click.Group)
+    command = group.get_command(click.Context(group), name)
+    assert command is not None
+    assert command.help is not None
     first = command.help.split("\n\n")[0]
     assert " ".join(first.split()) == COMMANDS[name].line

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
@@ -11,6 +12,7 @@ from dray.cluster import AUTOMATIC, AdvertisedListener, Broker, BrokerIdTaken, M
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.metadata.memory import MemoryState
+from dray.metadata.sessions import KeptSession
 from dray.runtime import SystemRuntime
 
 
@@ -138,6 +140,7 @@ async def test_a_namesake_known_to_be_dead_is_replaced_at_once(cluster: Cluster)
     async with asyncio.timeout(2):
         await restarted.start()
     record = await ScriptedStore(cluster.runtime, cluster.state).get(keys.CLUSTER_DOMAIN, keys.broker(7))
+    assert record is not None
     assert b"9092" in record.value
 
 
@@ -188,7 +191,7 @@ async def test_its_own_old_registration_is_not_in_its_way(cluster: Cluster) -> N
 
 async def test_a_silent_watch_is_made_up_for_by_reading_again(cluster: Cluster) -> None:
     class SilentStore(ScriptedStore):
-        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+        async def watch(self, domain: int) -> Any:
             await asyncio.Event().wait()
             yield None
 
@@ -216,12 +219,12 @@ class HeldStore(ScriptedStore):
         self.open.set()
         self.opened = 0
 
-    async def session(self, domain: int, ttl: float):  # type: ignore[no-untyped-def, override]
+    async def session(self, domain: int, ttl: float) -> KeptSession:
         await self.open.wait()
         self.opened += 1
         return await super().session(domain, ttl)
 
-    async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+    async def watch(self, domain: int) -> Any:
         await asyncio.Event().wait()
         yield None
 

@@ -100,7 +100,7 @@ async def test_a_commit_that_fails_keeps_no_other_topic_waiting(cluster: Cluster
         return await kept(table, *rest)
 
     worker.contains = True
-    worker.tables.commit = commit  # type: ignore[method-assign]
+    worker.tables.commit = commit  # type: ignore[method-assign, assignment]
     summary = await worker.once()
     assert summary.finished == 1
     assert "bad" in {trouble.topic for trouble in summary.troubles}

@@ -49,7 +49,8 @@ async def read_table(objects: MemoryObjects, written: WrittenFile) -> list[dict[
     """By a reader that knows nothing of ours."""
     data = await objects.get(written.path)
     assert len(data) == written.file_size
-    return pq.read_table(pa.BufferReader(data)).to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(data)).to_pylist()
+    return rows
 
 
 def row_of(record: Record, partition: int = 3) -> dict[str, Any]:

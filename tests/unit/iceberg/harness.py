@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from tests.services.iceberg_files import TopicFiles
 
 from dray.runtime.system import SystemRuntime
@@ -58,6 +59,12 @@ async def loaded(tables: IcebergTables, files: TopicFiles) -> Table:
     table = await tables.load(files.topic.topic)
     assert table is not None
     return table
+
+
+def newest(table: Table) -> Snapshot:
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    return snapshot
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:

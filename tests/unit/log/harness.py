@@ -15,7 +15,7 @@ from dray.log.types import AppendResult, ReadRequest, ReadResult
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
-from dray.records import twin, validate
+from dray.records import Record, twin, validate
 from dray.simulation.kernel.runtime import SimulatedRuntime
 
 DOMAINS = 2
@@ -32,7 +32,7 @@ def batch_bytes(
 ) -> bytearray:
     times = timestamps or [1_000] * len(values)
     records = [
-        twin.Record(offset=place, timestamp=time, key=None, value=value, headers=())
+        Record(offset=place, timestamp=time, key=None, value=value, headers=())
         for place, (value, time) in enumerate(zip(values, times, strict=True))
     ]
     producer_id, epoch, sequence = producer

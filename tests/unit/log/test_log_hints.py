@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
@@ -143,7 +143,7 @@ class BreakingStore(ScriptedStore):
         self.away = asyncio.Event()
         self.error: Unavailable | None = None
 
-    async def watch(self, domain: int) -> AsyncIterator[Change]:
+    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
         if self.breaking.is_set():
             await self.away.wait()
         stream = super().watch(domain)

@@ -53,7 +53,8 @@ def entry(number: int, batches: int, start: int = 0) -> IndexEntry:
 
 
 class Sized(Protocol):
-    size: int
+    @property
+    def size(self) -> int: ...
 
 
 def check_counts(fill: Callable[[], Sized]) -> None:

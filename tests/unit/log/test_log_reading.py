@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -290,7 +291,7 @@ async def test_limits_count_over_all_streams_and_the_first_batch_is_free(log: Lo
 # --- what is ready, and what is on its way
 
 
-async def cold_and_warm(log: Log, world: World, **settings: int) -> tuple[Log, list[int]]:
+async def cold_and_warm(log: Log, world: World, **settings: Any) -> tuple[Log, list[int]]:
     """A reader, and two streams in objects of their own: the second is in its memory."""
     streams = await log.create_streams(2)
     for stream in streams:

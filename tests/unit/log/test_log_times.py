@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -42,7 +43,7 @@ def brute_greatest(times: list[int], start: int) -> TimestampedOffset | None:
 
 async def write(log: Log, stream: int, history: list[tuple[list[int], int, bool]]) -> list[int]:
     times: list[int] = []
-    waiting = []
+    waiting: list[Any] = []
     for stamps, codec, begins in history:
         if begins and waiting:
             await asyncio.gather(*waiting)

@@ -285,9 +285,9 @@ def test_what_belongs_to_the_other_kind_is_refused() -> None:
     for wrong in (PARQUET_ENTRY.batches, lambda: PARQUET_ENTRY.batch_count):
         with pytest.raises(ValueError, match="is a PARQUET object, not a WAL one"):
             wrong()
-    for wrong in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
+    for missing in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
         with pytest.raises(ValueError, match="is a WAL object, not a PARQUET one"):
-            wrong()
+            missing()
 
 
 def test_a_reference_has_a_format_too() -> None:

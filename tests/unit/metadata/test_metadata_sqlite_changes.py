@@ -16,8 +16,10 @@ from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import changes as changes_module
 from dray.metadata.sqlite import writer as writer_module
 from dray.metadata.sqlite.changes import _Tail
+from dray.metadata.sqlite.schema import connect_reader
 from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH
 from dray.runtime import SystemRuntime
+from dray.runtime.workers import PollingThread
 
 QUICK = SqliteSettings(watch_interval=0.001)
 
@@ -127,7 +129,7 @@ async def test_nobody_polls_when_nobody_watches(
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    class Counted(changes_module.PollingThread):
+    class Counted(PollingThread):
         def __init__(self, name: str, *arguments: Any) -> None:
             started.append(name)
             super().__init__(name, *arguments)
@@ -155,7 +157,7 @@ async def test_the_first_item_comes_once_the_watch_is_in_place(
     stores: list[SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place = threading.Event()
-    connect = changes_module.connect_reader
+    connect = connect_reader
 
     def slow(*arguments: Any) -> sqlite3.Connection:
         in_place.wait(10.0)

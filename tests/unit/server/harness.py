@@ -112,7 +112,7 @@ class PaperTransport(asyncio.Transport):
         """As much of the data as the protocol wants; returns how much that was."""
         taken = 0
         while taken < len(data) and self.reading and not self.closed:
-            buffer = self.protocol.get_buffer(-1)
+            buffer: Any = self.protocol.get_buffer(-1)
             count = min(len(buffer), len(data) - taken)
             buffer[:count] = data[taken : taken + count]
             self.protocol.buffer_updated(count)

@@ -197,7 +197,11 @@ def test_a_peer_that_hangs_up_halfway_still_gets_its_answers(run):
         ended: list[bool] = []
 
         async def dispatch(request, connection):
-            connection.when_ending(lambda: (ended.append(True), ready.set()))
+            def end() -> None:
+                ended.append(True)
+                ready.set()
+
+            connection.when_ending(end)
             await ready.wait()
             return (request,)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
 from structlog.testing import capture_logs
 from tests.unit.server.harness import Client, PaperTransport, echo, progress, serving, until
@@ -43,7 +44,7 @@ class Door:
     def come(self, address: str = "10.0.0.1", asks: bool = False) -> PaperTransport:
         protocol = FrameProtocol(self.shared, "P", tls=False)
         transport = PaperTransport(protocol)
-        transport._extra["peername"] = (address, 1)
+        cast(Any, transport)._extra["peername"] = (address, 1)
         protocol.connection_made(transport)
         if asks:
             transport.deliver(b"\0\0\0\4\0\3me")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -134,7 +136,12 @@ async def test_many_large_answers_do_not_pile_up_in_the_transport():
     transport.deliver(frame(b"?") * 9)
     await settle()
     take = transport.writelines
-    transport.writelines = lambda buffers: (take(buffers), protocol.pause_writing())
+
+    def write_and_pause(buffers: Iterable[Any]) -> None:
+        take(buffers)
+        protocol.pause_writing()
+
+    transport.writelines = write_and_pause  # type: ignore[method-assign, assignment]
     gate.set()
     await settle()
     assert len(b"".join(transport.written)) == 3 * 1004, "the first that reach the bound, and no more"
@@ -242,7 +249,7 @@ async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
     gc.disable()
     try:
         transport.close()
-        transport.protocol = None  # as asyncio's own transports do
+        cast(Any, transport).protocol = None  # as asyncio's own transports do
         alive = weakref.ref(protocol.connection), weakref.ref(transport)
         del protocol, transport
         await settle()

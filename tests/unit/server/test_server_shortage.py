@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from struct import pack
 
 from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
@@ -175,7 +176,8 @@ class Seat:
 
 
 def test_the_longest_unread_goes_first_and_no_more_than_is_needed():
-    answers, dropped = AnswerBudget(100), []
+    answers = AnswerBudget(100)
+    dropped: list[str] = []
     unread = {"a": 11, "b": 99, "c": 0, "d": 12}
     seats = [Seat(name, dropped, unread=seconds) for name, seconds in unread.items()]
     for seat in seats:
@@ -189,7 +191,8 @@ def test_the_longest_unread_goes_first_and_no_more_than_is_needed():
 
 
 def test_nobody_who_makes_progress_goes():
-    answers, dropped = AnswerBudget(100), []
+    answers = AnswerBudget(100)
+    dropped: list[str] = []
     seat = Seat("reader", dropped)
     answers.change(seat, 0, 100)
     answers.claim(30, lambda: None)
@@ -198,13 +201,14 @@ def test_nobody_who_makes_progress_goes():
 
 
 def test_the_slowest_frames_go_first_while_unfinished_frames_hold_too_much():
-    budget, dropped = MemoryBudget(100), []
+    budget = MemoryBudget(100)
+    dropped: list[str] = []
     seats = []
     for name, pace in [("a", 900.0), ("b", 100.0), ("c", None), ("d", 500.0)]:
         claim = budget.begin(20, lambda: None)
         assert budget.grow(claim, 15)
         seat = Seat(name, dropped, pace)
-        seat.when_dropped = lambda claim=claim: budget.withdraw(claim)
+        seat.when_dropped = partial(budget.withdraw, claim)
         seats.append(seat)
     relieve_frames(seats, budget)
     assert dropped == [], "nobody waits"
@@ -214,7 +218,8 @@ def test_the_slowest_frames_go_first_while_unfinished_frames_hold_too_much():
 
 
 def test_slow_frames_stay_while_they_hold_little():
-    budget, dropped = MemoryBudget(100), []
+    budget = MemoryBudget(100)
+    dropped: list[str] = []
     assert budget.grow(budget.begin(20, lambda: None), 5)
     assert budget.try_reserve(75)
     budget.claim(50, lambda: None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -66,7 +67,7 @@ async def test_a_silent_watch_is_made_up_for_by_reading_again(
     make_topics: MakeTopics, store: ScriptedStore
 ) -> None:
     class SilentStore(ScriptedStore):
-        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+        async def watch(self, domain: int) -> Any:
             await asyncio.Event().wait()
             yield None
 
@@ -102,7 +103,7 @@ async def test_a_slow_read_brings_nothing_back(topics: Topics, store: ScriptedSt
         await gate.wait()
         return record
 
-    ScriptedStore.get = slow_get  # type: ignore[method-assign]
+    ScriptedStore.get = slow_get  # type: ignore[method-assign, assignment]
     try:
         reading = asyncio.ensure_future(topics.refresh("orders"))
         await settle()

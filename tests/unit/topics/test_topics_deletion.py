@@ -190,6 +190,7 @@ async def test_a_creation_that_lands_after_its_deletion_is_taken_away(
     record = await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders"))
     await topics.delete("orders")
     await topics.sweep_deleted()
+    assert record is not None
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("orders"), record.value)])
     await topics.sweep_deleted()
     assert await topics.refresh("orders") is None

@@ -43,7 +43,7 @@ def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     def in_virtual_time() -> None:
         run(test())  # type: ignore[arg-type]
 
-    del in_virtual_time.__wrapped__  # type: ignore[attr-defined]
+    del in_virtual_time.__wrapped__
     return in_virtual_time
 
 

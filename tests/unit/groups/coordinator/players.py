@@ -389,7 +389,8 @@ async def play(seed: int, seconds: float) -> dict[str, Any]:
         ConsumerMember(cluster, "consumers", f"m{number}", consumers) for number in range(4)
     ]
     joiners = [ClassicMember(cluster, "classics", f"c{number}", classics, generations) for number in range(3)]
-    tasks = [asyncio.ensure_future(client.live()) for client in (*committers, *members, *joiners)]
+    clients: list[Committer | ConsumerMember | ClassicMember] = [*committers, *members, *joiners]
+    tasks = [asyncio.ensure_future(client.live()) for client in clients]
     trouble = asyncio.ensure_future(cluster.trouble(seconds))
     await asyncio.wait([*tasks, trouble], return_when=asyncio.FIRST_COMPLETED)
     for task in (*tasks, trouble):

@@ -284,7 +284,7 @@ async def test_whoever_waits_for_a_group_that_is_let_go_hears_it_at_once() -> No
     world.topics.make("a", 4)
     broker = await world.broker(1)
     joined = answered(await broker.beat("m0"))
-    offsets = {"member_id": "m0", "generation": joined.member_epoch}
+    offsets: dict[str, Any] = {"member_id": "m0", "generation": joined.member_epoch}
     broker.store.trap(Fate.HOLD_AFTER, "write", keys.group_offsets(GROUP))
     broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     under_way = [
@@ -473,7 +473,7 @@ async def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
     await broker.commit(5)
     before = world.records()
     for wrong in ({"instance_id": " "}, {"epoch": 3}):
-        assert isinstance(await broker.beat("m1", **wrong), Refusal)  # type: ignore[arg-type]
+        assert isinstance(await broker.beat("m1", **wrong), Refusal)
         assert isinstance(await broker.groups.state(GROUP), classic.ClassicGroup)
         assert await broker.committed() == 5
     assert world.records() == before

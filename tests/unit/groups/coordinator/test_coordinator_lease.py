@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from tests.simulation.scripted import Fate, ScriptedStore
@@ -154,7 +155,7 @@ async def test_one_session_serves_all_leases_of_a_domain_and_its_end_is_told() -
     assert sorted(contest.one.lost) == list(range(DOMAINS))
 
 
-def _entries(contest: Contest) -> list[object]:
+def _entries(contest: Contest) -> list[Any]:
     return [
         entry for domain in range(DOMAINS) for entry in contest.state.domain(domain, 0.0).entries.values()
     ]

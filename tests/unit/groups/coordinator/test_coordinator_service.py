@@ -317,7 +317,7 @@ async def test_of_many_that_found_a_group_one_finds_out_that_there_is_none() -> 
         alone += state is None
         return step(state, *others)
 
-    broker.groups.machines.step = counted  # type: ignore[method-assign]
+    broker.groups.machines.step = counted  # type: ignore[method-assign, assignment]
     await asyncio.gather(*(broker.beat(f"m{number}") for number in range(10)))
     assert alone == 2, "to see that it must be stored, and then in the group"
 

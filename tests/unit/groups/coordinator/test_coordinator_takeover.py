@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from tests.simulation.scripted import Fate
@@ -192,8 +193,9 @@ async def test_the_lease_is_looked_at_for_each_request_even_when_nobody_told() -
     first = answered(await zombie.beat("m1"))
     member, generation = await zombie.stable_group("classic")
     for group in zombie.groups.active():
-        group.storage.lease._session._watchdog.cancel()
-        group.storage.lease._session._task.cancel()
+        session: Any = group.storage.lease._session
+        session._watchdog.cancel()
+        session._task.cancel()
     zombie.groups.leases._lost = lambda _: None
     await passing(TTL + 1)
     heir_epoch = answered(await heir.beat("m1", first.member_epoch)).member_epoch
@@ -366,8 +368,8 @@ async def test_a_broker_frozen_between_an_answer_and_its_way_out_says_nothing() 
 
     def adopt_and_freeze(batch: object) -> None:
         adopt(batch)  # type: ignore[arg-type]
-        confirmed = group.storage.lease._session
+        confirmed: Any = group.storage.lease._session
         confirmed._confirmed_until = 0.0
 
-    group._adopt = adopt_and_freeze  # type: ignore[assignment, method-assign]
+    group._adopt = adopt_and_freeze  # type: ignore[method-assign]
     assert await refused(broker.beat("m2")) is ErrorCode.NOT_COORDINATOR
