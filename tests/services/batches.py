@@ -67,7 +67,7 @@ def batch(
     compress: Callable[[bytes], bytes] | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """What is not given is told truly."""
+    """What is not given is what the batch really holds."""
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     if body is None:
         body = b"".join(record(entry, delta) for entry, delta in zip(records, deltas, strict=True))

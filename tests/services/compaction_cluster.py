@@ -68,7 +68,7 @@ class FixedTopics:
 
 
 class WatchedWriter:
-    """Counts what it is given, and fails where it is told to."""
+    """Counts what it is given, and fails where the test says so."""
 
     def __init__(self, inner: UnitWriter) -> None:
         self._inner = inner

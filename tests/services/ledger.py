@@ -1,4 +1,4 @@
-"""What producers sent, what they were told, and what is stored: counted apart, batch by batch.
+"""What producers sent, what was answered, and what is stored: counted apart, batch by batch.
 
 A `ProduceLedger` looks into what a `TcpProxy` passes on. It counts how often each batch went to a broker
 whole, and how often a broker acknowledged it; `stored_batches` counts how often a topic holds it. Whatever

@@ -2,7 +2,7 @@
 
 Real topics, log, groups, memberships and compactors share stores in memory. There is garbage of every kind,
 so that what cleans up has something to delete: a deleted topic with its table, expired records, merged files,
-objects without references, an object that nobody works on.
+objects without references, an object that is no longer worked on.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes last has the job."""
+    """The last to come has the job."""
     kept = move_job
 
     async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:

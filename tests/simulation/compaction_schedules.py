@@ -1,4 +1,4 @@
-"""Schedules for the rules of compaction that chance tests too rarely, on stores that do as they are told."""
+"""Schedules for the rules of compaction that chance tests too rarely, on scripted stores."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def filled(batches: int = 2, **config: str) -> tuple[Cluster, int]:
 
 
 async def others_finish_and_merge(cluster: Cluster, stream: int) -> None:
-    """The job that somebody stands still over is finished, and its file is merged with another."""
+    """The job that a compactor stands still over is finished, and its file is merged with another."""
     await cluster.worker().once()
     await cluster.fill(stream, 1, first=len(cluster.written[stream]))
     await cluster.worker().once()

@@ -111,7 +111,7 @@ def no_audit(patch: pytest.MonkeyPatch) -> None:
 
 
 def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
-    """Read what is referenced first, then list: what was staged in between looks like nobody's."""
+    """Read what is referenced first, then list: what was staged in between looks as if nothing needed it."""
 
     async def audit(self: collector.Collector, seen: collector.Collection) -> None:
         referenced = set()
@@ -269,7 +269,7 @@ def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
-    """A poll that says "nothing" because nobody woke it."""
+    """A poll that says "nothing" because it was not woken."""
 
     async def ask(self: Poller, requests: Sequence[ReadRequest]) -> dict[int, Any]:
         for request in requests:

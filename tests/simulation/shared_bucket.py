@@ -88,7 +88,7 @@ async def _simulate(seed: int, seconds: float) -> Report:
 
 
 class _Visitor:
-    """A process with a metadata store of its own, or an earlier one, at somebody's bucket."""
+    """A process with a metadata store of its own, or an earlier one, at the bucket of another cluster."""
 
     def __init__(
         self, bucket: MemoryBucket, state: MemoryState, seed: int, fail: Callable[[BaseException], None]

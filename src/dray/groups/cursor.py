@@ -33,7 +33,7 @@ class Cursor:
         return values
 
     def raw(self, size: int) -> bytes:
-        """Short where the value ends: whoever needs them all finds out."""
+        """Short where the value ends: a caller that needs them all finds out."""
         start = self.position
         self.position += size
         return bytes(self._body[start : self.position])

@@ -24,7 +24,7 @@ def say(**what: object) -> None:
 
 
 async def increment(store: SqliteStore, times: str) -> None:
-    """Raise one counter by compare-and-set, against whoever else does."""
+    """Raise one counter by compare-and-set, against other processes that do so."""
     for _ in range(int(times)):
         while True:
             record = await store.get(0, "/counter")

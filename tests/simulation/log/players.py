@@ -1,6 +1,6 @@
 """Who plays in the log's world: producers, consumers, topic administrators, and chance itself.
 
-Clients act as the real ones do, and know what they may be told: whatever answer could not have come from
+Clients act as the real ones do, and know which answers they may get: whatever answer could not have come from
 a log that keeps its promises is a violation.
 """
 
@@ -67,7 +67,7 @@ async def play_chance(world: LogWorld) -> None:
 
 
 def crashed_under_us() -> bool:
-    """A broker that crashes cancels whoever is inside it; the end of the run cancels the player."""
+    """A broker that crashes cancels every call inside it; the end of the run cancels the player."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() == 0
 
@@ -340,7 +340,7 @@ async def play_retention(world: LogWorld) -> None:
         else:
             world.counts["records deleted"] += 1
             if not before <= start <= world.truth.start(stream):
-                raise Violation(f"stream {stream}: told that it starts at {start}, not {before}")
+                raise Violation(f"stream {stream}: the answer says that it starts at {start}, not {before}")
 
 
 async def play_sealer(world: LogWorld) -> None:

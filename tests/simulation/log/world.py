@@ -86,7 +86,7 @@ class LogWorld:
         self.bucket = MemoryBucket()
         self.truth = LogTruth()
         self.streams: list[int] = []
-        self.closing: set[int] = set()  # streams that somebody has begun to close
+        self.closing: set[int] = set()  # streams whose closing has begun
         self.brokers: list[Broker] = []
         self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._fingerprint = blake2b(digest_size=16)

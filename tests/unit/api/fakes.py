@@ -165,7 +165,7 @@ class FakeConnection:
         self.room = EndlessRoom
 
     async def turn(self) -> None:
-        """Nobody is ahead of it."""
+        """No other request is ahead of it."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)

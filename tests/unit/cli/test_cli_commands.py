@@ -15,7 +15,7 @@ import typer
 from dray.cli.main import COMMANDS, app, main
 
 
-class Ran:
+class CommandResult:
     def __init__(self, code: int, out: str, error: str) -> None:
         self.code = code
         self.out = out
@@ -26,14 +26,14 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> Ran:
+    def __call__(self, *arguments: str) -> CommandResult:
         code = 0
         try:
             main(arguments)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         captured = self._capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
 
 @pytest.fixture

@@ -178,7 +178,7 @@ async def test_etcd_holds_retention_and_compaction_of_a_stream_with_too_many_pro
 # --- a unit that ends its worker
 
 
-class Fragile:
+class DyingWriter:
     """Ends, and fails all it was given, when it is given a unit of these streams."""
 
     def __init__(self, inner: Any, deadly: set[int]) -> None:
@@ -196,9 +196,9 @@ class Fragile:
         return answers
 
 
-def fragile(worker: Worker, *deadly: int) -> Fragile:
+def fragile(worker: Worker, *deadly: int) -> DyingWriter:
     worker.contains = True
-    writer = Fragile(worker.writer, set(deadly))
+    writer = DyingWriter(worker.writer, set(deadly))
     worker.compactor._writer = CarefulWriter(writer, worker.runtime)
     return writer
 

@@ -62,7 +62,7 @@ async def test_a_job_is_committed_once(tables: IcebergTables, files: TopicFiles)
 async def test_ownership_is_asked_after_the_table_was_loaded(
     tables: IcebergTables, files: TopicFiles
 ) -> None:
-    """Somebody else commits the same job while we ask: our snapshot is no longer the table's, and the job
+    """Another process commits the same job while we ask: our snapshot is no longer the table's, and the job
     is found."""
     await tables.ensure(files.topic)
     change = files.change("100-1", files.write(0, 0))

@@ -1,4 +1,4 @@
-"""A log on stores that do as they are told, and batches to append to it."""
+"""A log on scripted stores, and batches to append to it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from dray.server.shared import UNUSED, ServerResources
 from dray.telemetry import Metrics
 
 
-class Hand(SystemRuntime):
+class ManualClock(SystemRuntime):
     """A clock that is moved by hand."""
 
     now = 0.0
@@ -26,12 +26,12 @@ class Hand(SystemRuntime):
         return self.now
 
 
-class Door:
+class FakeListener:
     """Where connections from any address arrive."""
 
     def __init__(self, **bounds) -> None:
-        self.runtime = Hand()
-        settings = room_settings.server(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
+        self.runtime = ManualClock()
+        settings = ServerSettings(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
         self.shared = ServerResources(
             echo,
             self.runtime,
@@ -52,7 +52,7 @@ class Door:
 
 
 async def test_a_full_house_closes_the_longest_unused_connection_for_a_new_one():
-    door = Door(max_connections=3, max_connections_per_address=3)
+    door = FakeListener(max_connections=3, max_connections_per_address=3)
     used = door.come(asks=True)
     unused = [door.come(), door.come()]
     door.runtime.now = 2.0
@@ -63,7 +63,7 @@ async def test_a_full_house_closes_the_longest_unused_connection_for_a_new_one()
 
 
 async def test_a_used_connection_is_not_closed_for_a_new_one():
-    door = Door(max_connections=2, max_connections_per_address=2)
+    door = FakeListener(max_connections=2, max_connections_per_address=2)
     used = [door.come(asks=True), door.come(asks=True)]
     door.runtime.now = 1000.0
     late = door.come("10.0.0.2")
@@ -72,7 +72,7 @@ async def test_a_used_connection_is_not_closed_for_a_new_one():
 
 
 async def test_a_connection_that_has_just_come_may_send_its_first_request():
-    door = Door(max_connections=1, max_connections_per_address=1)
+    door = FakeListener(max_connections=1, max_connections_per_address=1)
     first = door.come("10.0.0.1")
     door.runtime.now = 0.9
     assert door.come("10.0.0.2").closed
@@ -80,7 +80,7 @@ async def test_a_connection_that_has_just_come_may_send_its_first_request():
 
 
 async def test_one_address_gets_no_more_than_its_share():
-    door = Door(max_connections=10)
+    door = FakeListener(max_connections=10)
     ours = [door.come("10.0.0.1") for _ in range(8)]
     assert [each.closed for each in ours] == [False] * 5 + [True] * 3
     assert not door.come("10.0.0.2").closed
@@ -90,17 +90,17 @@ async def test_one_address_gets_no_more_than_its_share():
 
 async def test_clients_of_the_same_machine_share_all_there_are():
     for address in ("127.0.0.1", "::1"):
-        door = Door(max_connections=10)
+        door = FakeListener(max_connections=10)
         assert not any(door.come(address).closed for _ in range(10))
 
 
 async def test_a_share_that_was_set_holds_for_all():
-    door = Door(max_connections=10, max_connections_per_address=2)
+    door = FakeListener(max_connections=10, max_connections_per_address=2)
     assert [door.come("127.0.0.1").closed for _ in range(3)] == [False, False, True]
 
 
 async def test_a_crowd_gets_one_line_and_is_counted():
-    door = Door(max_connections=10, max_connections_per_address=1)
+    door = FakeListener(max_connections=10, max_connections_per_address=1)
     with capture_logs() as lines:
         for _ in range(50):
             door.come()
@@ -112,7 +112,7 @@ async def test_a_crowd_gets_one_line_and_is_counted():
 
 
 async def test_connections_that_leave_are_forgotten():
-    door = Door(max_connections=5)
+    door = FakeListener(max_connections=5)
     for _ in range(20):
         door.come(asks=True).close()
         door.come().close()

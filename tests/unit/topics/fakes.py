@@ -16,7 +16,7 @@ QUIET = room_settings.topics(reread_interval=3600, sweep_interval=3600, sweep_gr
 
 
 class ImpatientRuntime(SystemRuntime):
-    """Pauses between attempts take no time; whoever sleeps for long is left asleep."""
+    """Pauses between attempts take no time; long sleeps do not end."""
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(0 if seconds < 60 else seconds)

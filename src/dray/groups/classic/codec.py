@@ -40,7 +40,7 @@ _LEAST_MEMBER_SIZE: Final = 14
 
 def encode_group(group: ClassicGroup) -> bytes:
     if group.initial_delay is not None:
-        # Its first members have been told nothing yet, so there is nothing to keep for them.
+        # Its first members have got no answer yet, so there is nothing to keep for them.
         group = replace(group, state=GroupState.EMPTY, leader_id=None).with_members(())
     out = bytearray(_HEAD.pack(_STATES.index(group.state), group.generation, group.since_ms))
     write_compact_nullable_string(out, group.protocol_type)

@@ -34,8 +34,8 @@ class Join(NamedTuple):
     group_id: str
     member_id: str
     version: int
-    """Of the API: from 4 on a client must come again with the id it is given, from 9 on it can be told to
-    skip the assignment."""
+    """Of the API: from 4 on a client must come again with the id it is given, from 9 on the answer can
+    say to skip the assignment."""
 
     session_timeout_ms: int
     rebalance_timeout_ms: int

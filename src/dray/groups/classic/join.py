@@ -151,7 +151,7 @@ def _rejoin(step: Step, join: Join, member: Member, protocols: tuple[Protocol, .
     group = step.group
     unchanged = member.protocols == protocols
     if group.state is GroupState.COMPLETING and unchanged:
-        # The answer that told it of this generation may have been lost.
+        # The answer with this generation may have been lost.
         step.reply(join.token, generation_answer(group, member.member_id))
     elif group.state is GroupState.STABLE and unchanged and member.member_id != group.leader_id:
         step.reply(join.token, generation_answer(group, member.member_id))
@@ -165,7 +165,7 @@ def _rejoin(step: Step, join: Join, member: Member, protocols: tuple[Protocol, .
 def _replace_static(step: Step, join: Join, before: Member, protocols: tuple[Protocol, ...]) -> None:
     """A static member has come back after a restart and does not know its id: it gets a new one.
 
-    Whoever still speaks under the old id is fenced.
+    A client that still uses the old id is fenced.
     """
     step.reply(before.parked_join, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, before.member_id))
     step.reply(before.parked_sync, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))

@@ -1,6 +1,6 @@
 """The coordinator of a classic group as a function: state and event in, next state and replies out.
 
-The rules of whoever runs it:
+The rules for the caller:
 
 - The state of a result is the group's state from then on. When the result says `persist`, it is stored first;
   replies and effects come after. When storing fails, the old state still holds, nothing has happened, and the
@@ -11,8 +11,9 @@ The rules of whoever runs it:
 - A coordinator that gives a group up answers what is parked: `abandoned`.
 
 Stored are new groups, settled generations, assignments, new ids of static members, and that a group is empty:
-all that a member was told and may act upon. A rebalance that has only begun is not: if its coordinator dies,
-the next one finds the last generation, whose members go on in it or join again, and newcomers start anew.
+all that a member has seen in an answer and may act upon. A rebalance that has only begun is not: if its
+coordinator dies, the next one finds the last generation, whose members go on in it or join again, and new
+members start anew.
 """
 
 from __future__ import annotations
@@ -236,7 +237,7 @@ def _on_timer(step: Step, timer: TimerFired) -> None:
 
 
 def _on_takeover(step: Step) -> None:
-    """Every member gets a whole session, every phase its whole time: nobody can tell how much was left."""
+    """Every member gets a whole session, every phase its whole time: how much was left is not known."""
     group = step.group
     for member in group.members.values():
         step.start_session(member)
@@ -258,7 +259,7 @@ def _session_timer(member: Member, now_ms: int) -> ScheduleTimer:
 def expiry_rule(group: ClassicGroup) -> ExpiryRule | None:
     """None while nothing may expire."""
     if group.protocol_type is None:
-        return ExpiryRule(None, group.is_subscribed_to)  # a simple group, which nobody is ever seen to leave
+        return ExpiryRule(None, group.is_subscribed_to)  # a simple group: it never had members
     if group.state is GroupState.EMPTY:
         return ExpiryRule(group.since_ms, group.is_subscribed_to)
     if group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:

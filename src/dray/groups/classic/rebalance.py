@@ -4,7 +4,7 @@ Empty --------> Preparing --> Completing --> Stable
   ^   a member   |     ^   all are here,  |    |    the leader has
   |     joins    |     |   or time is up  |    |    sent assignments
   +--------------+     +------------------+----+
-   nobody is left        someone came, left, or changed
+   no member is left     a member came, left, or changed
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def on_join_timer(step: Step) -> None:
 
 
 def on_sync_timer(step: Step) -> None:
-    """Whoever has not asked for its assignment by now is not coming."""
+    """A member that has not asked for its assignment by now is not coming."""
     if not step.group.owed_syncs:
         return
     for member in list(step.group.members.values()):
@@ -201,7 +201,7 @@ def forget_pending(step: Step, member_id: str) -> None:
 
 
 def generation_answer(group: ClassicGroup, member_id: str) -> JoinAnswer:
-    """What a member of the present generation is told of it."""
+    """The answer to a member of the present generation."""
     members: tuple[JoinedMember, ...] = ()
     if member_id == group.leader_id:
         members = tuple(
@@ -263,7 +263,7 @@ def _elected(group: ClassicGroup) -> str:
 
 
 def _call_off_syncs(step: Step) -> None:
-    """Nobody gets an assignment of this generation any more."""
+    """No member gets an assignment of this generation any more."""
     group = step.group
     step.cancel(TimerKind.SYNC)
     if group.state is GroupState.COMPLETING:

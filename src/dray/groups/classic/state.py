@@ -106,7 +106,7 @@ class Member:
     """It has not had an answer to its join yet, and so cannot send heartbeats."""
 
     owes_sync: bool = False
-    """It has been told of this generation, and has not asked for its assignment."""
+    """It knows of this generation, and has not asked for its assignment."""
 
     def metadata(self, protocol_name: str | None) -> bytes | None:
         for protocol in self.protocols:

@@ -22,7 +22,7 @@ class TimerKind(Enum):
     """The member sent no heartbeat for too long."""
 
     REBALANCE = "rebalance"
-    """The member did not give up what it was told to."""
+    """The member did not give up what it had to."""
 
 
 # Events

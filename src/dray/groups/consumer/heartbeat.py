@@ -233,7 +233,7 @@ def _taken_in(group: ConsumerGroup, found: Member, beat: Heartbeat) -> _Entry | 
     new_epoch = (
         names_changed
         or change is PatternChange.RESOLVED
-        # It was here under the id it takes over with: what its own target had is now nobody's.
+        # It was here under the id it takes over with: what its own target had is free now.
         or (takes_over and known is not None)
     )
     return _Entry(

@@ -1,6 +1,6 @@
 """The coordinator of a KIP-848 group as a function: state and event in, next state and answer out.
 
-The rules of whoever runs it:
+The rules for the caller:
 
 - The state of a result is the group's state from then on. When the result says `persist`, it is stored first;
   answer and effects come after. When storing fails, the old state still holds and nothing has happened.
@@ -66,7 +66,7 @@ def handle(
 def timers_after_load(
     group: ConsumerGroup, now_ms: int, settings: ConsumerGroupSettings
 ) -> tuple[Effect, ...]:
-    """Every member gets a whole session: nobody can tell how much of it was left."""
+    """Every member gets a whole session: how much of it was left is not known."""
     sessions = [session_timer(member, now_ms, settings) for member in group.members.values()]
     rebalances = [
         rebalance_timer(member, now_ms)

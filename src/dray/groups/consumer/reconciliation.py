@@ -1,8 +1,8 @@
 """How one member comes from what it has to what it should have; and how that target is computed.
 
-A member gives up first and takes afterwards. It stays at its epoch while it still holds what it was told to
-give up; then it goes to the epoch of the target, with all of the target that nobody else holds, and picks up
-the rest as others let go. So no partition has two owners, and nobody waits for the whole group.
+A member gives up first and takes afterwards. It stays at its epoch while it still holds what it has to
+give up; then it goes to the epoch of the target, with all of the target that no other member holds, and picks
+up the rest as others give it up. So no partition has two owners, and no member waits for the whole group.
 """
 
 from __future__ import annotations

@@ -104,7 +104,7 @@ class TopicsView(Protocol):
 
 
 class TopicsTable:
-    """A view over a mapping that nobody changes any more."""
+    """A view over a mapping that does not change any more."""
 
     def __init__(self, shapes: Mapping[str, TopicShape], version: int) -> None:
         self.version = version
@@ -130,7 +130,7 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED = 1
-    """It was told to give up partitions, and has not said that it did."""
+    """It has to give up partitions, and has not said that it did."""
 
     UNRELEASED = 2
     """It is at the target's epoch, and waits for partitions that others have not given up."""
@@ -162,7 +162,7 @@ class Member:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=lambda: NOTHING)
     pending: Assignment = field(default_factory=lambda: NOTHING)
-    """Told to be given up. It is the member's until it says so."""
+    """To be given up. It is the member's until the member says that it has done so."""
 
     target: Assignment = field(default_factory=lambda: NOTHING)
     stored: bytes | None = field(default=None, init=False, compare=False, repr=False)

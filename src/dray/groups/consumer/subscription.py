@@ -14,7 +14,7 @@ from dray.groups.consumer.state import ConsumerGroup, ConsumerGroupSettings, Mem
 class PatternChange(Enum):
     NONE = "none"
     UNRESOLVED = "unresolved"
-    """Nobody knows yet what the new pattern stands for: the group epoch waits for that."""
+    """What the new pattern stands for is not known yet: the group epoch waits for that."""
 
     RESOLVED = "resolved"
 

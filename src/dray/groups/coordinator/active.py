@@ -41,7 +41,7 @@ MOST_TOGETHER: Final = 250
 """How many heartbeats may share one run of the assignor, and keep the processor until all are worked on."""
 
 RETRY_SECONDS: Final = 1.0
-"""After which something that nobody asked for (a timer) is tried again, when it could not be stored."""
+"""After which an event without a request (a timer) is tried again, when it could not be stored."""
 
 ScheduleTimer: TypeAlias = classic.ScheduleTimer | consumer.ScheduleTimer
 
@@ -108,10 +108,10 @@ class ActiveGroup:
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the group left this broker's memory now."""
         state = self.state
-        nobody = state is None or (
+        is_empty = state is None or (
             not state.members and not (isinstance(state, classic.ClassicGroup) and state.pending)
         )
-        return nobody and not self._busy and not self._queue and not self.ledger.is_busy()
+        return is_empty and not self._busy and not self._queue and not self.ledger.is_busy()
 
     def begin(self) -> None:
         """The first steps after loading."""
@@ -129,7 +129,7 @@ class ActiveGroup:
         self._submit(_Entry(event, future))
 
     def drop(self, message: str = "", *, by_choice: bool = False) -> None:
-        """Let go of the group: whoever waits is told to look for its coordinator."""
+        """Drop the group from memory. Requests that wait are answered with NOT_COORDINATOR."""
         if self._gone:
             return
         self._gone = True
@@ -182,7 +182,7 @@ class ActiveGroup:
             _log.warning("a group was not stored", group=self.group_id, error=error.message)
             self._undo(batch, error)
         except BaseException as error:
-            # Cancelled, or a mistake of ours: nobody knows what was stored, so the group is read again.
+            # Cancelled, or a mistake of ours: what was stored is not known, so the group is read again.
             _refuse(batch.entries, NotCoordinator(repr(error)))
             self.drop()
             raise
@@ -198,7 +198,7 @@ class ActiveGroup:
         if state is not None:
             await self._storage.put(*encode_state(state))
             return
-        # First the mark, then what goes with it: whoever takes over in between knows what was meant.
+        # First the mark, then what goes with it: a coordinator that takes over in between goes on with it.
         await self._storage.put(GroupKind.DELETED, b"")
         try:
             await self.ledger.delete_all()
@@ -259,7 +259,7 @@ class ActiveGroup:
         _deliver(batch.replies)
 
     def _tell(self, before: State, batch: _Batch) -> None:
-        """What happened, to whoever measures it."""
+        """Report what happened to the observer."""
         after = batch.state
         if after is None:
             return
@@ -275,7 +275,7 @@ class ActiveGroup:
             self._observer.rebalanced(kind)
 
     def _undo(self, batch: _Batch, error: GroupUnavailable) -> None:
-        """Nothing of it has happened. Requests hear of it; what nobody asked for comes again."""
+        """Nothing of it has happened. Requests are refused; events without a request come again."""
         _refuse(batch.entries, error)
         for entry in batch.entries:
             if entry.timer is not None:

@@ -99,7 +99,7 @@ async def _scan(groups: Groups, domain: int, prefix: str) -> list[StoredValue]:
 
 
 def _holders(leases: list[StoredValue]) -> dict[str, LeaseHolder]:
-    """Without those that cannot be read: such a group may be told of twice, which is better than never."""
+    """Without those that cannot be read: such a group may be listed twice, which is better than never."""
     holders = {}
     for lease in leases:
         group_id = keys.group_of_lease(lease.key)

@@ -45,7 +45,7 @@ class GroupsObserver:
         """This broker looks after one more group."""
 
     def lost(self) -> None:
-        """This broker had to give a group up: its lease ended, or somebody else wrote the group."""
+        """This broker had to give a group up: its lease ended, or another broker wrote the group."""
 
 
 class GroupUnavailable(Exception):

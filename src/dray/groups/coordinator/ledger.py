@@ -64,7 +64,7 @@ class Ledger:
         self._deleting = False
         self._gone: GroupUnavailable | None = None
         self.fenced: Callable[[str], None] = lambda _: None
-        """Told when it turns out that somebody else writes these offsets."""
+        """Called when it turns out that another broker writes these offsets."""
 
     # --- reading
 

@@ -47,7 +47,7 @@ class Machines:
         self.view = view
 
     def step(self, state: State, event: Event, token: object | None, now_ms: int) -> StepResult:
-        """`token` is the request's own; what is answered comes back with the token of whoever asked."""
+        """`token` is that of the request. Every answer comes back with the token of its own request."""
         if isinstance(
             event,
             (consumer.Heartbeat, consumer.RemoveMembers, consumer.TimerFired, consumer.PatternsResolved),
@@ -147,7 +147,7 @@ def _with_tokens(result: consumer.ConsumerResult, tokens: Sequence[object | None
 
 
 def is_empty(state: State) -> bool:
-    """Whether the group could go without anybody missing it: it has no members."""
+    """Whether the group has no members, and could go without being missed."""
     return state is None or not state.members
 
 

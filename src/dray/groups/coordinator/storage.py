@@ -5,8 +5,8 @@ version byte: the kind (one byte), the coordinator epoch (int64), and the state 
 Every takeover raises the coordinator epoch, so that what an earlier coordinator still has under way finds
 another version there than it expects.
 
-Every write expects the version that was last seen. One that is skipped means that somebody else has written:
-`NotCoordinator`, and whoever holds the group in memory lets go of it. One that is unclear is settled before
+Every write expects the version that was last seen. One that is skipped means that another coordinator has
+written: `NotCoordinator`, and the group is dropped from memory. One that is unclear is settled before
 anything is answered: if it is not there, the record is put again as it was, at the next coordinator epoch, so
 that it cannot arrive later either.
 """
@@ -57,7 +57,7 @@ class GroupKind(IntEnum):
 
     CONSUMER = 2
     DELETED = 3
-    """Its offsets are being deleted: whoever finds it so goes on with that."""
+    """Its offsets are being deleted: the next coordinator goes on with that."""
 
 
 class GroupRecord(NamedTuple):
@@ -113,8 +113,8 @@ class GroupStorage:
     # --- the record
 
     async def open(self) -> None:
-        """Read the record, raise its coordinator epoch and move the fence: from then on nobody else's write
-        of the record arrives, and nobody else's commit is acknowledged. A group without a record has no
+        """Read the record, raise its coordinator epoch and move the fence: from then on no other write of
+        the record arrives, and no other commit is acknowledged. A group without a record has no
         offsets: its fence is moved before the first is written."""
 
         async def take_over() -> bool:
@@ -136,7 +136,7 @@ class GroupStorage:
 
     async def put(self, kind: GroupKind, body: bytes) -> None:
         """Store the state. Raises `Unreachable` when it is certain that it never will be, `NotCoordinator`
-        when somebody else has the group, `TooLarge`."""
+        when another broker has the group, `TooLarge`."""
         before = self._current
         epoch = 1 if before is None else before.record.coordinator_epoch
         record = GroupRecord(kind, epoch, body)

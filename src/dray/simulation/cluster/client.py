@@ -94,7 +94,7 @@ class ClientConnection(asyncio.Protocol):
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(Unanswered(why))
-                answer.exception()  # seen, even where whoever asked has left
+                answer.exception()  # seen, even where the task that asked has left
 
 
 class SimulatedClient:

@@ -290,7 +290,7 @@ class Consumer(SimulatedClient):
         return found
 
     async def coordinator(self, group: str) -> Address:
-        """Where to ask about a group. Raises `Unanswered` where nobody says."""
+        """Where to ask about a group. Raises `Unanswered` where no broker says."""
         known = self._coordinator.get(group)
         if known is None:
             known = await self.find_coordinator(group)

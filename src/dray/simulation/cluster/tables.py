@@ -14,8 +14,8 @@ from typing import TypeVar
 from uuid import UUID
 
 from dray.runtime import Runtime
-from dray.simulation.kernel.astonishment import UnexpectedErrors
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.unexpected_errors import UnexpectedErrors
 from dray.simulation.kernel.weather import Weather
 from dray.tables.contract import (
     CommitOutcome,
@@ -232,10 +232,10 @@ class FaultyTables(MemoryTables):
         catalog: MemoryCatalog,
         runtime: SimulatedRuntime,
         weather: Weather,
-        astonisher: UnexpectedErrors | None = None,
+        unexpected: UnexpectedErrors | None = None,
     ) -> None:
         super().__init__(catalog, runtime)
-        self._astonisher = astonisher or UnexpectedErrors(weather)
+        self._unexpected = unexpected or UnexpectedErrors(weather)
         self._process = runtime
         self._weather = weather
         self.cut_off = False
@@ -270,4 +270,4 @@ class FaultyTables(MemoryTables):
         await self._process.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        self._astonisher.strike()
+        self._unexpected.maybe_raise()

@@ -119,7 +119,7 @@ class Coordinator:
 
     def _answered(self, token: object, answer: Answer) -> None:
         assert isinstance(token, int)
-        assert token in self.asked, "an answer to nobody"
+        assert token in self.asked, "an answer to no request"
         assert token not in self.answers, "a request was answered twice"
         self.answers[token] = answer
 

@@ -104,7 +104,7 @@ class Coordinator:
             value = encode_group(result.group)
             assert decode_group(result.group.group_id, value) == result.group
         elif before is not None:
-            assert result.group == before, "a change that nobody stores"
+            assert result.group == before, "a change that is not stored"
         self._adopt(result.group, result.effects)
         return result
 
@@ -126,7 +126,7 @@ class Coordinator:
                 self.writes += 1
                 assert decode_group(result.group.group_id, encode_group(result.group)) == result.group
             else:
-                assert result.group == before, "a change that nobody stores"
+                assert result.group == before, "a change that is not stored"
             self._adopt(result.group, result.effects)
             answers += result.answers
         return answers

@@ -160,7 +160,7 @@ class BrokerUnderTest:
         assert self.runtime.failures == []
 
     def vanish(self) -> None:
-        """As a process that is killed: nobody hears of it."""
+        """As a process that is killed: without a word to other brokers."""
         self.runtime.kill()
         self.store.abandon()
         for group in self.groups.active():

@@ -2,7 +2,7 @@
 
 Brokers are killed, started again and frozen; their writes get lost, are late, happen twice, and their replies
 get lost. The clients behave as Kafka's do: they look for the coordinator, try again, and join again when
-told.
+an answer says so.
 """
 
 from __future__ import annotations

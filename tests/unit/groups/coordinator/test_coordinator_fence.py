@@ -33,7 +33,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "values" / "group-fence.v1.bi
 OFFSETS = keys.group_offsets(GROUP)
 
 
-class Believed:
+class UndoubtedSession:
     """A session that its holder never doubts."""
 
     ended = False
@@ -52,7 +52,7 @@ async def deposed(world: World) -> tuple[BrokerUnderTest, BrokerUnderTest]:
         session = group.storage.lease._session
         session._watchdog.cancel()  # type: ignore[attr-defined]
         session._task.cancel()  # type: ignore[attr-defined]
-        group.storage.lease._session = Believed()  # type: ignore[assignment]
+        group.storage.lease._session = UndoubtedSession()  # type: ignore[assignment]
     await passing(TTL + 1)
     assert await heir.committed() == 10
     return zombie, heir

@@ -20,7 +20,7 @@ from dray.groups.coordinator import GROUP_STATES, GroupsObserver
 from dray.metadata import keys
 
 
-class Heard(GroupsObserver):
+class RecordingObserver(GroupsObserver):
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.seconds: list[float] = []
@@ -42,8 +42,8 @@ class Heard(GroupsObserver):
         self.counts["lost"] += 1
 
 
-async def measured(world: World, broker_id: int = 1) -> tuple[BrokerUnderTest, Heard]:
-    broker, heard = await world.broker(broker_id), Heard()
+async def measured(world: World, broker_id: int = 1) -> tuple[BrokerUnderTest, RecordingObserver]:
+    broker, heard = await world.broker(broker_id), RecordingObserver()
     broker.groups.observer = heard
     return broker, heard
 

@@ -1,7 +1,7 @@
-"""Clusters at the limits of their engine, on which mistakes of their own rain down.
+"""Clusters at the limits of their engine, with errors that no code expects.
 
-Three things that the ordinary weather does not hold. *Astonishment*: any call of a task in the background,
-and any call of a compactor, may raise what no code foresees; every task must live on, and the cluster settle.
+Three things that the ordinary weather does not hold. *Unexpected errors*: any call of a background task,
+and any call of a compactor, may raise one; every task must live on, and the cluster settle.
 A *poisoned* stream: whatever retention and compaction touch of it fails so, all the time; the other streams
 must not wait for it. And *narrow* engines: writes hold little, and streams begin with more producers than a
 snapshot can hold; no writer may ever ask for more than fits.
@@ -30,10 +30,10 @@ OXIA: Final = Limits(operations=5_000, value_bytes=8 << 20)
 NARROW: Final = Limits(operations=48, value_bytes=2_816)
 
 
-def harsh(seed: int) -> ClusterConditions:
-    """A run as ever, at one of the limits, and with mistakes in most of them."""
+def at_limits(seed: int) -> ClusterConditions:
+    """A run as ever, at one of the limits, and with unexpected errors in most runs."""
     chosen = ClusterConditions.choose(seed)
-    random = Random(f"harsh {seed}")
+    random = Random(f"harsh {seed}")  # as it always was: seeds of mutations rest on it
     limits = random.choice((NARROW, NARROW, NARROW, ETCD, OXIA))
     if limits is NARROW:  # commits over many streams, which do not fit
         chosen = replace(
@@ -44,7 +44,7 @@ def harsh(seed: int) -> ClusterConditions:
         limits=limits,
         retention_interval=1.0,
         silent_producers=limits.value_bytes // 40 if limits is NARROW else 0,
-        astonishing=random.choice((0.0, 0.002, 0.01)),
+        unexpected_errors=random.choice((0.0, 0.002, 0.01)),
         poisons_a_stream=random.random() < 0.5,
     )
 
@@ -55,9 +55,9 @@ def crowd(world: ClusterWorld) -> None:
     if not count:
         return
     states = ProducerStates(24 * 3_600_000)
-    told = true_wall_ms() - 3_600_000
+    last_seen = true_wall_ms() - 3_600_000
     states._own = {
-        (1 << 50) + number: ProducerEntry(0, told + number % 1000, (RememberedBatch(0, 0, 0, -1),))
+        (1 << 50) + number: ProducerEntry(0, last_seen + number % 1000, (RememberedBatch(0, 0, 0, -1),))
         for number in range(count)
     }
     value = ProducerSnapshot(0, states).encode()

@@ -1,5 +1,5 @@
-"""Clusters at the limits of their engine, whose background is full of mistakes: they live, and it is noticed
-when they would not."""
+"""Clusters at the limits of their engine, with errors that no code expects: they live, and it is noticed when
+they would not."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.noticing import first_noticed
 
 from dray.simulation.campaign import fresh_seed
 from dray.simulation.cluster.conditions import Role
-from dray.simulation.cluster.harsh import ETCD, NARROW, harsh
+from dray.simulation.cluster.limits import ETCD, NARROW, at_limits
 from dray.simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 6
@@ -20,7 +20,7 @@ SOAK_SEEDS = 200
 
 
 def simulate(seed: int) -> ClusterReport:
-    return simulate_cluster(seed, harsh(seed))
+    return simulate_cluster(seed, at_limits(seed))
 
 
 @pytest.fixture(scope="module")
@@ -28,13 +28,13 @@ def reports() -> dict[int, ClusterReport]:
     return {seed: simulate(seed) for seed in range(SEEDS)}
 
 
-def test_clusters_live_through_what_nobody_foresaw(reports: dict[int, ClusterReport]) -> None:
+def test_clusters_live_through_unexpected_errors(reports: dict[int, ClusterReport]) -> None:
     assert len(reports) == SEEDS
 
 
 def test_the_runs_hold_what_they_should(reports: dict[int, ClusterReport]) -> None:
-    chosen = {seed: harsh(seed) for seed in reports}
-    assert sum(report.faults["astonished"] for report in reports.values()) > 50
+    chosen = {seed: at_limits(seed) for seed in reports}
+    assert sum(report.faults["unexpected error"] for report in reports.values()) > 50
     assert sum(report.faults["poisoned call"] for report in reports.values()) > 10
     assert any(conditions.limits == NARROW for conditions in chosen.values())
     for seed, report in reports.items():
@@ -45,12 +45,12 @@ def test_the_runs_hold_what_they_should(reports: dict[int, ClusterReport]) -> No
 def test_25000_producers_of_one_stream_on_the_limits_of_etcd() -> None:
     """Retention, DeleteRecords and compaction of the stream go on."""
     conditions = replace(
-        harsh(4),
+        at_limits(4),
         limits=ETCD,
         silent_producers=25_000,
         snapshot_every=20,
         roles=(Role.IDEMPOTENT_PRODUCER, Role.ADMINISTRATOR, Role.READER),
-        astonishing=0.0,
+        unexpected_errors=0.0,
         poisons_a_stream=False,
         partitions=2,
         seconds=3.0,

@@ -1,4 +1,4 @@
-"""What no code foresees, done to it on purpose, and what must be true all the same: see `harsh.py`."""
+"""Errors that no code expects, raised on purpose, and what must still hold: see `cluster/limits.py`."""
 
 from __future__ import annotations
 
@@ -28,28 +28,30 @@ TASKS: Final = (
 )
 
 
-class Astonishment(Exception):
-    """Marks what was done to the code on purpose."""
+class InjectedError(Exception):
+    """Marks an error that the simulation raised."""
 
 
-class AstonishingValue(Astonishment, ValueError):
+class InjectedValueError(InjectedError, ValueError):
     pass
 
 
-class AstonishingState(Astonishment, RuntimeError):
+class InjectedRuntimeError(InjectedError, RuntimeError):
     pass
 
 
 class UnexpectedErrors:
-    """Asked at every call of a process to its stores. `whole_process`: all of it is in the background."""
+    """May raise one at every call of a process to its stores, if a task in the background makes the call.
+
+    `whole_process`: every call counts as one of the background."""
 
     def __init__(self, weather: Weather, *, whole_process: bool = False) -> None:
         self._weather = weather
         self._whole_process = whole_process
 
-    def strike(self, touched: str = "") -> None:
+    def maybe_raise(self, touched: str = "") -> None:
         weather = self._weather
-        if not (weather.astonishing or weather.poisoned):
+        if not (weather.unexpected_errors or weather.poisoned):
             return
         name = background_name()
         if name is None and not self._whole_process:
@@ -60,16 +62,16 @@ class UnexpectedErrors:
             and (self._whole_process or name in _POISONED_TASKS)
         ):
             weather.counts["poisoned call"] += 1
-            raise AstonishingValue(f"{touched} is poisoned")
-        if weather.astonishing and weather.happens(weather.astonishing):
-            weather.counts["astonished"] += 1
-            raise weather.random.choice((AstonishingValue, AstonishingState))("nobody foresaw this")
+            raise InjectedValueError(f"{touched} is poisoned")
+        if weather.unexpected_errors and weather.happens(weather.unexpected_errors):
+            weather.counts["unexpected error"] += 1
+            raise weather.random.choice((InjectedValueError, InjectedRuntimeError))("no code expects this")
 
 
-def was_astonished(error: BaseException | None) -> bool:
-    """Whether what was done on purpose is what it came from."""
+def was_injected(error: BaseException | None) -> bool:
+    """Whether the error was raised by the simulation, or came of one that was."""
     while error is not None:
-        if isinstance(error, Astonishment):
+        if isinstance(error, InjectedError):
             return True
         error = error.__cause__ or error.__context__
     return False
