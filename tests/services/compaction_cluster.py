@@ -31,6 +31,7 @@ from dray.tables.contract import TableChange, Tables
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
+from tests.services import room_settings
 from tests.simulation.scripted import ScriptedObjects, ScriptedStore, ScriptedTables, bucket_is_ours
 
 DOMAINS = 2

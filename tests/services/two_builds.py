@@ -37,6 +37,7 @@ from dray.topics import NewTopic, Topic, Topics
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
+from tests.services import room_settings
 from tests.simulation.scripted import bucket_is_ours
 
 DOMAINS = 2

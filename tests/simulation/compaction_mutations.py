@@ -42,7 +42,7 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
     """The last to come has the job."""
-    kept = move_job
+    kept = StreamStore.move_job
 
     async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
         if to.state is not JobState.CREATED:

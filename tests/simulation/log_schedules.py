@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from tests.services import room_settings
 from tests.simulation.log.players import batch_of
 from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, bucket_is_ours
 

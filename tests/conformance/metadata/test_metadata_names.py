@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 import pytest
 from tests.conformance.metadata.engines import ENGINES
+from tests.services.batches import batch as sample
+from tests.services.batches import plain
 
 from dray.client import KafkaConnection
 from dray.config import FlagValue, load

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tests.services import room_settings
 from tests.simulation.scripted import ScriptedStore
 from tests.unit.topics.fakes import QUIET, FakeStreams, ImpatientRuntime
 

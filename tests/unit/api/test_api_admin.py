@@ -9,8 +9,8 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.api.fakes import Harness, running
-from tests.unit.topics.fakes import QUIET
 
 from dray.api.broker_defaults import BROKER_DEFAULTS
 from dray.log.types import LogUnavailable

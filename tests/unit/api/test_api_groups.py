@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import METADATA, FakeConnection, Harness, beat, join, joined, running, stable
 from tests.unit.topics.fakes import settle
 

@@ -8,6 +8,7 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.api.fakes import FakeConnection, Harness, running
 
 from dray.cluster import ALL_ZONES, owner_of, owners

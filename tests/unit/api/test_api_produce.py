@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import FakeConnection, Harness, batch, frame, running
 
 from dray.api import RefuseConnection

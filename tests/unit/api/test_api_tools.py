@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import Harness, batch, running
 from tests.unit.topics.fakes import eventually
 

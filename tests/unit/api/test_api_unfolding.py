@@ -10,6 +10,7 @@ from typing import Any
 
 import cramjam
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import FakeConnection, Harness, batch, running
 
 from dray.protocol import ErrorCode

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import Harness, frame, running
 
 from dray.api import HANDLERS, Dispatcher, Feature, RefuseConnection, handles

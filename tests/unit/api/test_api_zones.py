@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.services import room_settings
 from tests.unit.api.fakes import Harness, batch, running, sees_brokers
 from tests.unit.topics.fakes import eventually
 

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-import click
 import pytest
 import typer
 
@@ -205,10 +205,7 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     """The list is written down so that no command is imported for it."""
-    group = typer.main.get_command(app)
-    assert isinstance(group, click.Group)
-    command = group.get_command(click.Context(group), name)
-    assert command is not None
-    assert command.help is not None
+    group: Any = typer.main.get_command(app)
+    command = group.get_command(None, name)
     first = command.help.split("\n\n")[0]
     assert " ".join(first.split()) == COMMANDS[name].line

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any, cast
+from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.unit.client.client_fakes import ScriptedBroker as Answers
 
-from dray.client import RequestFailed, admin
-from dray.client.admin import Dial
+from dray.client import Cluster, RequestFailed, admin
+from dray.client.records import EARLIEST
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import CreatePartitionsResponse, CreatePartitionsTopicResult
 from dray.protocol.messages.create_topics import CreatableTopicResult, CreateTopicsResponse
@@ -187,7 +186,7 @@ async def test_describe_asks_each_leader_for_its_offsets_and_shows_what_the_topi
             ("two", 2): Answers(ListOffsetsRequest=offsets(0, 4)),
         },
     )
-    [description] = await admin.describe_topics(broker, ["t"], cast(Dial, dial))
+    [description] = await admin.describe_topics(cluster, ["t"])
     assert admin.as_plain(description) == {
         "name": "t",
         "topic_id": str(TOPIC_ID),
@@ -203,7 +202,7 @@ async def test_describe_asks_each_leader_for_its_offsets_and_shows_what_the_topi
 async def test_describe_of_an_unknown_topic_creates_nothing() -> None:
     broker = Answers(MetadataRequest=metadata(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(RequestFailed, match="cannot describe topic t: UNKNOWN_TOPIC_OR_PARTITION"):
-        await admin.describe_topics(broker, ["t"], cast(Dial, dial_to({})))
+        await admin.describe_topics(cluster_of(broker, {}), ["t"])
     assert broker.seen[0].allow_auto_topic_creation is False
 
 
@@ -211,7 +210,7 @@ async def test_describe_names_the_partition_whose_offsets_cannot_be_had() -> Non
     broker = Answers(MetadataRequest=metadata(1), DescribeConfigsRequest=CONFIGS)
     leader = Answers(ListOffsetsRequest=offsets(0, 0, ErrorCode.KAFKA_STORAGE_ERROR))
     with pytest.raises(RequestFailed, match="cannot look up t-0: KAFKA_STORAGE_ERROR"):
-        await admin.describe_topics(broker, ["t"], cast(Dial, dial))
+        await admin.describe_topics(cluster_of(broker, {("one", 1): leader}), ["t"])
 
 
 async def test_the_cluster_may_refuse_to_be_described() -> None:

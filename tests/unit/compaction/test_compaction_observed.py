@@ -11,7 +11,7 @@ from tests.services.compaction_cluster import ALL, Cluster
 from tests.simulation.scripted import Fate
 
 from dray.compaction.model import UnitFailed
-from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, Observers, Phase
+from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Observers, Phase
 
 assert compaction_cluster.DOMAINS  # this module runs on virtual time
 

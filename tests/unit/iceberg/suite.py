@@ -34,7 +34,9 @@ async def test_what_was_committed_is_read_back_equal(tables: IcebergTables, file
     summary = newest(table).summary
     assert summary is not None
     assert (summary["total-records"], summary["total-data-files"]) == ("75", "3")
-    assert summary["total-files-size"] == str(first.file_size + second.file_size + third.file_size)
+    assert summary["total-files-size"] == str(
+        first.written.file_size + second.written.file_size + third.written.file_size
+    )
 
 
 async def test_statistics_are_the_writers_own(tables: IcebergTables, files: TopicFiles) -> None:
@@ -44,7 +46,7 @@ async def test_statistics_are_the_writers_own(tables: IcebergTables, files: Topi
     await tables.commit(files.topic, [files.change("103-1", file)], ours)
     table = await loaded(tables, files)
     (task,) = table.scan(row_filter="partition = 3 and offset >= 49").plan_files()
-    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.file_size)
+    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.written.file_size)
     assert list(table.scan(row_filter="offset >= 50").plan_files()) == []
     assert list(table.scan(row_filter="offset < 40").plan_files()) == []
     assert list(table.scan(row_filter="partition = 2").plan_files()) == []

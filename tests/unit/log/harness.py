@@ -7,6 +7,7 @@ from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from tests.services import room_settings
 from tests.simulation.scripted import ScriptedObjects, ScriptedStore, bucket_is_ours
 
 from dray.log import Log, LogObserver, LogSettings

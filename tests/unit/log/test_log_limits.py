@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.simulation.scripted import Fate
 from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 

@@ -19,6 +19,7 @@ from dray.log.types import LogUnavailable
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
+from dray.parquet.statistics import RowGroup
 
 PARQUET_ID = UUID(int=77)
 

@@ -14,7 +14,7 @@ from tests.services import room_settings
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, Server, ServerSettings
+from dray.server import Connection, Listener, Server
 from dray.server.patience import ConnectionProgress
 from dray.telemetry import Metrics
 

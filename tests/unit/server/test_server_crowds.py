@@ -6,6 +6,7 @@ import asyncio
 from typing import Any, cast
 
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.server.harness import Client, PaperTransport, echo, progress, serving, until
 
 from dray.records import uninitialised
@@ -31,7 +32,7 @@ class FakeListener:
 
     def __init__(self, **bounds) -> None:
         self.runtime = ManualClock()
-        settings = ServerSettings(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
+        settings = room_settings.server(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
         self.shared = ServerResources(
             echo,
             self.runtime,

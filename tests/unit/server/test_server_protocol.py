@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.unit.server.harness import SETTINGS, PaperTransport, echo, frame, progress, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import MemoryBudget, ServerSettings
+from dray.server import MemoryBudget
 from dray.server.patience import Patience
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import ServerResources

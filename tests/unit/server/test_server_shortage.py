@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 from struct import pack
 
+from tests.services import room_settings
 from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 
 from dray.records import uninitialised

@@ -9,7 +9,6 @@ from tests.services import room_settings
 
 from dray.log.types import LogUnavailable
 from dray.runtime import SystemRuntime
-from dray.topics import TopicsOptions
 
 # Nothing happens by itself in these tests unless one asks for it.
 QUIET = room_settings.topics(reread_interval=3600, sweep_interval=3600, sweep_grace=0, unknown_id_pause=0)

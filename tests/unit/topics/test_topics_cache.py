@@ -8,6 +8,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.simulation.scripted import ScriptedStore
 from tests.unit.topics.fakes import QUIET, FakeStreams, eventually, settle
 

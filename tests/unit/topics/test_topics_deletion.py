@@ -7,6 +7,7 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services import room_settings
 from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.topics.fakes import FakeStreams
 

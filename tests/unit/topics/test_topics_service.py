@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 import pytest
+from tests.services import room_settings
 from tests.simulation.scripted import Fate, ScriptedStore
 from tests.unit.topics.fakes import FakeStreams, settle
 

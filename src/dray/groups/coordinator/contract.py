@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.offsets import DEFAULT_LARGEST_METADATA, DEFAULT_RETENTION_MS
 from dray.protocol import ErrorCode
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupsSettings:
-    classic: ClassicGroupSettings = field(default_factory=ClassicGroupSettings)
-    consumer: ConsumerGroupSettings = field(default_factory=ConsumerGroupSettings)
-    session_ttl: float = 10.0
+    classic: ClassicGroupSettings
+    consumer: ConsumerGroupSettings
+    session_ttl: float
     """How long after a broker's last sign of life another may take over its groups."""
 
-    largest_metadata: int = DEFAULT_LARGEST_METADATA
-    offset_retention_ms: int = DEFAULT_RETENTION_MS
-    sweep_interval: float = 600.0
+    largest_metadata: int
+    offset_retention_ms: int
+    sweep_interval: float
     """Seconds between looks for offsets that have expired."""
 
-    memory_groups: int = 10_000
+    memory_groups: int
     """How many groups without members stay in memory; the longest unused go first."""
 
     topic_interval: float = 0.5

@@ -25,7 +25,7 @@ from dray.simulation.cluster.readers import EARLIEST, SimulatedReader
 from dray.simulation.cluster.topics import MAIN, Place
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.unexpected_errors import check_fitting
-from dray.topics import Topics, TopicsOptions
+from dray.topics import Topics
 
 T = TypeVar("T")
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
 
+from tests.services import room_settings
 from tests.simulation.scripted import ScriptedStore
 
 from dray.cluster import AdvertisedListener, Broker
