@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dray.api.context import Context
 from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS
+from dray.api.partitions import TOPIC_OPERATIONS
 from dray.api.routing import Routes
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_topic_partitions import (
@@ -19,6 +19,7 @@ from dray.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import InvalidTopicName, Topic, TopicsUnavailable
 from dray.topics.names import check_name, is_internal
 

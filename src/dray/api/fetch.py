@@ -25,7 +25,7 @@ from typing import Final
 from dray.api.context import Context, unless_ending
 from dray.api.errors import read_error
 from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, find_topic, forget_closed
+from dray.api.partitions import find_topic, forget_closed
 from dray.api.routing import Routes
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
@@ -37,6 +37,7 @@ from dray.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13

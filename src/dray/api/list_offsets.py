@@ -19,7 +19,7 @@ from dray.api.context import Context
 from dray.api.crowds import gather_some
 from dray.api.errors import read_error
 from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed, repeated
+from dray.api.partitions import find_stream, forget_closed, repeated
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_offsets import (
@@ -29,6 +29,7 @@ from dray.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from dray.records import LEADER_EPOCH
 
 
 class _Named(IntEnum):

@@ -25,7 +25,7 @@ from dray.api.context import Context
 from dray.api.crowds import gather_some
 from dray.api.errors import topic_error
 from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS
+from dray.api.partitions import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
 from dray.api.routing import Routes
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
@@ -36,6 +36,7 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
 

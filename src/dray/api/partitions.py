@@ -13,9 +13,6 @@ from dray.topics import Topic, TopicsUnavailable
 
 T = TypeVar("T")
 
-LEADER_EPOCH: Final = 0
-"""Leadership never changes hands, as nobody leads: one epoch everywhere, and never -1 after it."""
-
 # The operations that Kafka lists for a client that may do anything, as bits.
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))

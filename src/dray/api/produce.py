@@ -327,7 +327,7 @@ def _conclude(
         for result in results:
             if result.error_code:
                 raise RefuseConnection(
-                    f"a produce without acknowledgement failed: {ErrorCode(result.error_code).name} on "
+                    f"a produce without acknowledgement failed: {ErrorCode.name_of(result.error_code)} on "
                     f"partition {result.index}: {result.error_message} "
                     f"(correlation {context.header.correlation_id}, client {context.header.client_id!r})"
                 )

@@ -18,13 +18,14 @@ import structlog
 from dray.log.append import PendingBatch, PendingChunk, StagedObject
 from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.failed_sequences import FailedSequences
-from dray.log.producer_state import NO_PRODUCER, ProducerStates, RememberedBatch
+from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
 from dray.log.stream_state import StreamState, load_stream_state
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
+from dray.records import NO_PRODUCER
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)

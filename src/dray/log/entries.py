@@ -19,6 +19,7 @@ from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup
+from dray.records.header import LOG_APPEND_TIME
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
@@ -60,7 +61,7 @@ class BatchReference(NamedTuple):
     @property
     def append_time_ms(self) -> int:
         """The time that the broker stamped, or -1 where the producer's own times stand."""
-        return self.max_timestamp if self.attributes & 0x08 else NO_TIMESTAMP
+        return self.max_timestamp if self.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)

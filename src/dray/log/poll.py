@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
 from dray.log.reader import ReadPlan, StreamReader
-from dray.log.types import AnswerRoom, LogError, ReadRequest, ReadResult
+from dray.log.types import LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
-from dray.runtime import Runtime, run_once
+from dray.runtime import AnswerRoom, Runtime, run_once
 
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0

@@ -17,10 +17,8 @@ from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups
 from dray.log.types import (
     ActiveProducer,
-    AnswerRoom,
     AppendResult,
     Bounds,
-    EndlessRoom,
     LogError,
     OffsetOutOfRange,
     ReadRequest,
@@ -38,6 +36,7 @@ from dray.protocol import (
     response_class,
 )
 from dray.records import Batch, Record, patch, twin
+from dray.runtime import AnswerRoom, EndlessRoom
 from dray.topics import Topics, TopicsOptions
 
 ResponseType = TypeVar("ResponseType", bound=Response)
