@@ -84,7 +84,7 @@ def count_dead_entries(patch: pytest.MonkeyPatch) -> None:
     def holds(self: StreamView, wal_id: UUID) -> bool:
         head = self.high_watermark.value.head
         found = [entry.value for entry in self.entries] + ([head] if head is not None else [])
-        return any(entry.wal_id == wal_id for entry in found)
+        return any(entry.object_id == wal_id for entry in found)
 
     patch.setattr(StreamView, "holds", holds)
     patch.setattr(retention.Retention, "_sweep", _no_sweep)

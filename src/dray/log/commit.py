@@ -325,7 +325,7 @@ class Committer:
             max_timestamp=judgement.max_timestamp,
             running_max_timestamp=judgement.running_max_timestamp,
             running_max_offset=judgement.running_max_offset,
-            wal_id=staged.wal_id,
+            object_id=staged.wal_id,
             path=staged.path,
             table=pack_batches(judgement.references),
         )
@@ -452,11 +452,11 @@ class Committer:
         if found is None:
             return CommitVerdict.MOVED
         head = found.value.head
-        if head is not None and head.wal_id == staged.wal_id:
+        if head is not None and head.object_id == staged.wal_id:
             self._committed(aim, found.version)
             return CommitVerdict.COMMITTED
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
-        if filed is not None and filed.value.wal_id == staged.wal_id:
+        if filed is not None and filed.value.object_id == staged.wal_id:
             self._committed(aim, 0)
             self.forget(stream)  # others have moved on: what we hold is an older state
             return CommitVerdict.COMMITTED

@@ -77,7 +77,7 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    wal_id: UUID  # of the object, whatever its kind: see `object_id`
+    object_id: UUID  # of the WAL object, or of the Parquet file
     path: str
     table: bytes
     kind: EntryKind = EntryKind.WAL
@@ -103,7 +103,7 @@ class IndexEntry:
             max_timestamp=max(entry.max_timestamp for entry in inputs),
             running_max_timestamp=last.running_max_timestamp,
             running_max_offset=last.running_max_offset,
-            wal_id=parquet_id,
+            object_id=parquet_id,
             path=path,
             table=pack_row_groups(file_size, footer_length, row_groups),
             kind=EntryKind.PARQUET,
@@ -112,11 +112,6 @@ class IndexEntry:
     @property
     def is_parquet(self) -> bool:
         return self.kind is EntryKind.PARQUET
-
-    @property
-    def object_id(self) -> UUID:
-        """The id of the WAL object or of the Parquet file."""
-        return self.wal_id
 
     # --- of a WAL object
 
@@ -190,7 +185,7 @@ class IndexEntry:
                     self.max_timestamp,
                     self.running_max_timestamp,
                     self.running_max_offset,
-                    self.wal_id.bytes,
+                    self.object_id.bytes,
                     len(path),
                     count,
                 ),
@@ -215,7 +210,7 @@ class IndexEntry:
             maximum,
             running,
             running_offset,
-            wal_id,
+            object_id,
             path_size,
             count,
         ) = _ENTRY.unpack_from(value)
@@ -239,7 +234,7 @@ class IndexEntry:
             maximum,
             running,
             running_offset,
-            UUID(bytes=wal_id),
+            UUID(bytes=object_id),
             path,
             value[table_at:],
             expected,

@@ -256,7 +256,7 @@ class StreamReader:
             bounds = await self.refresh(stream, barrier=True)
             high_watermark = self._index.high_watermark(stream)
             head = None if high_watermark is None else high_watermark.head
-            if head is not None and head.start <= offset < head.end and head.wal_id not in without:
+            if head is not None and head.start <= offset < head.end and head.object_id not in without:
                 return head
             if offset < bounds.start:
                 raise OffsetOutOfRange(offset, bounds.start, bounds.end)
@@ -355,7 +355,7 @@ class StreamReader:
         self._index.forget_entries(request.stream)
         without: frozenset[UUID] = frozenset()
         for _ in range(8):
-            entry = await self.find(request.stream, request.offset, without or frozenset({gone.wal_id}))
+            entry = await self.find(request.stream, request.offset, without or frozenset({gone.object_id}))
             try:
                 if entry.is_parquet:
                     taken = await self.parquet.read(entry, request.offset, request.max_bytes, True)
@@ -364,7 +364,7 @@ class StreamReader:
                 assert took is not None
                 return await self._segments.batches(took[0].layout, took[0].first, took[0].end)
             except ObjectMissing:
-                without = without | {gone.wal_id, entry.wal_id}
+                without = without | {gone.object_id, entry.object_id}
         raise ObjectCorrupt(
             f"stream {request.stream}: the objects that held offset {request.offset} are gone"
         )
@@ -375,6 +375,6 @@ def _holding(
 ) -> IndexEntry | None:
     for versioned in entries:
         entry = versioned.value
-        if entry.start <= offset < entry.end and entry.wal_id not in without:
+        if entry.start <= offset < entry.end and entry.object_id not in without:
             return entry
     return None
