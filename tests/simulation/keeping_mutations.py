@@ -300,4 +300,4 @@ def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
     async def read_elsewhere(self: StreamReader, request: ReadRequest, gone: Any) -> Any:
         raise ObjectCorrupt("it is gone")
 
-    patch.setattr(StreamReader, "_read_elsewhere", read_elsewhere)
+    patch.setattr(StreamReader, "read_elsewhere", read_elsewhere)
