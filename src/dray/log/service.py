@@ -116,11 +116,11 @@ class Log:
         )
         self._lifecycle = Lifecycle(
             self._streams,
-            IdCounter(store, keys.STREAM_COUNTER, settings.stream_id_block),
+            IdCounter(store, runtime, keys.STREAM_COUNTER, settings.stream_id_block),
             runtime,
             self._expiry,
         )
-        self._producer_ids = IdCounter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
+        self._producer_ids = IdCounter(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
             objects,
