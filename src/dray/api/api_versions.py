@@ -12,8 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from dray.api.context import Context, VersionRange
-from dray.api.handler import handles
+from dray.api.shared import Context, VersionRange, handles
 from dray.protocol import ApiKey, ErrorCode
 from dray.protocol.messages.api_versions import (
     ApiVersion,

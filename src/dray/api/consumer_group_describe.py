@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
-from dray.api.handler import handles
+from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
 from dray.groups import consumer
 from dray.groups.coordinator import GroupUnavailable, describe_consumer
 from dray.protocol import ErrorCode

@@ -9,9 +9,7 @@ members.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.groups import client_host
-from dray.api.handler import handles
+from dray.api.shared import Context, client_host, handles
 from dray.cluster import uuid_text
 from dray.groups import consumer
 from dray.groups.assignors import Assignment as GroupAssignment

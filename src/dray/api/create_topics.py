@@ -12,12 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.configs import describe_created
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import broker_ids, repeated
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, broker_ids, describe_created, handles, repeated, topic_error
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,

@@ -13,10 +13,7 @@ from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import repeated
+from dray.api.shared import Context, handles, repeated, topic_error
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.delete_topics import (
     DeletableTopicResult,

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS
+from dray.api.shared import CLUSTER_OPERATIONS, Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

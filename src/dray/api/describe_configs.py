@@ -13,16 +13,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dray.api.configs import (
+from dray.api.shared import (
+    Context,
     ResourceType,
+    Routes,
     describe_broker_configs,
     describe_config,
     describe_group_configs,
+    handles,
+    topic_error,
 )
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.routing import Routes
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (

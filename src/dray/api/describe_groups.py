@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
-from dray.api.handler import handles
+from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
 from dray.groups.coordinator import GroupUnavailable, describe_classic
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_groups import (

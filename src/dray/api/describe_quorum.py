@@ -5,8 +5,7 @@ Served so that tools say that, and not that the broker is too old: UNSUPPORTED_V
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 

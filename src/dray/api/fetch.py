@@ -22,11 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dray.api.context import Context, unless_ending
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import find_topic, forget_closed
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (

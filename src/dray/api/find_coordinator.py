@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
-from dray.api.handler import handles
+from dray.api.shared import NO_TRANSACTIONS, Context, handles, no_coordinator_of_transactions
 from dray.cluster import zone_of_client
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode

@@ -7,9 +7,7 @@ INVALID_REQUEST. Version 6 is for two-phase commits and not served.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.errors import TRANSACTIONS_REFUSED
-from dray.api.handler import handles
+from dray.api.shared import TRANSACTIONS_REFUSED, Context, handles
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, ResourceType, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_config_resources import (
     ConfigResource,

@@ -6,8 +6,7 @@ from v5 to some types (`classic`, `consumer`), whatever their case.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator import GroupUnavailable, list_groups
 from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

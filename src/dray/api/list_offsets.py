@@ -15,11 +15,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.crowds import gather_some
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import find_stream, forget_closed, repeated
+from dray.api.shared import Context, find_stream, forget_closed, gather_some, handles, read_error, repeated
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_offsets import (

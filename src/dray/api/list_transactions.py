@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator.patterns import fault_of
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse

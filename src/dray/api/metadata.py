@@ -21,12 +21,15 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.crowds import gather_some
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS, TOPIC_OPERATIONS
-from dray.api.routing import Routes
+from dray.api.shared import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Context,
+    Routes,
+    gather_some,
+    handles,
+    topic_error,
+)
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,

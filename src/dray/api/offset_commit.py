@@ -11,9 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_topic
+from dray.api.shared import Context, find_topic, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable, Place
 from dray.groups.offsets import CommittedOffset, metadata_fault

@@ -14,8 +14,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator import GroupUnavailable, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode

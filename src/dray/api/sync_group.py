@@ -9,9 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.groups import ask_and_wait
-from dray.api.handler import handles
+from dray.api.shared import Context, ask_and_wait, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context, Feature
-from dray.api.handler import handles
+from dray.api.shared import Context, Feature, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.update_features import (
     FeatureUpdateKey,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dray.api.errors import append_error, read_error, topic_error
+from dray.api.shared import append_error, read_error, topic_error
 from dray.log.retention import WaitsForTable
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, StreamClosed
 from dray.metadata.values import ValueCorrupt

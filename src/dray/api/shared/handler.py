@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dray.api.context import Context
+from dray.api.shared.context import Context
 from dray.protocol import SCHEMAS, Request, Response
 
 RequestType = TypeVar("RequestType", bound=Request[Any])

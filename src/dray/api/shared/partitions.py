@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 from uuid import UUID
 
-from dray.api.context import Context
+from dray.api.shared.context import Context
 from dray.protocol import ErrorCode
 from dray.topics import Topic, TopicsUnavailable
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
-from dray.api.errors import RECORD_FAULTS
+from dray.api.shared import RECORD_FAULTS
 from dray.protocol import Buffer, ErrorCode
 from dray.protocol.messages.produce import BatchIndexAndErrorMessage
 from dray.records import (
