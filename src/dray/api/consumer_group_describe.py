@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (69), versions 0 and 1: KIP-848 groups with their members, as they are now.
 
-A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID. v1 says which protocol a
-member speaks: always the consumer protocol, as groups do not mix.
+A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID.
+
+- v1: which protocol a member speaks: always the consumer protocol, as groups do not mix.
 """
 
 from __future__ import annotations

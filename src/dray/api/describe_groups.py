@@ -1,7 +1,9 @@
 """DescribeGroups (15), versions 0 to 6: classic groups with their members, as they are now.
 
-A group that does not exist, or speaks the consumer protocol, is `Dead` without an error; from v6 it is
-GROUP_ID_NOT_FOUND. From v3 a client may ask what it is allowed to do: everything.
+A group that does not exist, or speaks the consumer protocol, is `Dead` without an error.
+
+- v3: a client may ask what it is allowed to do: everything.
+- v6: such a group is GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
 """LeaveGroup (13), versions 0 to 5: members go, and need not be waited for.
 
-From v3 a request names many members, each answered by itself, and an administrator may name a static one by
-its instance id alone. Members of KIP-848 groups can be removed this way too. Refused: an empty group id,
-members that are not known, an instance id that belongs to another member.
+Members of KIP-848 groups can be removed this way too. Refused: an empty group id, members that are not known,
+an instance id that belongs to another member.
+
+- v3: a request names many members, each answered by itself. An administrator may name a static one by its
+  instance id alone.
 """
 
 from __future__ import annotations

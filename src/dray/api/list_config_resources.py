@@ -1,8 +1,10 @@
 """ListConfigResources (74), versions 0 and 1: what has configs.
 
-Version 0 is for client metrics, of which there are none. From v1 the types may be named, or all are meant:
-topics, brokers and the groups for which something is set. A type that is unknown is UNSUPPORTED_VERSION.
 Loggers of brokers cannot be configured here, so none is listed.
+
+- v0: only client metrics, of which there are none.
+- v1: the types may be named, or all are meant: topics, brokers and the groups for which something is set. A
+  type that is unknown is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """ListTransactions (66), versions 0 to 2: there are none.
 
-What makes no sense is refused as Kafka refuses it: states that do not exist are named (and do no harm), a
-pattern (v2) that is none is an INVALID_REGULAR_EXPRESSION.
+What makes no sense is refused as Kafka refuses it: states that do not exist are named, and do no harm.
+
+- v2: a pattern. One that is none is an INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations

@@ -1,8 +1,5 @@
 """Produce (0), versions 3 to 13: append record batches.
 
-Versions 0 to 2 are advertised, because librdkafka before 2.8 drops compression when it does not see them,
-and refused as Kafka 4 refuses them: the connection is closed. From v13 topics are addressed by id.
-
 - One batch per partition, validated down to its last record (`batches`), at once or in a thread
   (`accepting`), and stored as it came unless the topic stamps times or names a codec. A partition named twice
   in a request is refused, nothing of it is stored.
@@ -15,6 +12,12 @@ and refused as Kafka 4 refuses them: the connection is closed. From v13 topics a
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 - A transactional id is refused. The client's timeout is not applied: an append that is given up here may
   still happen, and the log ends its own attempts.
+
+Versions:
+
+- v0 to v2: advertised, because librdkafka before 2.8 drops compression when it does not see them, and refused
+  as Kafka 4 refuses them: the connection is closed.
+- v13: topics are addressed by id.
 
 The requests of one connection reach the log in the order they came in. Most get there within their first
 turn; one that has to wait for a thread, for another turn or the store closes a gate behind itself. What
