@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from tests.simulation import commit_mutations as commit
 
-from dray.api import produce
+from dray.api.produce import handler as produce
 from dray.groups.classic import validation
 from dray.groups.consumer import reconciliation
 from dray.groups.coordinator import Groups

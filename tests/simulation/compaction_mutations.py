@@ -133,13 +133,13 @@ def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
             for entry in await self._store.entries_above(stream, compaction.start)
             if entry.value.end < compaction.end and not entry.value.is_parquet
         ]
-        there = {entry.wal_id for entry in inside} | {compaction.inputs[-1].object_id}
+        there = {entry.object_id for entry in inside} | {compaction.inputs[-1].object_id}
         operations = replaced(stream, compaction)
         await self._store.write(stream, operations[:1])
         references = [
             operation
             for operation in operations[1:]
-            if isinstance(operation, Delete) and any(wal_id.hex in operation.key for wal_id in there)
+            if isinstance(operation, Delete) and any(object_id.hex in operation.key for object_id in there)
         ]
         if references:
             await self._store.write(stream, references)

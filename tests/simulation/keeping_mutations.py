@@ -86,7 +86,7 @@ def count_dead_entries(patch: pytest.MonkeyPatch) -> None:
     def holds(self: StreamView, wal_id: UUID) -> bool:
         head = self.high_watermark.value.head
         found = [entry.value for entry in self.entries] + ([head] if head is not None else [])
-        return any(entry.wal_id == wal_id for entry in found)
+        return any(entry.object_id == wal_id for entry in found)
 
     patch.setattr(StreamView, "holds", holds)
     patch.setattr(retention.Retention, "_sweep", _no_sweep)
@@ -302,4 +302,4 @@ def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
     async def read_elsewhere(self: StreamReader, request: ReadRequest, gone: Any) -> Any:
         raise ObjectCorrupt("it is gone")
 
-    patch.setattr(StreamReader, "_read_elsewhere", read_elsewhere)
+    patch.setattr(StreamReader, "read_elsewhere", read_elsewhere)

@@ -162,7 +162,7 @@ def test_relative_imports_are_seen() -> None:
 # failure themselves; with how many such places there are. All others go through `keep_running` (what must not
 # end) or `run_once` (what nobody awaits).
 STARTED: dict[str, int] = {
-    "api/context.py": 1,  # an administrator's request, which outlives the client's patience
+    "api/shared/context.py": 1,  # an administrator's request, which outlives the client's patience
     "daemon/compactor.py": 2,
     "cli/demo_run.py": 1,
     "daemon/fleet.py": 2,

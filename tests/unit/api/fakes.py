@@ -18,10 +18,8 @@ from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups
 from dray.log.types import (
     ActiveProducer,
-    AnswerRoom,
     AppendResult,
     Bounds,
-    EndlessRoom,
     LogError,
     OffsetOutOfRange,
     ReadRequest,
@@ -49,6 +47,7 @@ from dray.protocol.messages.join_group import (
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.records import Batch, Record, patch, twin
+from dray.runtime import AnswerRoom, EndlessRoom
 from dray.topics import Topics, TopicsOptions
 
 ResponseType = TypeVar("ResponseType", bound=Response)

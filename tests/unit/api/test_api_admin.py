@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from tests.services import room_settings
 from tests.unit.api.fakes import Harness, running
 
-from dray.api.broker_defaults import BROKER_DEFAULTS
+from dray.api.shared.broker_defaults import BROKER_DEFAULTS
 from dray.log.types import LogUnavailable
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource

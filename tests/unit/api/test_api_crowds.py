@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.crowds import AT_A_TIME, gather_some
+from dray.api.shared import AT_A_TIME, gather_some
 
 
 async def test_some_at_a_time_and_in_their_order() -> None:

@@ -12,9 +12,9 @@ from tests.services import room_settings
 from tests.unit.api.fakes import FakeConnection, Harness, batch, frame, running
 
 from dray.api import RefuseConnection
-from dray.api import produce as produce_api
-from dray.api.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from dray.api.refusals import Refusals
+from dray.api.produce import handler as produce_api
+from dray.api.produce.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from dray.api.produce.refusals import Refusals
 from dray.log.types import (
     LogError,
     LogUnavailable,

@@ -15,7 +15,7 @@ from tests.unit.api.fakes import Harness, batch, running, sees_brokers
 from tests.unit.topics.fakes import eventually
 
 from dray.api import ApiSettings
-from dray.api.errors import RefuseConnection
+from dray.api.shared import RefuseConnection
 from dray.cluster import ALL_ZONES, owner_of, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode

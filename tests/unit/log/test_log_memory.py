@@ -256,7 +256,7 @@ async def test_what_nobody_used_for_a_while_is_let_go(world: World) -> None:
     assert log._tail.holds(busy, 0)
     assert quiet not in reader._index._known
     assert busy in reader._index._known
-    assert {key[1] for key in reader._reader._segments._layouts} == {busy}
+    assert {key[1] for key in reader._reader.segments._layouts} == {busy}
     assert list(log._committers[quiet % 2]._states) == []
     await asyncio.sleep(2 * IDLE)
     for each in (log, reader):

@@ -159,7 +159,7 @@ async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segmen
         for offset in range(10):
             values_in(await read(reader, stream, offset, max_bytes=1))
             await asyncio.sleep(1)
-    cache = reader._reader._segments
+    cache = reader._reader.segments
     held = {
         id(segment.data.obj): memoryview(segment.data.obj).nbytes
         for block in cache._kept

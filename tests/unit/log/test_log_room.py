@@ -8,7 +8,8 @@ import pytest
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, soon, values_in
 
 from dray.log import Log
-from dray.log.types import AnswerRoom, EndlessRoom, OffsetOutOfRange, ReadRequest, ReadResult
+from dray.log.types import OffsetOutOfRange, ReadRequest, ReadResult
+from dray.runtime import AnswerRoom, EndlessRoom
 
 BATCH = len(batch_bytes([b"v"]))
 

@@ -44,7 +44,7 @@ ENTRY = IndexEntry(
     max_timestamp=1_790_000_000_500,
     running_max_timestamp=1_790_000_000_900,
     running_max_offset=42,
-    wal_id=WAL_ID,
+    object_id=WAL_ID,
     path=PATH,
     table=pack_batches(
         [
@@ -321,7 +321,7 @@ entries = st.builds(
     max_timestamp=int64,
     running_max_timestamp=int64,
     running_max_offset=int64,
-    wal_id=st.uuids(),
+    object_id=st.uuids(),
     path=st.text(max_size=40),
     table=st.lists(references, max_size=4).map(pack_batches),
 )

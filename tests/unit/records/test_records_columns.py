@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.records import (
+    BatchHeader,
     Codec,
     Columns,
     RecordError,
@@ -48,7 +49,7 @@ def columns_of(records: list[Record], **batch) -> Columns:
     return decode(twin.encode(records, **batch))
 
 
-def encoded(buffer) -> list[tuple[twin.Header, list[Record]]]:
+def encoded(buffer) -> list[tuple[BatchHeader, list[Record]]]:
     validate(buffer, **LIMITS)
     return twin.decode(buffer)
 

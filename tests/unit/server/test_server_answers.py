@@ -223,7 +223,7 @@ def test_a_peer_that_reads_slowly_is_not_closed_when_memory_is_short(run):
             closed = server.metrics.connections_closed.labels(UNREAD)
             while closed.value < 3:
                 await asyncio.sleep(0.01)
-                received += len(await slow.reader.read(16 * 1024))
+                received += len(await slow.reader.read(4 * 1024))
             while received < 4 * len(BATCH) + 4:
                 received += len(await slow.reader.read(MEBIBYTE))
             assert await slow.ask(b"more"), "it was there for longest, and stays"

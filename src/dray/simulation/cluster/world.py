@@ -201,7 +201,7 @@ class ClusterWorld:
 
     def expect(self, who: str, what: str, code: int, allowed: str) -> None:
         """An answer with an error that a client of a good request may get; any other is a violation."""
-        name = ErrorCode(code).name
+        name = ErrorCode.name_of(code)
         self.errors[f"{what}: {name}"] += 1
         self.trace(who, what, "was answered", name)
         if name not in allowed.split():

@@ -13,7 +13,6 @@ from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
 from dray.log.types import (
     ActiveProducer,
-    AnswerRoom,
     AppendResult,
     Bounds,
     ReadRequest,
@@ -22,7 +21,7 @@ from dray.log.types import (
 )
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
-from dray.runtime import Allowance, Runtime, Turns
+from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
 from dray.topics import Topics
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from dray.api.context import Context
+from dray.api.shared.context import Context
 from dray.protocol import SCHEMAS, Request, Response
 
 RequestType = TypeVar("RequestType", bound=Request[Any])
@@ -36,8 +36,8 @@ def handles(
     if not schema.first_version <= first <= last <= schema.last_version:
         raise ValueError(f"{request.__name__} has versions {schema.first_version} to {schema.last_version}")
 
-    def register(function: Function[RequestType]) -> Handler:
+    def handler_of(function: Function[RequestType]) -> Handler:
         advertised = first if advertised_from is None else advertised_from
         return Handler(request, first, last, advertised, function, schema.name)
 
-    return register
+    return handler_of

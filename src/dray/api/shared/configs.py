@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import Final
 
-from dray.api.broker_defaults import BROKER_DEFAULTS, BrokerDefault
+from dray.api.shared.broker_defaults import BROKER_DEFAULTS, BrokerDefault
 from dray.protocol.messages.create_topics import CreatableTopicConfigs
 from dray.protocol.messages.describe_configs import DescribeConfigsResourceResult, DescribeConfigsSynonym
 from dray.topics import CONFIGS, ConfigDefinition, ConfigType, Topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dray.api.context import Context, unless_ending
+from dray.api.shared.context import Context, unless_ending
 from dray.groups.coordinator import NotCoordinator
 from dray.groups.coordinator.machines import Event
 

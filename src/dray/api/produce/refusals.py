@@ -10,30 +10,17 @@ A connection is where this belongs: a client that connects anew sends everything
 
 from __future__ import annotations
 
-from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from dray.log.failed_sequences import is_behind
-from dray.log.producer_state import NO_PRODUCER
-from dray.records import Buffer
+from dray.records import HEADER_SIZE, NO_PRODUCER, BatchHeader, Buffer, read_header
+from dray.records.header import MAGIC
 
 _REMEMBERED: Final = 1000
 
-_MAGIC_AT: Final = 16
-_MAGIC: Final = 2
-# producer id, its epoch, the sequence of the first record
-_PRODUCER = Struct(">qhi")
-_PRODUCER_AT: Final = 43
-
 Place = tuple[str | UUID, int]
 """A topic, as the request names it, and a partition."""
-
-
-class _Sequence(NamedTuple):
-    producer_id: int
-    epoch: int
-    sequence: int
 
 
 class Refusals:
@@ -46,34 +33,37 @@ class Refusals:
         return bool(self._refused)
 
     def note(self, place: Place, records: Buffer | None) -> None:
-        found = _sequence_of(records)
+        found = _idempotent(records)
         if found is None or len(self._refused) >= _REMEMBERED:
             return
         key = place, found.producer_id
         epoch, sequence = self._refused.get(key, (-1, 0))
-        if found.epoch > epoch or (found.epoch == epoch and is_behind(found.sequence, sequence)):
-            self._refused[key] = found.epoch, found.sequence
+        if found.producer_epoch > epoch or (
+            found.producer_epoch == epoch and is_behind(found.base_sequence, sequence)
+        ):
+            self._refused[key] = found.producer_epoch, found.base_sequence
 
     def overtakes(self, place: Place, records: Buffer | None) -> bool:
         """Is this batch behind one that was refused? That one itself, or a newer epoch, ends the wait."""
-        found = _sequence_of(records)
+        found = _idempotent(records)
         if found is None:
             return False
         key = place, found.producer_id
         refused = self._refused.get(key)
         if refused is None:
             return False
-        epoch, sequence = refused
-        if found.epoch == epoch and is_behind(sequence, found.sequence):
+        refused_epoch, refused_sequence = refused
+        epoch, sequence = found.producer_epoch, found.base_sequence
+        if epoch == refused_epoch and is_behind(refused_sequence, sequence):
             return True
-        if found.epoch > epoch or (found.epoch == epoch and found.sequence == sequence):
+        if epoch > refused_epoch or refused == (epoch, sequence):
             del self._refused[key]
         return False
 
 
-def _sequence_of(records: Buffer | None) -> _Sequence | None:
+def _idempotent(records: Buffer | None) -> BatchHeader | None:
     """None for what is no batch of an idempotent producer; whether it is sound is judged elsewhere."""
-    if records is None or len(records) < _PRODUCER_AT + _PRODUCER.size or records[_MAGIC_AT] != _MAGIC:
+    if records is None or len(records) < HEADER_SIZE:
         return None
-    found = _Sequence._make(_PRODUCER.unpack_from(records, _PRODUCER_AT))
-    return None if found.producer_id == NO_PRODUCER else found
+    header = read_header(records)
+    return header if header.magic == MAGIC and header.producer_id != NO_PRODUCER else None

@@ -6,7 +6,7 @@ The choice of a code is a choice of what the client does next, so each that is n
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from dray.log.types import (
     LogError,
@@ -82,11 +82,19 @@ _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
 
 
 def topic_error(error: TopicError) -> ErrorCode:
+    code = _code_of(error, _TOPIC_ERRORS)
+    if code is None:
+        raise AssertionError(f"no Kafka code for {type(error).__name__}")
+    return code
+
+
+def _code_of(error: Exception, codes: Mapping[type[Any], ErrorCode]) -> ErrorCode | None:
+    """That of the error's class, or of the nearest class that it is a case of."""
     for kind in type(error).__mro__:
-        code = _TOPIC_ERRORS.get(kind)
+        code = codes.get(kind)
         if code is not None:
             return code
-    raise AssertionError(f"no Kafka code for {type(error).__name__}")
+    return None
 
 
 _APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
@@ -100,7 +108,7 @@ _APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
 
 
 def append_error(error: LogError) -> ErrorCode:
-    return _APPEND_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+    return _code_of(error, _APPEND_ERRORS) or ErrorCode.UNKNOWN_SERVER_ERROR
 
 
 _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
@@ -119,7 +127,7 @@ def read_error(error: LogError, *, knows_storage_error: bool = True) -> ErrorCod
     damaged value is not away: asking again does not help."""
     if error.is_damage:
         return _READ_ERRORS[ObjectCorrupt]
-    code = _READ_ERRORS.get(type(error), ErrorCode.UNKNOWN_SERVER_ERROR)
+    code = _code_of(error, _READ_ERRORS) or ErrorCode.UNKNOWN_SERVER_ERROR
     if code is ErrorCode.KAFKA_STORAGE_ERROR and not knows_storage_error:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return code

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.batches import AcceptedBatch, BatchRejected, TakesLong, accept
-from dray.api.context import Context
+from dray.api.produce.batches import AcceptedBatch, BatchRejected, TakesLong, accept
+from dray.api.shared import Context
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import PartitionProduceData
 from dray.records import Buffer, records_said, unfolds_at_once, unfolds_to

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from dray.api.context import Context
+from dray.api.shared.context import Context
 from dray.cluster import (
     ALL_ZONES,
     Broker,

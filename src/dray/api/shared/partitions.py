@@ -7,14 +7,11 @@ from collections.abc import Iterable
 from typing import Final, TypeVar
 from uuid import UUID
 
-from dray.api.context import Context
+from dray.api.shared.context import Context
 from dray.protocol import ErrorCode
 from dray.topics import Topic, TopicsUnavailable
 
 T = TypeVar("T")
-
-LEADER_EPOCH: Final = 0
-"""Leadership never changes hands, as nobody leads: one epoch everywhere, and never -1 after it."""
 
 # The operations that Kafka lists for a client that may do anything, as bits.
 TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))

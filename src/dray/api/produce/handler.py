@@ -1,26 +1,4 @@
-"""Produce (0), versions 3 to 13: append record batches.
-
-Versions 0 to 2 are advertised, because librdkafka before 2.8 drops compression when it does not see them,
-and refused as Kafka 4 refuses them: the connection is closed. From v13 topics are addressed by id.
-
-- One batch per partition, validated down to its last record (`batches`), at once or in a thread
-  (`accepting`), and stored as it came unless the topic stamps times or names a codec. A partition named twice
-  in a request is refused, nothing of it is stored.
-- acks -1 and 1 mean the same: the answer comes when the records are in the log. acks 0 gets no answer; where
-  one would have told of an error, the connection is closed. Other acks are refused.
-- An unknown topic is not created here: clients ask for its metadata first, which creates it.
-- A closed stream means that the topic was deleted: the answer is unknown topic (or id), and what was known of
-  it is read again. The records are *not* moved to a new topic of that name: pipelined requests would
-  overtake each other on the way there. The client tries again in order.
-- With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
-- A transactional id is refused. The client's timeout is not applied: an append that is given up here may
-  still happen, and the log ends its own attempts.
-
-The requests of one connection reach the log in the order they came in. Most get there within their first
-turn; one that has to wait for a thread, for another turn or the store closes a gate behind itself. What
-follows a batch of an idempotent producer that was refused on the way is refused too (`refusals`), until that
-one came again.
-"""
+"""Produce, request by request: which topic, may it be stored, append, and the answer."""
 
 from __future__ import annotations
 
@@ -28,14 +6,21 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from dray.api.accepting import DecompressionBudget, accept_at_once, accept_in_turn
-from dray.api.batches import AcceptedBatch, BatchRejected
-from dray.api.context import Context
-from dray.api.errors import NO_TRANSACTIONS, TRANSACTIONS_REFUSED, RefuseConnection, append_error
-from dray.api.handler import handles
-from dray.api.partitions import find_topic, forget_closed, repeated
-from dray.api.refusals import Refusals
-from dray.api.routing import Routes
+from dray.api.produce.accepting import DecompressionBudget, accept_at_once, accept_in_turn
+from dray.api.produce.batches import AcceptedBatch, BatchRejected
+from dray.api.produce.refusals import Refusals
+from dray.api.shared import (
+    NO_TRANSACTIONS,
+    TRANSACTIONS_REFUSED,
+    Context,
+    RefuseConnection,
+    Routes,
+    append_error,
+    find_topic,
+    forget_closed,
+    handles,
+    repeated,
+)
 from dray.log.types import AppendResult, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
@@ -327,7 +312,7 @@ def _conclude(
         for result in results:
             if result.error_code:
                 raise RefuseConnection(
-                    f"a produce without acknowledgement failed: {ErrorCode(result.error_code).name} on "
+                    f"a produce without acknowledgement failed: {ErrorCode.name_of(result.error_code)} on "
                     f"partition {result.index}: {result.error_message} "
                     f"(correlation {context.header.correlation_id}, client {context.header.client_id!r})"
                 )

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.partitions import repeated
+from dray.api.shared.configs import ResourceType
+from dray.api.shared.context import Context
+from dray.api.shared.errors import topic_error
+from dray.api.shared.partitions import repeated
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.topics import InvalidTopicRequest, TopicError, TopicsUnavailable

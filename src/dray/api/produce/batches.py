@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from heapq import nsmallest
 from typing import Final
 
-from dray.api.errors import RECORD_FAULTS
+from dray.api.shared import RECORD_FAULTS
 from dray.protocol import Buffer, ErrorCode
 from dray.protocol.messages.produce import BatchIndexAndErrorMessage
 from dray.records import (
@@ -24,9 +24,9 @@ from dray.records import (
     stamp_append_time,
     validate,
 )
+from dray.records.header import LOG_APPEND_TIME
 from dray.topics import TopicSettings
 
-_LOG_APPEND_TIME: Final = 0x08
 _NO_TIMESTAMP: Final = -1
 _NO_OFFSET: Final = bytes(8)
 _NO_KEY: Final = "Compacted topic cannot accept message without key."
@@ -95,7 +95,7 @@ def accept(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
             f"Produce requests with version {version} are not allowed to use ZStandard compression",
         )
-    if batch.attributes & _LOG_APPEND_TIME:
+    if batch.attributes & LOG_APPEND_TIME:
         raise BatchRejected(
             ErrorCode.INVALID_TIMESTAMP, "A producer must not set the timestamp type to LogAppendTime."
         )
