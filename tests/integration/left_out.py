@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+ON_SERVERS: Final = ("integration", "referee")
+"""The rooms whose tests ask the one server that is the target."""
+
 ONE_MACHINE: Final = "about one machine: its data directory, its SQLite file, what its terminal shows"
 OWN_SERVERS: Final = "brings the servers that it is about, whatever the target"
 NO_BROKER: Final = "asks no broker"
@@ -28,6 +31,10 @@ MODULES: Final = {
     "test_s3_broker": OWN_SERVERS,
     "test_s3_store": OWN_SERVERS,
     "test_unfolding": OWN_SERVERS,
+    "test_compaction_spark": NO_BROKER,
+    "test_deploy_chart": NO_BROKER,
+    "test_deploy_install": OWN_SERVERS,
+    "test_groups_speed": NO_BROKER,
     "test_iceberg_glue": NO_BROKER,
     "test_iceberg_guarded": NO_BROKER,
     "test_iceberg_rest": NO_BROKER,

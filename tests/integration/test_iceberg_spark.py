@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.spark_sql import SparkError, SparkSql
-from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of, runtime
+from tests.unit.iceberg.harness import CLUSTER, loaded, ours, rows_of, runtime
 
 from dray.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableRefused, TopicTable

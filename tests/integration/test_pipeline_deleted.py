@@ -35,10 +35,10 @@ def offsets_in_the_table(directory: Path) -> list[int]:
     return sorted(rows.column("offset").to_pylist())
 
 
-def consume_from(bootstrap: str, offset: int, count: int) -> list[tuple[int, bytes]]:
+def consume_from(bootstrap: str, offset: int, count: int) -> list[tuple[int | None, bytes | None]]:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", 0, offset)])
-    found: list[tuple[int, bytes]] = []
+    found: list[tuple[int | None, bytes | None]] = []
     for _ in range(300):
         for message in consumer.consume(count, timeout=0.1):
             assert message.error() is None

@@ -109,7 +109,7 @@ class World:
         self.orphan_steps = self.random.choice(ORPHAN_STEPS)
         self.counts: Counter[str] = Counter()
         self._number = 0
-        # What is true, whatever anybody reads.
+        # What is true, whatever a reader sees.
         self._sent: dict[ObjectName, Any] = {}
         self._records: list[dict[int, Record]] = [{} for _ in range(STREAMS)]
         self._last_sequence: dict[tuple[int, str], int] = {}

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from commit_mutations import WithoutBarrier, plain_puts, yes
+from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.compaction import collector, stream_planner, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
@@ -42,7 +42,7 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
 
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes last has the job."""
+    """The last to come has the job."""
     kept = StreamStore.move_job
 
     async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
@@ -134,13 +134,13 @@ def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
             for entry in await self._store.entries_above(stream, compaction.start)
             if entry.value.end < compaction.end and not entry.value.is_parquet
         ]
-        there = {entry.wal_id for entry in inside} | {compaction.inputs[-1].object_id}
+        there = {entry.object_id for entry in inside} | {compaction.inputs[-1].object_id}
         operations = replaced(stream, compaction)
         await self._store.write(stream, operations[:1])
         references = [
             operation
             for operation in operations[1:]
-            if isinstance(operation, Delete) and any(wal_id.hex in operation.key for wal_id in there)
+            if isinstance(operation, Delete) and any(object_id.hex in operation.key for object_id in there)
         ]
         if references:
             await self._store.write(stream, references)
@@ -161,7 +161,7 @@ def ask_before_the_table_is_loaded(patch: pytest.MonkeyPatch) -> None:
     kept = MemoryTables.commit
 
     async def commit(self: MemoryTables, topic: TopicTable, changes: Any, still_ours: Any) -> Any:
-        ours = {change.job: await still_ours(change) for change in changes}
+        ours: dict[str, bool] = {change.job: await still_ours(change) for change in changes}
 
         async def as_it_was(change: Any) -> bool:
             return ours[change.job]
@@ -202,7 +202,8 @@ def take_out_only_what_is_there(patch: pytest.MonkeyPatch) -> None:
         if self._tables is not None and job.written.path not in (
             await self._tables.current_files(table) or set()
         ):
-            return await self._saga.give_up(job)
+            given_up: bool = await self._saga.give_up(job)
+            return given_up
         return await kept(self, table, job, summary)
 
     patch.setattr(table_commits.TableCommits, "take_out", take_out)

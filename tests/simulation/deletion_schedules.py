@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import replace
 
 from tests.services.compaction_cluster import ALL, Cluster, Worker
+from tests.simulation.scripted import Fate
 
 from dray.compaction.model import UnitFailed
-from dray.simulation.kernel.scripted import Fate
 from dray.topics.model import Topic
 
 PLAIN = replace(ALL, wal_max_age_ms=0, collect_seconds=1e9, parquet_max_files=1000)

@@ -30,7 +30,8 @@ from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
 from dray.parquet.statistics import RowGroup
-from dray.records import RecordError, RecordFault, decode, patch_all, unfolds_to
+from dray.records import LEADER_EPOCH, RecordError, RecordFault, decode, patch_all, unfolds_to
+from dray.records.header import CODEC_BITS
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -48,8 +49,6 @@ _AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
 _UNKNOWN_FACTOR: Final = 16
 _GREATEST_FACTOR: Final = 1000
 _WORTH_READING_OVER: Final = 64 << 10  # a gap between two batches that is cheaper to read than to skip
-_CODEC_BITS: Final = 0x07
-_LEADER_EPOCH: Final = 0
 
 T = TypeVar("T")
 Rows: TypeAlias = "pyarrow.RecordBatch"
@@ -160,7 +159,7 @@ class FetchedBatches:
         joined = bytearray().join([batch.data for batch in self._batches])
         places = accumulate([len(batch.data) for batch in self._batches], initial=0)
         offsets = [batch.base_offset for batch in self._batches]
-        patch_all(joined, zip(places, offsets, strict=False), _LEADER_EPOCH)
+        patch_all(joined, zip(places, offsets, strict=False), LEADER_EPOCH)
         limit = UNFOLDED_BYTES if len(self._batches) > 1 else _ONE_BATCH_MOST
         try:
             rows = to_arrow(decode(joined, max_decompressed_bytes=limit), self._partition)
@@ -298,7 +297,7 @@ class _Source:
 
 
 def _is_compressed(reference: BatchReference) -> bool:
-    return reference.attributes & _CODEC_BITS != 0
+    return reference.attributes & CODEC_BITS != 0
 
 
 def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[StoredBatch]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from dray.api.context import ApiSettings, Feature
+from dray.api.shared import ApiSettings, Feature
 from dray.cluster import AdvertisedListener
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings

@@ -200,6 +200,6 @@ class StreamView:
     def holds(self, wal_id: UUID) -> bool:
         """Is the object the head, or one of the live entries?"""
         head = self.high_watermark.value.head
-        if head is not None and head.wal_id == wal_id:
+        if head is not None and head.object_id == wal_id:
             return True
-        return any(entry.value.wal_id == wal_id for entry in self.split()[0])
+        return any(entry.value.object_id == wal_id for entry in self.split()[0])

@@ -58,14 +58,14 @@ class RunOutcome:
 
 
 def fresh_seed() -> int:
-    """One that nobody has tried yet, most likely."""
+    """One that has not been tried yet, most likely."""
     return SystemRandom().randrange(1 << 40)
 
 
 def run_seed(seed: int) -> RunOutcome:
     began = time.process_time()
     report: ClusterReport | None = None
-    with suppress(RunFailed):  # whoever cares runs it again, and looks at it
+    with suppress(RunFailed):  # the caller runs it again, and looks at it
         report = simulate_cluster(seed)
     return RunOutcome(seed, time.process_time() - began, report)
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, MANY, Cluster, Worker
+from tests.simulation.scripted import Fate
 
 from dray.compaction.model import UnitFailed
 from dray.compaction.summary import CycleSummary
@@ -15,7 +16,6 @@ from dray.log.types import ReadRequest
 from dray.metadata.contract import Limits
 from dray.parquet import writer
 from dray.records import decode, validate
-from dray.simulation.kernel.scripted import Fate
 from dray.topics.model import Topic
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
@@ -170,7 +170,7 @@ async def test_only_what_is_left_is_read(cluster: Cluster, monkeypatch: pytest.M
     asked: list[tuple[str, int]] = []
     kept = worker.objects.get_ranges
 
-    async def get_ranges(path, ranges):  # type: ignore[no-untyped-def]
+    async def get_ranges(path, ranges):
         asked.extend((path, first) for first, _ in ranges)
         return await kept(path, ranges)
 

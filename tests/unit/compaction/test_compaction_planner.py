@@ -49,7 +49,7 @@ def view(*entries: IndexEntry, head: IndexEntry | None = None, start: int = 0) -
 def planned(
     view: StreamView, settings: CompactionSettings = SETTINGS, **options: bool
 ) -> list[tuple[int, int]]:
-    plan = plan_stream(view, NOW, settings, **options)  # type: ignore[arg-type]
+    plan = plan_stream(view, NOW, settings, **options)
     return [(entry.value.start, entry.value.end) for entry in plan.inputs]
 
 

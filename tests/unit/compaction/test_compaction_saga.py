@@ -11,16 +11,17 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
+from tests.simulation.scripted import Fate
 
 from dray.log.retention import WaitsForTable
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.objects.contract import ObjectError
 from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.scripted import Fate
 from dray.tables.contract import TablesUnavailable
 from dray.topics.model import Topic
 
@@ -46,7 +47,7 @@ def count_calls(worker: Worker, fault: Fault, stop: Callable[[], None]) -> None:
     def wrap(target: object, name: str, error: Exception, unclear: Exception) -> None:
         kept = getattr(target, name)
 
-        async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+        async def called(*arguments, **options):
             number = fault.seen
             fault.seen += 1
             if number != fault.number:
@@ -105,7 +106,8 @@ def small_topic(deletes: bool = False) -> tuple[Cluster, Topic]:
     copied = (
         copy.deepcopy(part) for part in (kept.state, kept.bucket, kept.catalog, kept.topics, kept.written)
     )
-    state, bucket, catalog, topics, written = copied
+    parts: tuple[Any, ...] = tuple(copied)
+    state, bucket, catalog, topics, written = parts
     cluster = Cluster(state=state, bucket=bucket, catalog=catalog, topics=topics, written=written, seed=2)
     return cluster, topics.topics[0]
 
@@ -219,7 +221,7 @@ def test_a_compactor_that_sleeps_at_every_call_wakes_when_others_are_done() -> N
         def wrap(target: object, name: str) -> None:
             kept = getattr(target, name)
 
-            async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+            async def called(*arguments, **options):
                 fault.seen += 1
                 if fault.seen == number + 1:
                     fault.hit = f"{type(target).__name__}.{name}{arguments[:2]}"

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, LongType, StringType
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import ours
+from tests.unit.iceberg.harness import ours
 
 from dray.cli.main import main
 from dray.cluster.identity import open_cluster

@@ -1,4 +1,4 @@
-"""The oracle of a whole cluster: what the stores hold, and what clients are told about it.
+"""The oracle of a whole cluster: what the stores hold, and what the answers to clients say about it.
 
 The log's truth is written down at the store, as in the log's own simulation. Topics are followed the same
 way, so that an answer about a topic by its name is held against every stream that ever stood for it.

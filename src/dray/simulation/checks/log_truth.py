@@ -305,7 +305,7 @@ class LogTruth:
             paths |= {entry.path for entry in found}
             for entry in found:
                 if not entry.is_parquet:
-                    live.setdefault(entry.wal_id, set()).add(stream)
+                    live.setdefault(entry.object_id, set()).add(stream)
             heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
             if len(truth.filed) != len(found) - heads:
                 raise Violation(f"stream {stream}: {len(truth.filed)} entries filed, {len(found)} live")
