@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cluster_mutations import MUTATIONS
-from noticing import first_noticed
+from tests.simulation.cluster_mutations import MUTATIONS
+from tests.simulation.noticing import first_noticed
 from typer.testing import CliRunner
 
 from dray.cli.main import app

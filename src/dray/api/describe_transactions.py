@@ -6,8 +6,7 @@ here. Tools ask FindCoordinator first, which says that there are no transactions
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,

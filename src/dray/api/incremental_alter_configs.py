@@ -11,10 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dray.api.alterations import alter_each, check_named
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (

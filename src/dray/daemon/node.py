@@ -13,9 +13,8 @@ from typing import Any
 
 import structlog
 
-from dray.api.context import Services
 from dray.api.dispatcher import Dispatcher
-from dray.api.errors import RefuseConnection
+from dray.api.shared import RefuseConnection, Services
 from dray.cluster import (
     AUTOMATIC,
     Broker,

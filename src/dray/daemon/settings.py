@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from dray.api.context import ApiSettings, Feature
+from dray.api.shared import ApiSettings, Feature
 from dray.cluster import AdvertisedListener
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
@@ -29,6 +29,7 @@ from dray.protocol import ApiKey
 from dray.server import HttpSettings, Listener, ServerSettings
 from dray.tables.iceberg import CatalogSettings
 from dray.topics import TopicsOptions
+from dray.topics.table_names import TableNames
 
 LISTENER = "PLAINTEXT"
 GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
@@ -305,3 +306,8 @@ def _ms(seconds: float) -> int:
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
+
+
+def table_names(settings: Settings) -> TableNames:
+    """Which topics become tables: for compactors, and for who asks why one does not."""
+    return TableNames(settings.iceberg.exclude_topics)

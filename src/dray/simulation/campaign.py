@@ -62,7 +62,7 @@ class RunOutcome:
 
 
 def fresh_seed() -> int:
-    """One that nobody has tried yet, most likely."""
+    """One that has not been tried yet, most likely."""
     return SystemRandom().randrange(1 << 40)
 
 
@@ -70,7 +70,7 @@ def run_seed(seed: int, kinds: Sequence[str] = EVERY_KIND) -> RunOutcome:
     began = time.process_time()
     report: ClusterReport | None = None
     kind = kind_of(seed, kinds)
-    with suppress(RunFailed):  # whoever cares runs it again, and looks at it
+    with suppress(RunFailed):  # the caller runs it again, and looks at it
         report = simulate_cluster(seed, kind.choose(seed))
     return RunOutcome(seed, time.process_time() - began, report, kind.name)
 

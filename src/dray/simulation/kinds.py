@@ -12,8 +12,8 @@ from typing import Final
 
 from dray.simulation.cluster.builds import two_builds
 from dray.simulation.cluster.conditions import ClusterConditions
-from dray.simulation.cluster.harsh import harsh
 from dray.simulation.cluster.identities import automatic_ids
+from dray.simulation.cluster.limits import at_limits
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ KINDS: Final = {
         RunKind("clocks", "a machine whose clock is wrong, or jumps", _wrong_clocks),
         RunKind("builds", "two builds, one of which cannot read what the other stores", two_builds),
         RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
-        RunKind("limits", "narrow engines, and mistakes that no code foresees", harsh),
+        RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
     )
 }
 EVERY_KIND: Final = tuple(KINDS)

@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, running
+from tests.unit.api.fakes import FakeConnection, Harness, running
 
 from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.metadata import keys
@@ -149,7 +149,7 @@ async def test_authorized_operations_are_shown_where_asked_for(broker: Harness) 
 
 async def test_a_store_that_is_away_is_worth_another_try(broker: Harness) -> None:
     topic = await broker.topics.create(NewTopic("orders"))
-    broker.store.failing = True
+    broker.store.down = True
     response = await broker.ask(by_name("orders", "other", create=True), 9)
     assert codes(response) == {"orders": 0, "other": ErrorCode.LEADER_NOT_AVAILABLE}
     asked = [MetadataRequestTopic(topic_id=UUID(int=5), name=None)]
@@ -262,7 +262,8 @@ async def test_a_partition_is_described_in_full(broker: Harness) -> None:
 
 async def test_cursors_that_point_nowhere(broker: Harness) -> None:
     await broker.topics.create(NewTopic("a"))
-    refused = ([("a", ErrorCode.INVALID_REQUEST, [])], None)
+    none: list[int] = []
+    refused = ([("a", ErrorCode.INVALID_REQUEST, none)], None)
     assert await page(broker, ["a"], cursor=Cursor(topic_name="b", partition_index=0)) == refused
     assert await page(broker, ["a"], cursor=Cursor(topic_name="a", partition_index=-1)) == refused
     assert await page(broker, cursor=Cursor(topic_name="a", partition_index=-1)) == ([], None)

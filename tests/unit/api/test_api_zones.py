@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, batch, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, batch, running, sees_brokers
+from tests.unit.topics.fakes import eventually
 
 from dray.api import ApiSettings
-from dray.api.errors import RefuseConnection
+from dray.api.shared import RefuseConnection
 from dray.cluster import ALL_ZONES, owner_of, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
@@ -87,7 +88,7 @@ async def start(settings: ApiSettings | None, stack: AsyncExitStack) -> Fleet:
             running(settings, beside=beside, broker_id=number, zone=zone)
         )
     for broker in brokers.values():
-        await eventually(lambda broker=broker: len(broker.membership.brokers()) == len(ZONES))
+        await eventually(partial(sees_brokers, broker, len(ZONES)))
     topic = await brokers[0].topics.create(NewTopic("orders", PARTITIONS))
     for broker in brokers.values():
         await broker.topics.refresh("orders")

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.topics.fakes import eventually
 
 from dray.client import KafkaConnection
 from dray.config import ConfigError, Settings, load

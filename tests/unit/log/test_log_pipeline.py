@@ -4,9 +4,11 @@ those that fail."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from log_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import (
     DOMAINS,
     QUICK,
     World,
@@ -24,7 +26,6 @@ from dray.log.types import AppendResult, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.records import twin
-from dray.simulation.kernel.scripted import Fate
 from dray.wal import decode, parse_object_path
 
 STEP = len(batch_bytes([b"0"]))
@@ -136,7 +137,7 @@ async def test_the_linger_is_kept_and_is_the_longest_wait(world: World) -> None:
     [({"max_object_bytes": 3 * STEP}, 3), ({"max_commit_bytes": 4 * 48}, 4)],
     ids=["bytes", "batches"],
 )
-async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, int], per_object: int) -> None:
+async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, Any], per_object: int) -> None:
     log = world.log(linger_seconds=60.0, **bound)
     [stream] = await log.create_streams(1)
     began = now()
