@@ -29,7 +29,6 @@ from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups
 from dray.log import Log
-from dray.log.types import EndlessRoom
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryStore
 from dray.metadata.sqlite import SqliteStore
@@ -52,7 +51,7 @@ from dray.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from dray.runtime import SystemRuntime
+from dray.runtime import EndlessRoom, SystemRuntime
 from dray.security.users import Users
 from dray.topics import NewTopic, Topics
 

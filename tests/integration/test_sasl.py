@@ -10,6 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import jwt
 import pytest
@@ -102,7 +103,7 @@ def test_librdkafka_writes_and_reads(broker: SecuredProcess, mechanism: str) -> 
     assert producer.flush(30) == 0
     consumer = Consumer(librdkafka(broker, mechanism) | {"group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
-    seen = []
+    seen: list[bytes | None] = []
     while len(seen) < 10:
         message = consumer.poll(30)
         assert message is not None
@@ -114,7 +115,7 @@ def test_librdkafka_writes_and_reads(broker: SecuredProcess, mechanism: str) -> 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_librdkafka_over_tls(broker: SecuredProcess, mechanism: str) -> None:
-    options = librdkafka(broker, mechanism) | {
+    options: dict[str, Any] = librdkafka(broker, mechanism) | {
         "bootstrap.servers": broker.address("ENCRYPTED"),
         "security.protocol": "SASL_SSL",
         "ssl.ca.location": str(broker.certificates.authority),
@@ -128,7 +129,7 @@ def test_librdkafka_over_tls(broker: SecuredProcess, mechanism: str) -> None:
 
 
 def test_tls_alone_asks_for_no_name(broker: SecuredProcess) -> None:
-    options = {
+    options: dict[str, Any] = {
         "bootstrap.servers": broker.address("TLS"),
         "security.protocol": "SSL",
         "ssl.ca.location": str(broker.certificates.authority),
@@ -159,14 +160,13 @@ def token(key: RSAPrivateKey = SIGNING_KEY, **claims: object) -> str:
 
 
 def by_token(broker: SecuredProcess, text: str) -> AdminClient:
-    return AdminClient(
-        {
-            "bootstrap.servers": broker.secure,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanisms": "OAUTHBEARER",
-            "oauth_cb": lambda _: (text, time.time() + 60),
-        }
-    )
+    options: dict[str, Any] = {
+        "bootstrap.servers": broker.secure,
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanisms": "OAUTHBEARER",
+        "oauth_cb": lambda _: (text, time.time() + 60),
+    }
+    return AdminClient(options)
 
 
 def test_a_token_lets_in(broker: SecuredProcess) -> None:
@@ -203,9 +203,9 @@ def test_kafka_python_asks(broker: SecuredProcess, mechanism: str) -> None:
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_told(broker: SecuredProcess, mechanism: str) -> None:
     told: list[str] = []
-    admin = AdminClient(
-        librdkafka(broker, mechanism, "wrong-horse") | {"error_cb": lambda error: told.append(error.name())}  # type: ignore[dict-item]
-    )
+    options: dict[str, Any] = dict(librdkafka(broker, mechanism, "wrong-horse"))
+    options["error_cb"] = lambda error: told.append(error.name())
+    admin = AdminClient(options)
     with pytest.raises(KafkaException):
         admin.list_topics(timeout=3)
     admin.poll(0)
@@ -238,7 +238,7 @@ def test_a_deleted_user_is_let_in_no_more(broker: SecuredProcess, tmp_path: Path
     secret = tmp_path / "password"
     secret.write_text(PASSWORD)
     _drayd(broker, "user", "add", "bob", "--password-file", str(secret))
-    options = librdkafka(broker, "SCRAM-SHA-256") | {"sasl.username": "bob"}
+    options: dict[str, Any] = librdkafka(broker, "SCRAM-SHA-256") | {"sasl.username": "bob"}
     AdminClient(options).list_topics(timeout=20)
     _drayd(broker, "user", "delete", "bob")
     with pytest.raises(KafkaException):

@@ -2,7 +2,7 @@
 
 Real topics, log, groups, memberships and compactors share stores in memory. There is garbage of every kind,
 so that what cleans up has something to delete: a deleted topic with its table, expired records, merged files,
-objects without references, an object that nobody works on.
+objects without references, an object that is no longer worked on.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dray.metadata.contract import StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
-from dray.records import twin, validate
+from dray.records import Record, twin, validate
 from dray.security.acls.model import (
     AclBinding,
     AclOperation,
@@ -43,7 +43,6 @@ from dray.security.quotas.limits import PRODUCER_BYTE_RATE, QuotaEntity
 from dray.security.quotas.store import Quotas
 from dray.security.scram_credentials import ScramMechanism, make_credential
 from dray.security.users import Upsertion, Users
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import NewTopic, Topic, Topics
@@ -51,6 +50,7 @@ from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
 from tests.services import room_settings
+from tests.simulation.scripted import bucket_is_ours
 
 DOMAINS = 2
 ALICE = QuotaEntity(("alice",))
@@ -144,7 +144,7 @@ class Process:
         for _ in range(count):
             sequence = self.world.appended.get(stream, 0)
             self.world.appended[stream] = sequence + 1
-            record = twin.Record(0, self.runtime.wall_ms(), b"key", b"%d of %d" % (sequence, stream), ())
+            record = Record(0, self.runtime.wall_ms(), b"key", b"%d of %d" % (sequence, stream), ())
             data = twin.encode([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
             [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
             await self.log.append(stream, batch, memoryview(data))
@@ -164,7 +164,8 @@ class Process:
     async def clean(self) -> list[BaseException]:
         """One round of everything that ever deletes; what any of it raised."""
         assert self.groups is not None
-        groups, raised = self.groups, []
+        groups = self.groups
+        raised: list[BaseException] = []
         cleaning = self.compactor(CLEANING)
 
         async def look() -> None:

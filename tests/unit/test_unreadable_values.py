@@ -28,7 +28,7 @@ from dray.groups.coordinator import GroupUnavailable
 from dray.groups.coordinator.configs import CONFIGS_FORMAT
 from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
-from dray.groups.coordinator.record import RECORD_FORMAT
+from dray.groups.coordinator.storage import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
 from dray.log import counters, entries, jobs, lifecycle, producer_state, wal_keys
 from dray.log.types import LogUnavailable

@@ -3,10 +3,8 @@ harm."""
 
 from __future__ import annotations
 
-from dray.api.acls import DISABLED, binding
-from dray.api.context import Context
-from dray.api.errors import RefuseConnection
-from dray.api.handler import handles
+from dray.api.shared import Context, RefuseConnection, handles
+from dray.api.shared.acls import DISABLED, binding
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
 from dray.security.acls.model import AclBinding, fault_of

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dray.api.acls import DISABLED, filter_of
-from dray.api.context import Context
-from dray.api.errors import RefuseConnection
-from dray.api.handler import handles
+from dray.api.shared import Context, RefuseConnection, handles
+from dray.api.shared.acls import DISABLED, filter_of
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,

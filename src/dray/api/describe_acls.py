@@ -5,10 +5,8 @@ A filter with a number 0 (UNKNOWN) is no request: as with Kafka, the connection 
 
 from __future__ import annotations
 
-from dray.api.acls import DISABLED, filter_of
-from dray.api.context import Context
-from dray.api.errors import RefuseConnection
-from dray.api.handler import handles
+from dray.api.shared import Context, RefuseConnection, handles
+from dray.api.shared.acls import DISABLED, filter_of
 from dray.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dray.api import api_versions
-from dray.api.context import ClientConnection, Context, Services, VersionRange
-from dray.api.errors import RefuseConnection
-from dray.api.handler import Handler
 from dray.api.registry import HANDLERS
+from dray.api.shared import ClientConnection, Context, Handler, RefuseConnection, Services, VersionRange
 from dray.protocol import (
     SCHEMAS,
     ApiKey,

@@ -3,8 +3,7 @@ with Kafka."""
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 

@@ -177,6 +177,29 @@ class Text(Kind):
         return self.meaning
 
 
+class TextList(Kind):
+    """Texts, as a YAML list or with commas between them."""
+
+    def __init__(self, pattern: str, meaning: str) -> None:
+        self.pattern = pattern
+        self.meaning = meaning
+
+    def parse(self, value: Any) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
+            raise InvalidValue
+        if not all(re.fullmatch(self.pattern, part) for part in value):
+            raise InvalidValue
+        return tuple(value)
+
+    def allowed(self) -> str:
+        return self.meaning
+
+    def render(self, value: Any) -> Any:
+        return ",".join(value)
+
+
 @dataclass(frozen=True)
 class Address:
     host: str

@@ -403,6 +403,12 @@ class RoutingSection(Section):
         description="Whether a broker refuses produce and fetch for partitions that another one should "
         "serve, so that clients ask for the metadata again. Without it, it serves them.",
     )
+    strict_zones: Annotated[bool, Switch()] = Field(
+        default=False,
+        description="Whether clients that name their zone are shown the brokers of that zone alone. Without "
+        "it they are also shown one broker of each other zone, which leads nothing: somebody to ask when "
+        "their zone goes dark. A group is led where its coordinator is, in either case.",
+    )
 
 
 class LoggingSection(Section):

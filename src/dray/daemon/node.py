@@ -13,10 +13,9 @@ from typing import Any
 
 import structlog
 
-from dray.api.context import Services
 from dray.api.dispatcher import Dispatcher
-from dray.api.errors import RefuseConnection
-from dray.api.sasl_gate import SaslGate
+from dray.api.shared import RefuseConnection, Services
+from dray.api.shared.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
     Broker,

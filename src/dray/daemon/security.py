@@ -10,7 +10,7 @@ from typing import Final
 import structlog
 
 from dray.api.dispatcher import Dispatcher
-from dray.api.sasl_gate import SaslGate
+from dray.api.shared.sasl_gate import SaslGate
 from dray.config import Settings
 from dray.config.kinds import TOKEN_MECHANISM, Address, ListenerAddress
 from dray.metadata.contract import MetadataStore

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from dray.api.context import ApiSettings, Feature
+from dray.api.shared import ApiSettings, Feature
 from dray.cluster import AdvertisedListener
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
@@ -30,6 +30,7 @@ from dray.server import HttpSettings, Listener, ServerSettings
 from dray.server.tls import ServerCertificate
 from dray.tables.iceberg import CatalogSettings
 from dray.topics import TopicsOptions
+from dray.topics.table_names import TableNames
 
 LISTENER = "PLAINTEXT"
 GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
@@ -90,6 +91,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_request_decompressed_bytes=settings.limits.request_decompressed_bytes,
         fetch_max_bytes=settings.limits.fetch_bytes,
         enforce_owner=settings.routing.enforce_owner,
+        strict_zones=settings.routing.strict_zones,
         log_dir=settings.objects_url,
         broker_configs=broker_configs(settings),
         features=(GROUP_PROTOCOLS,),
@@ -308,3 +310,8 @@ def _ms(seconds: float) -> int:
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
+
+
+def table_names(settings: Settings) -> TableNames:
+    """Which topics become tables: for compactors, and for who asks why one does not."""
+    return TableNames(settings.iceberg.exclude_topics)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
+
+from dray.runtime import AnswerRoom, EndlessRoom
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
@@ -16,33 +18,6 @@ class CloseConnection(Exception):
         super().__init__(reason)
         self.reason = reason
         self.answer = answer
-
-
-class EndlessRoom:
-    """Of a request whose answer is not counted."""
-
-    def most(self) -> int:
-        return 1 << 62
-
-    def take(self, size: int) -> bool:  # noqa: ARG002 - as all rooms
-        return True
-
-    async def wait(self, size: int, seconds: float) -> bool:  # noqa: ARG002 - as all rooms
-        return True
-
-
-class AnswerRoom(Protocol):
-    """The memory that the request at hand may fill with its answer, of what all connections share."""
-
-    def most(self) -> int:
-        """How much to plan with. A batch may be planned even where it is less."""
-
-    def take(self, size: int) -> bool:
-        """Hold so much for the answer, instead of what was held for it before; False if there is no room.
-        It is given back when the peer has the answer, or the request ends without one."""
-
-    async def wait(self, size: int, seconds: float) -> bool:
-        """Queue for so much, for so long; True once it is held."""
 
 
 class Connection:

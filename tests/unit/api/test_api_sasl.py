@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.unit.api.api_fakes import FakeConnection, Harness, frame, running
+from tests.unit.api.fakes import FakeConnection, Harness, frame, running
 
-from dray.api.errors import RefuseConnection
-from dray.api.sasl_gate import SaslGate
+from dray.api.shared import RefuseConnection
+from dray.api.shared.sasl_gate import SaslGate
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.metadata import MetadataRequest

@@ -3,11 +3,13 @@ is what it cannot show, and what must never be shown."""
 
 from __future__ import annotations
 
-import pytest
-from tests.unit.api.api_fakes import FakeConnection, Harness, running
+from typing import Any
 
-from dray.api.errors import RefuseConnection
-from dray.protocol import ErrorCode
+import pytest
+from tests.unit.api.fakes import FakeConnection, Harness, running
+
+from dray.api.shared import RefuseConnection
+from dray.protocol import ErrorCode, Request
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     ScramCredentialDeletion,
@@ -98,9 +100,9 @@ async def test_nobody_is_altered_twice() -> None:
 async def test_a_store_that_is_away_is_told() -> None:
     async with running() as broker:
         await alter(broker, upsertion())
-        broker.store.failing = True
+        broker.store.down = True
         assert await alter(broker, upsertion()) == {"alice": ErrorCode.REQUEST_TIMED_OUT}
-        broker.store.failing = False
+        broker.store.down = False
         assert broker.users.names() == ["alice"]
 
 
@@ -223,11 +225,12 @@ async def test_a_filter_of_a_newer_kafka_deletes_nothing() -> None:
 
 async def test_an_unknown_element_is_no_request() -> None:
     async with running(authorizes=True) as broker:
-        for request in (
+        requests: tuple[Request[Any], ...] = (
             CreateAclsRequest(creations=[creation(kind=0)]),
             DeleteAclsRequest(filters=[everything(0)]),
             DescribeAclsRequest(),
-        ):
+        )
+        for request in requests:
             with pytest.raises(RefuseConnection):
                 await broker.ask(request, 3, FakeConnection())
 
@@ -235,10 +238,10 @@ async def test_an_unknown_element_is_no_request() -> None:
 async def test_acls_with_the_store_away() -> None:
     async with running(authorizes=True) as broker:
         await broker.ask(CreateAclsRequest(creations=[creation()]), 3)
-        broker.store.failing = True
+        broker.store.down = True
         created = await broker.ask(CreateAclsRequest(creations=[creation("b")]), 3)
         assert [result.error_code for result in created.results] == [ErrorCode.REQUEST_TIMED_OUT]
         deleted = await broker.ask(DeleteAclsRequest(filters=[everything()]), 3)
         assert [result.error_code for result in deleted.filter_results] == [ErrorCode.REQUEST_TIMED_OUT]
         assert len(await listed(broker)) == 1, "the last known holds"
-        broker.store.failing = False
+        broker.store.down = False

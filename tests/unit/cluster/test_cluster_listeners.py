@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.topics.fakes import eventually
 
 from dray.client import KafkaConnection
 from dray.config import ConfigError, Settings, load

@@ -11,6 +11,7 @@ from random import Random
 import pytest
 import structlog
 from tests.services.two_builds import ALICE, ALICE_READS
+from tests.simulation.scripted import Fate, ScriptedStore
 
 from dray.metadata import keys
 from dray.metadata.contract import Put, Unavailable
@@ -48,7 +49,6 @@ from dray.security.users import (
 )
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import Fate, ScriptedStore
 
 VALUES = Path(__file__).parents[2] / "fixtures" / "values"
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -60,7 +60,7 @@ def simulated(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
     def in_virtual_time() -> None:
         run(test())  # type: ignore[arg-type]
 
-    del in_virtual_time.__wrapped__  # type: ignore[attr-defined]
+    del in_virtual_time.__wrapped__
     return in_virtual_time
 
 
@@ -74,19 +74,19 @@ class BrokenStore(MemoryStore):
         if self.down:
             raise Unavailable("away")
 
-    async def get(self, domain: int, key: str):  # type: ignore[no-untyped-def]
+    async def get(self, domain: int, key: str):
         self._check()
         return await super().get(domain, key)
 
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None):  # type: ignore[no-untyped-def]
+    async def scan(self, domain: int, start: str, end: str, limit: int | None = None):
         self._check()
         return await super().scan(domain, start, end, limit)
 
-    async def write(self, domain: int, operations):  # type: ignore[no-untyped-def]
+    async def write(self, domain: int, operations):
         self._check()
         return await super().write(domain, operations)
 
-    async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+    async def watch(self, domain: int):
         async for change in super().watch(domain):
             if not self.deaf:
                 yield change

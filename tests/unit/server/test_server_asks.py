@@ -8,7 +8,7 @@ from dataclasses import replace
 from struct import pack
 from typing import Any
 
-from server_harness import SETTINGS, Client, serving, until
+from tests.unit.server.harness import SETTINGS, Client, serving, until
 
 from dray.server import CloseConnection, Connection, Listener
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience

@@ -9,8 +9,8 @@ import ssl
 from pathlib import Path
 
 import pytest
-from server_harness import Client, serving
 from tests.services.certificates import Certificates, make_certificates
+from tests.unit.server.harness import Client, serving
 
 from dray.server import Listener
 from dray.server.tls import CertificateUnusable, ServerCertificate

@@ -154,6 +154,7 @@ SCHEMAS: Final[dict[int, ApiSchema]] = {
     57: ApiSchema("update_features", "UpdateFeatures", 0, 2, 0),
     60: ApiSchema("describe_cluster", "DescribeCluster", 0, 2, 0),
     61: ApiSchema("describe_producers", "DescribeProducers", 0, 0, 0),
+    65: ApiSchema("describe_transactions", "DescribeTransactions", 0, 0, 0),
     66: ApiSchema("list_transactions", "ListTransactions", 0, 2, 0),
     68: ApiSchema("consumer_group_heartbeat", "ConsumerGroupHeartbeat", 0, 1, 0),
     69: ApiSchema("consumer_group_describe", "ConsumerGroupDescribe", 0, 1, 0),
