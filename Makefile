@@ -55,7 +55,7 @@ $(VENV)/.installed-dev: $(VENV)/.locked-dev $(CORE)
 	$(MAKE) --no-print-directory $(VENV)/.built
 	touch $@
 
-lint: setup-dev ## ruff and mypy --strict
+lint: setup-dev ## ruff, and mypy over everything, tests too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -67,10 +67,10 @@ format: setup-dev ## let ruff mend what it can
 # A file stays on one process, with the servers its tests share. The order is that of tests/conftest.py.
 test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
 	$(BIN)/python -m tests.services.prepare
-	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
 
 test-cluster: setup-dev ## the integration tests on three brokers, three Oxia servers and S3, then their faults
-	DRAY_TEST_TARGET=cluster DRAY_REQUIRE=all $(BIN)/python -m pytest --timeout 600 tests/integration
+	DRAY_TEST_TARGET=cluster DRAY_REQUIRE=all $(BIN)/python -m pytest --timeout 600 tests/integration tests/referee
 	DRAY_TEST_TARGET=cluster DRAY_REQUIRE=all $(BIN)/python -m pytest -m soak --timeout 900 \
 		tests/integration/test_cluster_lonely.py tests/integration/test_cluster_remote.py
 

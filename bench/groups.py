@@ -29,7 +29,6 @@ from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups
 from dray.log import Log
-from dray.log.types import EndlessRoom
 from dray.metadata.contract import MetadataStore
 from dray.metadata.memory import MemoryStore
 from dray.metadata.sqlite import SqliteStore
@@ -52,7 +51,8 @@ from dray.protocol.messages.offset_commit import (
     OffsetCommitRequestTopic,
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
-from dray.runtime import SystemRuntime
+from dray.runtime import EndlessRoom, SystemRuntime
+from dray.security.users import Users
 from dray.topics import NewTopic, Topics
 
 ResponseType = TypeVar("ResponseType", bound=Response)
@@ -72,6 +72,9 @@ class Nowhere:
 
     def __init__(self) -> None:
         self.state: dict[str, Any] = {}
+        self.principal: Any = None
+
+    def welcome(self) -> None: ...
 
     def when_ending(self, callback: Callable[[], None]) -> None: ...
 
@@ -118,7 +121,16 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
     await membership.start()
     groups = Groups(store, runtime, topics, membership, cluster.domains, CLASSIC)
     await groups.start()
-    services = Services(log, topics, membership, cluster, runtime, room_settings.api(), groups=groups)
+    services = Services(
+        log,
+        topics,
+        membership,
+        cluster,
+        runtime,
+        room_settings.api(),
+        groups=groups,
+        users=Users(store, runtime),
+    )
     try:
         yield Bench(Dispatcher(services), groups)
     finally:

@@ -1,7 +1,7 @@
-"""Write src/dray/api/broker_defaults.py from what a running Apache Kafka says of its own configs.
+"""Write src/dray/api/shared/broker_defaults.py from what a running Apache Kafka says of its own configs.
 
 Run with the address of a broker and its id: `python tools/generate_broker_configs.py 127.0.0.1:9092 1`.
-`tests/integration/test_referee.py` compares what is written with Kafka.
+`tests/referee/test_referee.py` compares what is written with Kafka.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 from dray.client import KafkaConnection
 from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 
-MODULE = Path(__file__).resolve().parent.parent / "src" / "dray" / "api" / "broker_defaults.py"
+MODULE = Path(__file__).resolve().parent.parent / "src" / "dray" / "api" / "shared" / "broker_defaults.py"
 BROKER, DEFAULT = 4, 5
 
 HEADING = '''# ruff: noqa: E501

@@ -1,7 +1,7 @@
 """Write src/dray/protocol/messages from Kafka's schema as the installed `kio` package holds it.
 
-Run with no arguments to write the files; `generate()` gives them as text, which a test compares with what
-is committed.
+`python -m tools.generate_messages` writes the files; `generate()` gives them as text, which a test compares
+with what is committed.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from generator.module import module_source
-from generator.schema import load
-from generator.table import table_source
+from tools.generator.module import module_source
+from tools.generator.schema import load
+from tools.generator.table import table_source
 
 MESSAGES = Path(__file__).resolve().parent.parent / "src" / "dray" / "protocol" / "messages"
 
@@ -60,10 +60,12 @@ APIS = [
     "list_partition_reassignments",
     "describe_client_quotas",
     "describe_user_scram_credentials",
+    "alter_user_scram_credentials",
     "describe_quorum",
     "update_features",
     "describe_producers",
     "list_transactions",
+    "describe_transactions",
     "list_config_resources",
 ]
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]

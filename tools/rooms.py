@@ -25,7 +25,7 @@ def _room(holds: str, uses: str = "") -> Room:
 
 _BELOW_DAEMON = (
     "api client cluster compaction config console groups inspection log metadata objects parquet protocol "
-    "records runtime server tables telemetry topics wal"
+    "records runtime security server tables telemetry topics wal"
 )
 
 ROOMS: dict[str, Room] = {
@@ -51,7 +51,7 @@ ROOMS: dict[str, Room] = {
     ),
     "client": _room(
         "a small Kafka client: how to connect, brokers and leaders, topics, groups, records",
-        "protocol runtime",
+        "protocol records runtime",
     ),
     "server": _room(
         "sockets, framing, pipelining, back-pressure; HTTP for health and metrics",
@@ -59,7 +59,11 @@ ROOMS: dict[str, Room] = {
     ),
     "api": _room(
         "one module per Kafka API: request in, response out",
-        "cluster groups log protocol records runtime telemetry topics",
+        "cluster groups log protocol records runtime security telemetry topics",
+    ),
+    "security": _room(
+        "who may do what: credentials, SASL, principals, ACLs, quotas; pure rules, and where they are kept",
+        "metadata runtime",
     ),
     "groups": _room(
         "consumer groups: two pure state machines, assignors, and the coordinator that stores and times them",

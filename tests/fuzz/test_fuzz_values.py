@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from dray.cluster.broker import decode_broker
 from dray.cluster.identity import decode_cluster
 from dray.groups.classic import codec as classic_codec
-from dray.groups.classic import subscription
+from dray.groups.classic import state
 from dray.groups.consumer import codec as consumer_codec
 from dray.groups.coordinator.configs import decode_configs
 from dray.groups.coordinator.lease import decode_holder
 from dray.groups.coordinator.machines import decode_state
-from dray.groups.coordinator.record import decode_record
+from dray.groups.coordinator.storage import decode_record
 from dray.groups.offsets import CommittedOffset
 from dray.log import counters, wal_keys
 from dray.log.entries import HighWatermark, IndexEntry
@@ -30,6 +30,8 @@ from dray.log.jobs import Job
 from dray.log.producer_state import ProducerSnapshot
 from dray.metadata.values import UnreadableValue
 from dray.parquet.reader import Footer, ParquetCorrupt
+from dray.security.quotas.store import decode_quotas
+from dray.security.users import decode_credential
 from dray.topics.model import decode_tombstone, decode_topic
 
 HERE = Path(__file__).parent
@@ -49,11 +51,13 @@ DECODERS: dict[str, Callable[[bytes], object]] = {
     "cluster": decode_cluster,
     "group record": lambda value: decode_state("g", decode_record("g", value)),
     "group configs": lambda value: decode_configs("g", value),
+    "credential": lambda value: decode_credential("alice", value),
+    "quotas": lambda value: decode_quotas("user=alice", value),
     "lease": lambda value: decode_holder("g", value),
     "classic group": lambda value: classic_codec.decode_group("g", value),
     "consumer group": lambda value: consumer_codec.decode_group("g", value),
     "committed offset": CommittedOffset.decode,
-    "subscription": subscription._topics_in,
+    "subscription": state._topics_in,
     "Parquet footer": lambda value: Footer(value, len(value)),
 }
 REFUSALS = (UnreadableValue, ParquetCorrupt)

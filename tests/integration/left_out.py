@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+ON_SERVERS: Final = ("integration", "referee")
+"""The rooms whose tests ask the one server that is the target."""
+
 ONE_MACHINE: Final = "about one machine: its data directory, its SQLite file, what its terminal shows"
 OWN_SERVERS: Final = "brings the servers that it is about, whatever the target"
 NO_BROKER: Final = "asks no broker"
@@ -14,6 +17,7 @@ MODULES: Final = {
     "test_cli_serve": ONE_MACHINE,
     "test_cluster_up": ONE_MACHINE,
     "test_pipeline": ONE_MACHINE + "; test_cluster_pipeline is the same for a cluster",
+    "test_pipeline_deleted": ONE_MACHINE,
     "test_pipeline_clients": ONE_MACHINE + ", where the WAL objects are looked for",
     "test_limits": ONE_MACHINE + ", and the memory of its one process",
     "test_shared_bucket": ONE_MACHINE + "; where a stranger comes by another data directory",
@@ -26,7 +30,12 @@ MODULES: Final = {
     "test_oxia_leaders": OWN_SERVERS,
     "test_s3_broker": OWN_SERVERS,
     "test_s3_store": OWN_SERVERS,
+    "test_kafka_tools": OWN_SERVERS,
     "test_unfolding": OWN_SERVERS,
+    "test_compaction_spark": NO_BROKER,
+    "test_deploy_chart": NO_BROKER,
+    "test_deploy_install": OWN_SERVERS,
+    "test_groups_speed": NO_BROKER,
     "test_iceberg_glue": NO_BROKER,
     "test_iceberg_guarded": NO_BROKER,
     "test_iceberg_rest": NO_BROKER,

@@ -122,3 +122,13 @@ def test_a_measurement_does_not_touch_a_topic_that_is_there(
     assert ran.returncode == 1
     assert "TOPIC_ALREADY_EXISTS" in ran.stderr
     assert name in [topic["name"] for topic in drayd.json("topics", "list")]
+
+
+def test_the_life_of_a_user(drayd: Shell, tmp_path: Path) -> None:
+    """On Apache Kafka too: the password is salted and hashed here, as kafka-configs.sh does."""
+    secret = tmp_path / "password"
+    secret.write_text("correct-horse\n")
+    drayd("user", "add", "shell-user", "--password-file", str(secret))
+    assert drayd.json("user", "list")["shell-user"] == {"SCRAM-SHA-256": 4096, "SCRAM-SHA-512": 4096}
+    assert drayd("user", "delete", "shell-user") == "user shell-user deleted\n"
+    assert "shell-user" not in drayd.json("user", "list")

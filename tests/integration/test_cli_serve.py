@@ -8,7 +8,7 @@ import pty
 import signal
 import sqlite3
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,7 +61,8 @@ def test_up_serves_clients_and_health_and_stops_cleanly(up: DrayProcess) -> None
 
 
 def test_records_are_there_after_a_restart_and_after_a_kill(up: DrayProcess) -> None:
-    for number, stop in enumerate([up.terminate, up.kill]):
+    stops: list[Callable[[], object]] = [up.terminate, up.kill]
+    for number, stop in enumerate(stops):
         producer = Producer({"bootstrap.servers": up.bootstrap})
         producer.produce("kept", b"record")
         assert producer.flush(30) == 0

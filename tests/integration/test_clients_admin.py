@@ -23,6 +23,8 @@ from kafka.admin import ConfigResource as PythonResource
 from kafka.admin import ConfigResourceType
 from tests.services.clients import CLIENTS, Message
 from tests.services.clients.aiokafka_client import run
+from tests.services.clients.java_client import Java
+from tests.services.clients.kcat_client import Kcat
 
 WEEK = "604800000"
 
@@ -244,7 +246,7 @@ def test_aiokafka_admin(bootstrap, topic_name):
 
 def test_kcat_lists_topics(bootstrap, make_topic):
     topic = make_topic(3)
-    assert f'topic "{topic}" with 3 partitions' in CLIENTS["kcat"](bootstrap).run("-L", "-t", topic)
+    assert f'topic "{topic}" with 3 partitions' in Kcat(bootstrap).run("-L", "-t", topic)
 
 
 JAVA_TOUR = {
@@ -298,6 +300,6 @@ JAVA_TOUR = {
 
 
 def test_java_admin(bootstrap, topic_name):
-    lines = CLIENTS["java"](bootstrap).run("AdminTour", topic_name())
+    lines = Java(bootstrap).run("AdminTour", topic_name())
     nodes = {"nodes": str(len(bootstrap.split(",")))}
     assert dict(line.split("=", 1) for line in lines) == JAVA_TOUR | nodes

@@ -78,6 +78,7 @@ def test_offsets_for_times_kafka_python(bootstrap, any_timed_topic):
         answer = consumer.offsets_for_times({partition: BASE_TIME + minutes * MINUTE})[partition]
         assert (minutes, answer and answer.offset) == (minutes, offset)
         if answer:
+            assert offset is not None
             assert answer.timestamp == BASE_TIME + TIMES[offset] * MINUTE
     consumer.close()
 
@@ -102,7 +103,8 @@ def test_offsets_for_times_aiokafka(bootstrap, any_timed_topic):
 def test_earliest_latest_and_max_timestamp(admin, bootstrap, any_timed_topic):
     def ask(spec: OffsetSpec) -> int:
         partition = TopicPartition(any_timed_topic, 0)
-        return admin.list_offsets({partition: spec})[partition].result(10).offset
+        found: int = admin.list_offsets({partition: spec})[partition].result(10).offset
+        return found
 
     assert ask(OffsetSpec.earliest()) == 0
     assert ask(OffsetSpec.latest()) == len(TIMES)

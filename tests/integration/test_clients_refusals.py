@@ -11,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from kafka import KafkaProducer
 from kafka.errors import KafkaError as PythonKafkaError
 from tests.services.clients import CLIENTS
+from tests.services.clients.go_client import FranzGo, Sarama
 from tests.services.target import ON_KAFKA
 
 pytestmark = pytest.mark.skipif(ON_KAFKA, reason="Kafka has transactions")
@@ -54,3 +55,14 @@ async def test_aiokafka_is_stopped_by_what_is_no_matter_of_rights(bootstrap: str
             await asyncio.wait_for(producer.start(), PATIENCE)
     finally:
         await producer.stop()
+
+
+def test_franz_go_is_stopped_by_what_is_no_matter_of_rights(bootstrap: str) -> None:
+    [line] = FranzGo(bootstrap).run("transact", "t")
+    assert "UNSUPPORTED_VERSION" in line
+
+
+def test_sarama_is_stopped_by_what_is_no_matter_of_rights(bootstrap: str) -> None:
+    """After 5 s: it tries again fifty times, whatever it is told."""
+    [line] = Sarama(bootstrap).run("transact", "t")
+    assert "version of API is not supported" in line

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
@@ -93,6 +94,9 @@ def leaders(bootstrap: str, zone: str) -> set[int]:
     return {partition.leader for partition in partitions}
 
 
+ZONED: dict[str, Any] = {"client.id": "zone_id=zone-b"}
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(900)
 def test_nothing_acknowledged_is_lost_whoever_fails(cluster: Cluster) -> None:
@@ -107,7 +111,7 @@ def test_nothing_acknowledged_is_lost_whoever_fails(cluster: Cluster) -> None:
         PARTITIONS,
         name="zoned",
         idempotent=True,
-        **{"client.id": "zone_id=zone-b"},
+        **ZONED,
     )
     with everywhere, zoned, FollowingConsumer(cluster.bootstrap, TOPIC, PARTITIONS) as consumer:
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer
@@ -31,7 +32,7 @@ def brokers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Brokers]:
         yield running
 
 
-def produce(bootstrap: str, topic: str, count: int, padding: bytes = b"", **settings: object) -> None:
+def produce(bootstrap: str, topic: str, count: int, padding: bytes = b"", **settings: Any) -> None:
     failures: list[object] = []
     producer = Producer(
         {"bootstrap.servers": bootstrap, "message.timeout.ms": 30_000, **IMPATIENT, **settings}
@@ -41,7 +42,7 @@ def produce(bootstrap: str, topic: str, count: int, padding: bytes = b"", **sett
             topic,
             str(number).encode() + padding,
             partition=number % PARTITIONS,
-            on_delivery=lambda error, _: error and failures.append(error),
+            on_delivery=lambda error, _: None if error is None else failures.append(error),
         )
     assert producer.flush(60) == 0
     assert failures == []
@@ -77,15 +78,15 @@ def test_a_client_stays_in_its_zone(brokers: Brokers) -> None:
     topic = "zoned"
     create_topic(brokers.bootstrap, topic, PARTITIONS)
     for number, zone in enumerate(ZONES):
-        client_id = f"zone_id={zone},app=test"
+        zoned: dict[str, Any] = {"client.id": f"zone_id={zone},app=test"}
         elsewhere = brokers[(number + 1) % 3].bootstrap
-        admin = AdminClient({"bootstrap.servers": elsewhere, "client.id": client_id})
+        admin = AdminClient({"bootstrap.servers": elsewhere, **zoned})
         seen = admin.list_topics(timeout=20)
         assert set(seen.brokers) == {0, 1, 2}  # one of each other zone, which leads nothing
         assert {partition.leader for partition in seen.topics[topic].partitions.values()} == {number}
         before = [[brokers.requests(one, api) for one in range(3)] for api in ("Produce", "Fetch")]
-        produce(elsewhere, topic, 60, **{"client.id": client_id})
-        read = consume(elsewhere, topic, f"group-{zone}", 60, **{"client.id": client_id})
+        produce(elsewhere, topic, 60, **zoned)
+        read = consume(elsewhere, topic, f"group-{zone}", 60, **zoned)
         assert read == {str(value).encode() for value in range(60)}
         after = [[brokers.requests(one, api) for one in range(3)] for api in ("Produce", "Fetch")]
         for api in range(2):
@@ -97,7 +98,7 @@ def test_clients_of_a_zone_whose_only_broker_dies_go_on_elsewhere(tmp_path: Path
     """Also those that never go back to their bootstrap servers, as older clients do not: they were shown a
     broker of another zone, and ask there."""
     topic = "dark"
-    zoned: dict[str, object] = {"client.id": "zone_id=zone-b", "metadata.recovery.strategy": "none"}
+    zoned: dict[str, Any] = {"client.id": "zone_id=zone-b", "metadata.recovery.strategy": "none"}
     settings = {"DRAY_BROKER__SESSION_TTL": "2s"}
     with Brokers(tmp_path, 3, zones=ZONES, settings=settings) as brokers:
         create_topic(brokers.bootstrap, topic, PARTITIONS)
@@ -115,6 +116,28 @@ def test_clients_of_a_zone_whose_only_broker_dies_go_on_elsewhere(tmp_path: Path
             assert consumer.errors == []
         for partition, values in enumerate(written):
             producer.check(partition, values)
+
+
+def test_strictly_a_client_knows_its_zone_alone(tmp_path: Path) -> None:
+    """With `routing.strict_zones` no broker of another zone is named to it, as a leader, a replica or at all.
+    Its group works, since a coordinator is named with its address."""
+    topic, settings = "strictly", {**SETTINGS, "DRAY_ROUTING__STRICT_ZONES": "true"}
+    with Brokers(tmp_path, 3, zones=ZONES, settings=settings) as brokers:
+        create_topic(brokers.bootstrap, topic, PARTITIONS, replicas=3)
+        for number, zone in enumerate(ZONES):
+            client_id = f"zone_id={zone},app=test"
+            elsewhere = brokers[(number + 1) % 3].bootstrap
+            admin = AdminClient({"bootstrap.servers": elsewhere, "client.id": client_id})
+            seen = admin.list_topics(timeout=20)
+            assert set(seen.brokers) == {number}
+            for partition in seen.topics[topic].partitions.values():
+                assert (partition.leader, partition.replicas, partition.isrs) == (number, [number], [number])
+            named: dict[str, Any] = {"client.id": client_id}
+            produce(elsewhere, topic, 60, **named)
+            read = consume(elsewhere, topic, f"group-{zone}", 60, **named)
+            assert read == {str(value).encode() for value in range(60)}
+        everything = AdminClient({"bootstrap.servers": brokers.bootstrap}).list_topics(timeout=20)
+        assert set(everything.brokers) == {0, 1, 2}
 
 
 VALUE = b"." * 10_000

@@ -83,7 +83,7 @@ def test_lag_in_records_and_seconds(up: BrokerWithConsole) -> None:
 
 
 def test_top_shows_the_same(up: BrokerWithConsole) -> None:
-    command = [drayd_path(), "top", "--bootstrap", up.bootstrap, "--json"]
+    command = [str(drayd_path()), "top", "--bootstrap", up.bootstrap, "--json"]
     ran = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60)
     view = json.loads(ran.stdout)
     assert view["cluster"]["cluster_id"] == up.view("/cluster")["cluster_id"]

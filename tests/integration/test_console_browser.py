@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
@@ -289,10 +290,12 @@ def test_the_map_leads_to_records_and_groups(page: Page) -> None:
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
-def test_every_page_is_fit_for_all(browser: Browser, up: BrokerWithConsole, name: str, scheme: str) -> None:
+def test_every_page_is_fit_for_all(
+    browser: Browser, up: BrokerWithConsole, name: str, scheme: Literal["light", "dark"]
+) -> None:
     context = browser.new_context(
         base_url=up.console, color_scheme=scheme, viewport={"width": 1280, "height": 820}
-    )  # type: ignore[arg-type]
+    )
     page = context.new_page()
     page.goto(PAGES[name])
     found = Axe().run(page)

@@ -119,7 +119,7 @@ def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
     addresses = ("--http", "off", "--listen", f"127.0.0.1:{free_port()}")
     done = subprocess.run(
         [str(drayd_path()), "broker", "--data-dir", str(tmp_path / "data"), *addresses],
-        env=inherited | {"DRAY_METADATA__ENGINE": "etcd", "DRAY_METADATA__ETCD__PATIENCE": "1s"} | settings,
+        env={**inherited, "DRAY_METADATA__ENGINE": "etcd", "DRAY_METADATA__ETCD__PATIENCE": "1s", **settings},
         capture_output=True,
         text=True,
         timeout=60,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tests.services.etcd import EtcdCluster, EtcdProcess
 
-from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataStore, Put, Unavailable
 from dray.metadata.etcd import EtcdSettings
 from dray.metadata.etcd.store import EtcdStore
 from dray.runtime import SystemRuntime
@@ -58,7 +58,7 @@ class Writer:
                     assert record.version >= self._newest, "a read went back"
                     self._newest = record.version
                 value = mine if record is None else record.value + b" " + mine
-                expect = ABSENT if record is None else record.version
+                expect: Expectation = ABSENT if record is None else record.version
                 [outcome] = await self.store.write(0, [Put(LIST, value, expect)])
             except Ambiguous:
                 self.unclear += 1

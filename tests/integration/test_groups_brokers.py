@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
-from tests.services.consumers import ConsumerProcess, Story, wait_for
+from tests.services.consumers import ConsumerProcess, GroupHistory, wait_for
 from tests.services.dray import DrayProcess
 from tests.services.marks import longer
 from tests.services.topics import create_topic
@@ -141,8 +141,8 @@ class Team:
         self.everybody.append(self._stack.enter_context(consumer))
         return consumer
 
-    def story(self) -> Story:
-        return Story(self.everybody)
+    def story(self) -> GroupHistory:
+        return GroupHistory(self.everybody)
 
     def wait_for_owners(self, *names: str) -> None:
         def shared() -> bool:

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from tests.services.cluster import Cluster
-from tests.services.consumers import KINDS, ConsumerProcess, Story, wait_for
+from tests.services.consumers import KINDS, ConsumerProcess, GroupHistory, wait_for
 from tests.services.dray import DrayProcess
 from tests.services.marks import longer
 from tests.services.servers import Server, new_server
@@ -66,8 +66,8 @@ class Team:
         self.everybody.append(self._stack.enter_context(consumer))
         return consumer
 
-    def story(self) -> Story:
-        return Story(self.everybody)
+    def story(self) -> GroupHistory:
+        return GroupHistory(self.everybody)
 
     def wait_for_count(self, count: int) -> None:
         wait_for(f"{count} records are read", lambda: self.story().count() >= count, 90)

@@ -18,7 +18,7 @@ from tests.services.catalog_guards import SignatureGuard
 from tests.services.glue import REGION, glue_server
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import CatalogRequest, Interference
-from tests.unit.iceberg.conftest import (
+from tests.unit.iceberg.harness import (
     CLUSTER,
     check,
     files,
@@ -30,19 +30,17 @@ from tests.unit.iceberg.conftest import (
 )
 
 # The same tests, on this module's settings.
-from tests.unit.iceberg.test_iceberg_commits import (
+from tests.unit.iceberg.suite import (
     test_a_job_is_committed_once,
+    test_a_table_is_dropped_for_its_own_topic_only,
     test_commits_need_a_table,
     test_each_kind_of_change_is_a_snapshot_of_one_commit,
+    test_old_snapshots_go_and_the_rows_stay,
     test_ownership_is_asked_after_the_table_was_loaded,
     test_rewriting_files_changes_no_row,
     test_two_at_once_add_each_file_once,
     test_what_was_committed_is_read_back_equal,
     test_who_always_comes_second_is_told_so,
-)
-from tests.unit.iceberg.test_iceberg_upkeep import (
-    test_a_table_is_dropped_for_its_own_topic_only,
-    test_old_snapshots_go_and_the_rows_stay,
 )
 
 from dray.runtime.system import SystemRuntime

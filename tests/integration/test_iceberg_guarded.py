@@ -17,7 +17,7 @@ from tests.services.catalog_guards import SignatureGuard, TokenGuard
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import CatalogRequest, Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.conftest import (
+from tests.unit.iceberg.harness import (
     CLUSTER,
     check,
     files,

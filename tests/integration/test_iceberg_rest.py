@@ -14,7 +14,7 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import Interference, RestCatalogProcess
 from tests.services.proxy import TcpProxy
-from tests.unit.iceberg.conftest import (
+from tests.unit.iceberg.harness import (
     CLUSTER,
     check,
     files,
@@ -26,21 +26,19 @@ from tests.unit.iceberg.conftest import (
 )
 
 # The same tests, on this module's settings.
-from tests.unit.iceberg.test_iceberg_commits import (
+from tests.unit.iceberg.suite import (
     test_a_job_is_committed_once,
+    test_a_table_is_dropped_for_its_own_topic_only,
     test_commits_need_a_table,
     test_each_kind_of_change_is_a_snapshot_of_one_commit,
+    test_old_snapshots_go_and_the_rows_stay,
     test_ownership_is_asked_after_the_table_was_loaded,
     test_rewriting_files_changes_no_row,
     test_statistics_are_the_writers_own,
+    test_the_files_of_expired_snapshots_are_no_longer_live,
     test_two_at_once_add_each_file_once,
     test_what_was_committed_is_read_back_equal,
     test_who_always_comes_second_is_told_so,
-)
-from tests.unit.iceberg.test_iceberg_upkeep import (
-    test_a_table_is_dropped_for_its_own_topic_only,
-    test_old_snapshots_go_and_the_rows_stay,
-    test_the_files_of_expired_snapshots_are_no_longer_live,
 )
 
 from dray.runtime.system import SystemRuntime

@@ -11,7 +11,7 @@ import pytest
 from tests.services.certificates import make_certificates
 from tests.services.iceberg_files import TopicFiles
 from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
-from tests.unit.iceberg.conftest import loaded, ours, rows_of
+from tests.unit.iceberg.harness import loaded, ours, rows_of
 
 from dray.cli.main import main
 from dray.cluster.identity import open_cluster

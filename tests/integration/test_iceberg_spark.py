@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.spark_sql import SparkError, SparkSql
-from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of, runtime
+from tests.unit.iceberg.harness import CLUSTER, loaded, ours, rows_of, runtime
 
 from dray.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableRefused, TopicTable
@@ -261,3 +261,21 @@ async def test_a_stream_over_the_table_sees_each_row_once(
     )
     seen = spark.stream(name, tmp_path)
     assert seen == sorted([[0, offset] for offset in range(20)] + [[1, offset] for offset in range(15)])
+
+
+async def test_a_stream_passes_over_what_was_deleted(
+    spark: SparkSql, tables: IcebergTables, files: TopicFiles, tmp_path: Path
+) -> None:
+    """A file written again without its first rows is a `delete`: what is left of it is not new."""
+    name, skipping = table_name(files), {"streaming-skip-delete-snapshots": "true"}
+    assert len(spark.stream(name, tmp_path, skipping)) == 30
+    [whole] = [path for path in files.rows if files.rows[path][0]["partition"] == 0]
+    left, fresh = files.write(0, 15, 5), files.write(1, 10, 2)
+    await tables.commit(
+        files.topic,
+        [files.change("100-2", left, removed=(whole,)), files.change("101-2", fresh)],
+        ours,
+    )
+    assert spark.rows(f"select count(*), min(offset) from {name} where partition = 0") == [[5, 15]]
+    seen = spark.stream(name, tmp_path, skipping)
+    assert seen == sorted([[0, offset] for offset in range(20)] + [[1, offset] for offset in range(12)])

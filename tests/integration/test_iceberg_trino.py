@@ -11,7 +11,7 @@ import pytest
 from tests.services.iceberg_files import TopicFiles
 from tests.services.iceberg_rest import RestCatalogProcess
 from tests.services.trino import TrinoError, TrinoProcess, require_java
-from tests.unit.iceberg.conftest import CLUSTER, files, ours, places, runtime
+from tests.unit.iceberg.harness import CLUSTER, files, ours, places, runtime
 
 from dray.runtime.system import SystemRuntime
 from dray.tables.iceberg.locations import Locations

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 from bench.harness import resident_bytes_of
 from bench.slow_broker import SlowBrokerProcess
+from tests.referee.log.fetch_cases import fetch
+from tests.referee.log.produce_cases import produce
 from tests.services.batches import batch, plain
 from tests.services.dray import OPENER, DrayProcess
-from tests.services.referee.fetch_cases import fetch
-from tests.services.referee.produce_cases import produce
 from tests.services.topics import create_topic
 
 from dray.protocol import Request, RequestHeader, encode_request_header, frame_message

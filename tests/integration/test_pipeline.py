@@ -46,20 +46,20 @@ def up(tmp_path: Path) -> Iterator[DrayProcess]:
 def produce(bootstrap: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(first, first + count):
-        headers = [("h", str(number).encode()), ("h", None)]
+        headers: list[tuple[str, str | bytes | None]] = [("h", str(number).encode()), ("h", None)]
         producer.produce("orders", f"value {number}", str(number), number % PARTITIONS, headers=headers)
     assert producer.flush(30) == 0
 
 
-def consume(bootstrap: str, count: int) -> dict[int, tuple[int, int, object]]:
+def consume(bootstrap: str, count: int) -> dict[int, tuple[int | None, int | None, object]]:
     """Every record from the beginning, by its number: partition, offset, headers."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "reader", "enable.auto.commit": False})
     consumer.assign([TopicPartition("orders", partition, 0) for partition in range(PARTITIONS)])
-    found: dict[int, tuple[int, int, object]] = {}
+    found: dict[int, tuple[int | None, int | None, object]] = {}
     for _ in range(30 * 10):
         for message in consumer.consume(count, timeout=0.1):
             assert message.error() is None
-            number = int(message.key())
+            number = int(message.key() or b"")
             assert number not in found
             assert message.value() == f"value {number}".encode()
             found[number] = (message.partition(), message.offset(), message.headers())

@@ -30,7 +30,7 @@ from tests.services.clients.written_log import (
     FARTHEST_TIME,
     PLACES,
     TOPICS,
-    GoingOn,
+    BackgroundProducer,
     WrittenLog,
 )
 from tests.services.compactor import CompactorProcess
@@ -81,7 +81,7 @@ class Trial:
     broker: DrayProcess
     log: WrittenLog
     compactor: CompactorProcess
-    going_on: GoingOn
+    going_on: BackgroundProducer
     times: dict[Place, list[int]]
     readers: dict[str, Reader | BaseException] = field(default_factory=dict)
 
@@ -131,7 +131,7 @@ def trial(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         before = wal_objects(broker)
         assert len(before) > 20
         compactor = CompactorProcess(broker.directory, broker, {})
-        made = Trial(broker, log, compactor, GoingOn(log, pause_seconds=0.5), times_to_ask(log))
+        made = Trial(broker, log, compactor, BackgroundProducer(log, pause_seconds=0.5), times_to_ask(log))
         stack.callback(made.going_on.stop)
         with ThreadPoolExecutor(len(READERS | BUILT_READERS)) as pool:
             begun = {name: pool.submit(begin, made, name, stack) for name in asked_for(request)}

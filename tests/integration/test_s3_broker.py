@@ -77,7 +77,7 @@ def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
     addresses = ("--http", "off", "--listen", f"127.0.0.1:{free_port()}")
     done = subprocess.run(
         [str(drayd_path()), "broker", "--data-dir", str(tmp_path / "data"), *addresses],
-        env=inherited | settings,
+        env={**inherited, **settings},
         capture_output=True,
         text=True,
         timeout=60,

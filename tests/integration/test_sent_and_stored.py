@@ -252,7 +252,9 @@ def test_brokers_store_what_was_sent_and_no_more(tmp_path: Path, count: int, sto
         weather = stack.enter_context(storm(tmp_path, count, ledger, seed, settings))
         kinds = [weather.cut, weather.kill, weather.pause]
         kinds += [weather.pause_until_unlisted] if count > 1 else []
-        faults = [partial(chance.choice(kinds), chance.randrange(count)) for _ in range(ROUNDS)]
+        faults: list[Callable[[], None]] = [
+            partial(chance.choice(kinds), chance.randrange(count)) for _ in range(ROUNDS)
+        ]
         if remote is not None:
             faults += [chance.choice([remote.be_slow, remote.leave_in_doubt]) for _ in range(ROUNDS)]
         chance.shuffle(faults)

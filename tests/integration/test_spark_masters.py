@@ -33,7 +33,7 @@ PATIENCE_SECONDS = 600
 
 
 @dataclass
-class Compacted:
+class CompactorResult:
     code: int
     said: str
 
@@ -60,7 +60,7 @@ def compact(
     *arguments: str,
     program: Sequence[str] = (str(drayd_path()),),
     settings: Mapping[str, str] | None = None,
-) -> Compacted:
+) -> CompactorResult:
     done = subprocess.run(
         [*program, "compactor", "--once", "--data-dir", str(log), *arguments],
         env=spark_environment() | dict(settings or {}),
@@ -71,10 +71,10 @@ def compact(
         timeout=PATIENCE_SECONDS,
         check=False,
     )
-    return Compacted(done.returncode, done.stdout + done.stderr)
+    return CompactorResult(done.returncode, done.stdout + done.stderr)
 
 
-def check(log: Path, done: Compacted) -> None:
+def check(log: Path, done: CompactorResult) -> None:
     assert done.code == 0, done.said
     assert f"compacted {RECORDS:,} records into {PARTITIONS} files" in done.said
     catalog = load_catalog("dray", type="sql", uri=f"sqlite:///{log / 'catalog.sqlite'}")

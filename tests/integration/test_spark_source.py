@@ -10,9 +10,8 @@ from uuid import UUID
 import pytest
 from confluent_kafka import Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
-from tests.integration.conftest import TopicMaker
 from tests.services.spark_sql import SparkError, SparkSql
-from tests.services.topics import create_topic
+from tests.services.topics import TopicMaker, create_topic
 
 from dray.spark_source.log import RecordsGone, SourceError, TopicLog
 from dray.spark_source.options import SourceOptions

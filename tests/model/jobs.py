@@ -50,8 +50,10 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
     begun: Job | None = None
     if world.chance(0.2) and live:
         begun = _retention(world, job, live, start)
+    elif live and live[0][1].low < start and not live[0][1].is_wal:
+        begun = _compaction(world, job, live[:1], start)  # what was deleted leaves its file
     elif len(live) >= 2:
-        begun = _compaction(world, job, live)
+        begun = _compaction(world, job, live, start)
     if begun is not None:
         world.send([Put(Key("job", 0, stream), begun, version)])
         yield
@@ -72,7 +74,7 @@ def _sort(
         found = (high, entry, version)
         if high <= start:
             junk.append(found)
-        elif covered_from is None or entry.low < covered_from or "no-cover" in world.without:
+        elif covered_from is None or world.low(entry, start) < covered_from or "no-cover" in world.without:
             covered_from = entry.low
             if high <= top:
                 live.append(found)
@@ -90,16 +92,17 @@ def _retention(world: World, job: Job, live: list[Found], start: int) -> Job | N
     return Job(job.number + 1, "RETAIN", target=target, covered=covered)
 
 
-def _compaction(world: World, job: Job, live: list[Found]) -> Job:
-    first = world.random.randint(0, len(live) - 2)
-    last = world.random.randint(first + 1, min(len(live) - 1, first + 3))
+def _compaction(world: World, job: Job, live: list[Found], start: int) -> Job:
+    """Over what counts of the entries: the file of one that reaches below the start begins at the start."""
+    first = world.random.randint(0, max(0, len(live) - 2))
+    last = world.random.randint(min(first + 1, len(live) - 1), min(len(live) - 1, first + 3))
     inputs = live[first : last + 1]
     high, _, version = inputs[-1]
     return Job(
         job.number + 1,
         "CREATED",
         inputs=tuple(entry for _, entry, _ in inputs),
-        low=inputs[0][1].low,
+        low=max(inputs[0][1].low, start),
         high=high,
         last_version=version,
     )
@@ -112,7 +115,8 @@ def _write_file(world: World, stream: int, job: Job, version: int) -> Steps[None
         if entry.name not in world.objects:
             missing = True
             break
-        content |= expand(entry, world.objects[entry.name], stream)
+        records = expand(entry, world.objects[entry.name], stream)
+        content |= {offset: record for offset, record in records.items() if offset >= job.low}
         if world.chance(0.3):
             yield
     if missing or world.chance(0.05):

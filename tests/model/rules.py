@@ -33,6 +33,7 @@ COLLECTION = {
 JOBS = {
     "stale-plan": "a job is created over the version that was read after the scan",
     "no-cover": "the planner counts covered entries",
+    "cover-below": "an entry counts by what it holds below the start, where no file covers it",
     "no-look-ahead": "a reader whose object is gone does not look further",
     "abandon-written": "a job whose file is written may be abandoned",
     "swap-any": "the swap is put without the version of the last input",

@@ -30,6 +30,7 @@ BREAKS_AT = {
     "bump-fence": 16,
     "stale-plan": 1884,
     "no-cover": 9,
+    "cover-below": 81,
     "no-look-ahead": 9,
     "abandon-written": 4,
     "swap-any": 5,

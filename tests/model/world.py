@@ -109,7 +109,7 @@ class World:
         self.orphan_steps = self.random.choice(ORPHAN_STEPS)
         self.counts: Counter[str] = Counter()
         self._number = 0
-        # What is true, whatever anybody reads.
+        # What is true, whatever a reader sees.
         self._sent: dict[ObjectName, Any] = {}
         self._records: list[dict[int, Record]] = [{} for _ in range(STREAMS)]
         self._last_sequence: dict[tuple[int, str], int] = {}
@@ -248,9 +248,13 @@ class World:
         for high, (entry, _) in reversed(self.store.scan("index", stream)):
             if high <= start:
                 break
-            if not found or entry.low < found[-1].low:
+            if not found or self.low(entry, start) < found[-1].low:
                 found.append(entry)
         return found[::-1]
+
+    def low(self, entry: Entry, start: int) -> int:
+        """From where on an entry counts. What lies below the start can be in no later file."""
+        return entry.low if "cover-below" in self.without else max(entry.low, start)
 
     def check(self) -> None:
         """A reader finds every record from the start to the end, and it is what was appended there."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from crc32c import crc32c
 
@@ -66,7 +67,7 @@ def batch(
     compress: Callable[[bytes], bytes] | None = None,
     body: bytes | None = None,
 ) -> bytes:
-    """What is not given is told truly."""
+    """What is not given is what the batch really holds."""
     deltas = range(len(records)) if offset_deltas is None else offset_deltas
     if body is None:
         body = b"".join(record(entry, delta) for entry, delta in zip(records, deltas, strict=True))
@@ -122,3 +123,10 @@ def summarise(data: bytes) -> list[dict[str, object]]:
         )
         position = end
     return summaries
+
+
+def joined(records: Any) -> bytes:
+    """Of an answer, which holds records in one piece or in several."""
+    if isinstance(records, (bytes, bytearray, memoryview)):
+        return bytes(records)
+    return b"".join(bytes(part) for part in records)

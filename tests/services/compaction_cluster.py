@@ -24,16 +24,15 @@ from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
-from dray.records import decode, twin, validate
-from dray.simulation.cluster.ours import bucket_is_ours
-from dray.simulation.cluster.tables import MemoryCatalog, ScriptedTables, Table
+from dray.records import Record, decode, twin, validate
+from dray.simulation.cluster.tables import MemoryCatalog, Table
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.tables.contract import TableChange, Tables
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
 from tests.services import room_settings
+from tests.simulation.scripted import ScriptedObjects, ScriptedStore, ScriptedTables, bucket_is_ours
 
 DOMAINS = 2
 MANY = 1 << 30
@@ -70,7 +69,7 @@ class FixedTopics:
 
 
 class WatchedWriter:
-    """Counts what it is given, and fails where it is told to."""
+    """Counts what it is given, and fails where the test says so."""
 
     def __init__(self, inner: UnitWriter) -> None:
         self._inner = inner
@@ -201,7 +200,7 @@ class Cluster:
         """One batch, one object, one entry."""
         time = self.runtime.wall_ms() if at is None else at
         records = [
-            twin.Record(offset=place, timestamp=time, key=b"k%d" % place, value=value, headers=())
+            Record(offset=place, timestamp=time, key=b"k%d" % place, value=value, headers=())
             for place, value in enumerate(values)
         ]
         producer_id, epoch, sequence = producer
@@ -299,10 +298,7 @@ class Cluster:
             rows = await self.table_rows(topic)
             for partition, stream in enumerate(topic.streams):
                 if topic.settings.iceberg_enabled:
-                    # Rows leave the table with the whole file they are in.
-                    start = (await self.log.bounds(stream)).start
-                    shown = [row for row in rows[partition] if row[0] >= start]
-                    assert shown == await self.read(stream), f"{topic.name}-{partition}: the table differs"
+                    assert rows[partition] == await self.read(stream), f"{topic.name}-{partition} differs"
                 for entry in await self.streams.entries_above(stream, -1):
                     assert entry.value.is_parquet, "something is left uncompacted"
                     known.add(entry.value.path)

@@ -1,7 +1,7 @@
 """The services of the compose file, each on a host of its own in one network, as `docker compose up` has it.
 
 Dray's own run from the image, with the commands and the environment that the file gives them. Of the others
-the programs are the tests' own (Oxia, the S3 server, the catalog), told what the file tells them. A host is a
+the programs are the tests' own (Oxia, the S3 server, the catalog), configured as the file says. A host is a
 network namespace; it has its service's name, and ends with the process that holds it.
 """
 
@@ -93,7 +93,7 @@ class Network:
 
 
 class Supplied(ServerProcess):
-    """A service of another project: the tests' own program, told what the file tells the service's image."""
+    """A service of another project: the tests' own program, configured as the file says for its image."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class Compose:
         return [str(require_oxia()), *(self._placed(name, argument) for argument in arguments)]
 
     def _oxia_coordinator(self) -> list[str]:
-        """On the file's own description of the cluster. Versions differ in how they are told where it is."""
+        """On the file's own description of the cluster. Versions differ in how that is configured."""
         program, home = require_oxia(), self.directory / "oxia-coordinator"
         home.mkdir(parents=True)
         shutil.copy(DIRECTORY / "oxia" / "cluster.yaml", home / "cluster.yaml")

@@ -107,7 +107,7 @@ def fill(bootstrap: str) -> None:
         done.result()
     producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
     for number in range(ORDERS):
-        value = {
+        order = {
             "order": 2**53 + number,
             "customer": {"id": number % 40},
             "state": "paid" if number % 3 else "new",
@@ -116,7 +116,7 @@ def fill(bootstrap: str) -> None:
             "orders",
             partition=number % 4,
             key=f"customer-{number % 40}",
-            value=json.dumps(value),
+            value=json.dumps(order),
             headers=[("source", b"shop")],
         )
         if number % 200 == 0:

@@ -7,15 +7,21 @@ import json
 import signal
 import sys
 import time
+from collections.abc import Iterable
 from typing import Any
 
 stopping = False
 
 
-def tell(what: str, partition: int = -1, offset: int = -1) -> None:
+def tell(what: str, partition: int | None = -1, offset: int | None = -1) -> None:
     line = {"at": time.monotonic(), "what": what, "partition": partition, "offset": offset}
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
+
+
+def tell_all(what: str, partitions: Iterable[Any]) -> None:
+    for one in partitions:
+        tell(what, one.partition)
 
 
 def stop(*_: object) -> None:
@@ -51,9 +57,9 @@ def run_confluent(settings: dict[str, Any]) -> None:
     consumer = Consumer(config)
     consumer.subscribe(
         [settings["topic"]],
-        on_assign=lambda _, partitions: [tell("assigned", one.partition) for one in partitions] and None,
-        on_revoke=lambda _, partitions: [tell("revoked", one.partition) for one in partitions] and None,
-        on_lost=lambda _, partitions: [tell("revoked", one.partition) for one in partitions] and None,
+        on_assign=lambda _, partitions: tell_all("assigned", partitions),
+        on_revoke=lambda _, partitions: tell_all("revoked", partitions),
+        on_lost=lambda _, partitions: tell_all("revoked", partitions),
     )
     while not stopping:
         messages = consumer.consume(50, timeout=0.1)

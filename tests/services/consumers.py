@@ -129,7 +129,7 @@ def _command(kind: str, bootstrap: str, topic: str, group: str, session_ms: int,
     return [sys.executable, "-m", "tests.services.consumer_process", json.dumps(settings)]
 
 
-class Story:
+class GroupHistory:
     """What several consumers of one group saw, in order."""
 
     def __init__(self, consumers: Iterable[ConsumerProcess]) -> None:

@@ -1,6 +1,6 @@
 """Producers that count upwards and note what was acknowledged, consumers that note what they saw.
 
-Each runs in a thread of its own and goes on until it is told to finish, whatever happens to the brokers.
+Each runs in a thread of its own and goes on until `finish`, whatever happens to the brokers.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ class CountingProducer:
         numbers = [self._number_of(value) for value in values]
         present = set(numbers)
         for number, offset in acknowledged.items():
-            # Told that an earlier attempt had succeeded, a client does not learn the offset.
+            # Where an earlier attempt had succeeded, a client does not learn the offset.
             there = number in present if offset == -1 else numbers[offset] == number
             assert there, f"{self.name}: record {number} was acknowledged at {offset} and is not there"
         if self._idempotent:

@@ -108,7 +108,7 @@ class DrayProcess(ServerProcess):
         return self.http_status("/readyz") == 200
 
     def http_status(self, path: str) -> int | None:
-        """The status of an HTTP answer, None while nobody answers."""
+        """The status of an HTTP answer, None while there is no answer."""
         try:
             with OPENER.open(f"http://127.0.0.1:{self.http_port}{path}", timeout=2) as answer:
                 status: int = answer.status
@@ -124,8 +124,8 @@ class DrayProcess(ServerProcess):
             return text
 
     def freeze(self) -> None:
-        """SIGSTOP, while nobody writes to the metadata file. A process that is stopped in the middle of a
-        write keeps the embedded store's one lock, and then nobody on the machine can write: a limit of that
+        """SIGSTOP, while the metadata file is not written to. A process that is stopped in the middle of a
+        write keeps the embedded store's one lock, and then no other process can write: a limit of that
         store, and no test of the brokers."""
         with ExitStack() as stack:
             embedded = self.data_directory / "metadata.sqlite.lock"

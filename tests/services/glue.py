@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import pytest
 from moto.core.exceptions import JsonRESTError
 from moto.core.responses import ActionResult
 from moto.glue.responses import GlueResponse
@@ -44,10 +45,11 @@ def glue_server() -> Iterator[int]:
             return unchecked(self)
 
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    GlueResponse.update_table = checked
+    patch = pytest.MonkeyPatch()
+    patch.setattr(GlueResponse, "update_table", checked)
     server.start()
     try:
         yield server.get_host_and_port()[1]
     finally:
         server.stop()
-        GlueResponse.update_table = unchecked
+        patch.undo()

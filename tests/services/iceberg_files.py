@@ -63,7 +63,9 @@ class TopicFiles:
             }
             for offset in range(start, start + count)
         ]
-        size, columns, splits = 1000 * count, (), ()
+        size = 1000 * count
+        columns: tuple[ColumnSizes, ...] = ()
+        splits: tuple[int, ...] = ()
         if real:
             size, columns, splits = _write_parquet(self.root / path, rows)
         self.rows[path] = rows
@@ -78,8 +80,8 @@ class TopicFiles:
             start=start,
             end=start + count,
             row_groups=(),
-            min_timestamp=min(row["timestamp"] for row in rows) // 1000,
-            max_timestamp=max(row["timestamp"] for row in rows) // 1000,
+            min_timestamp=min(milliseconds),
+            max_timestamp=max(milliseconds),
             columns=columns,
             split_offsets=splits,
         )

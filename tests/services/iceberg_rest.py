@@ -1,7 +1,7 @@
 """A real REST catalog: the server that Iceberg's own tests use, from Maven Central, over a SQLite file.
 
 `Interference` stands between a client and it, and does to single commits what networks do: a request that
-never arrives, an answer that never does, a request that arrives when nobody waits for it any more.
+never arrives, an answer that never does, a request that arrives when its sender no longer waits.
 """
 
 from __future__ import annotations
@@ -115,10 +115,10 @@ def _jars(name: str, dependencies: Sequence[tuple[str, str, str, str]]) -> Path:
 
 
 def _dependency(group: str, artifact: str, version: str, classifier: str) -> str:
-    told = f"<classifier>{classifier}</classifier>" if classifier else ""
+    extra = f"<classifier>{classifier}</classifier>" if classifier else ""
     return (
         f"    <dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version>{told}</dependency>"
+        f"<version>{version}</version>{extra}</dependency>"
     )
 
 
@@ -176,7 +176,7 @@ Guard = Callable[[CatalogRequest], tuple[int, bytes] | None]
 
 
 class Interference:
-    """An HTTP proxy in front of a catalog. What it is told holds for the next commit only."""
+    """An HTTP proxy in front of a catalog. A setting holds for the next commit only."""
 
     def __init__(self, port: int, guard: Guard = lambda _: None) -> None:
         self.target = port

@@ -1,4 +1,4 @@
-"""What producers sent, what they were told, and what is stored: counted apart, batch by batch.
+"""What producers sent, what was answered, and what is stored: counted apart, batch by batch.
 
 A `ProduceLedger` looks into what a `TcpProxy` passes on. It counts how often each batch went to a broker
 whole, and how often a broker acknowledged it; `stored_batches` counts how often a topic holds it. Whatever
@@ -20,6 +20,7 @@ from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from dray.protocol.messages.produce import ProduceRequest, ProduceResponse
 from dray.protocol.messages.schemas import ApiKey
 from dray.records import decode
+from tests.services.batches import joined
 
 FETCH_VERSION = 12
 # What a broker patches, base offset and leader epoch, stands before the checksum; the rest is as it was sent.
@@ -165,7 +166,7 @@ async def stored_batches(port: int, topic: str, partitions: int) -> Counter[Sent
                 [answer] = response.responses[0].partitions
                 assert answer.error_code == 0, answer
                 high_watermark = answer.high_watermark
-                records = memoryview(answer.records or b"")
+                records = memoryview(joined(answer.records or b""))
                 for batch in split(topic, partition, records):
                     stored[batch] += 1
                     offset += int.from_bytes(batch.content[6:10], "big") + 1  # the last offset delta

@@ -13,7 +13,7 @@ from tests.services.tools import cache_directory, exclusively, missing
 KAFKA_VERSION = "4.2.0"
 SLF4J_VERSION = "1.7.36"
 
-POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>dray.tests</groupId>
   <artifactId>referee</artifactId>
@@ -22,13 +22,13 @@ POM = f"""<project xmlns="http://maven.apache.org/POM/4.0.0">
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId>
-      <artifactId>kafka_2.13</artifactId>
-      <version>{KAFKA_VERSION}</version>
+      <artifactId>{artifact}</artifactId>
+      <version>{kafka}</version>
     </dependency>
     <dependency>
       <groupId>org.slf4j</groupId>
       <artifactId>slf4j-simple</artifactId>
-      <version>{SLF4J_VERSION}</version>
+      <version>{slf4j}</version>
     </dependency>
   </dependencies>
 </project>
@@ -43,16 +43,25 @@ class JarsMissing(Exception):
 
 def kafka_jars() -> Path:
     """The directory of jars of Apache Kafka, its clients and their dependencies; downloaded once."""
+    return _jars("kafka_2.13", f"kafka-{KAFKA_VERSION}")
+
+
+def kafka_tool_jars() -> Path:
+    """The same of Kafka's command-line tools, which a server does without."""
+    return _jars("kafka-tools", f"kafka-tools-{KAFKA_VERSION}")
+
+
+def _jars(artifact: str, directory: str) -> Path:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             raise JarsMissing(f"needs {tool}, which this machine lacks")
-    home = cache_directory() / f"kafka-{KAFKA_VERSION}"
+    home = cache_directory() / directory
     jars = home / "jars"
     with exclusively(home):
         if (jars / f"kafka-clients-{KAFKA_VERSION}.jar").exists():
             return jars
         pom = home / "pom.xml"
-        pom.write_text(POM)
+        pom.write_text(POM.format(artifact=artifact, kafka=KAFKA_VERSION, slf4j=SLF4J_VERSION))
         fresh = home / "downloading"
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command.append(f"-DoutputDirectory={fresh}")
@@ -72,6 +81,13 @@ def kafka_jars() -> Path:
 def require_kafka_jars() -> Path:
     try:
         return kafka_jars()
+    except JarsMissing as reason:
+        missing(str(reason))
+
+
+def require_kafka_tools() -> Path:
+    try:
+        return kafka_tool_jars()
     except JarsMissing as reason:
         missing(str(reason))
 

@@ -202,7 +202,7 @@ class OxiaCoordinator(OxiaProcess):
         ]
 
     def is_ready(self) -> bool:
-        return True  # what counts is whether the nodes were told their shards
+        return True  # what counts is whether the nodes know their shards
 
 
 class OxiaCluster:
@@ -266,9 +266,9 @@ class OxiaCluster:
                 steady = re.findall(r'"status": ?"[a-zA-Z]*?steady', status, re.IGNORECASE)
                 return len(steady) == self.shards
             return False
-        told = {node.address: leaders(node.address, self.namespace) for node in self.nodes}
-        known = max(told.values(), key=len)
-        return len(known) == self.shards and all(told.get(leader) for leader in known.values())
+        shown = {node.address: leaders(node.address, self.namespace) for node in self.nodes}
+        known = max(shown.values(), key=len)
+        return len(known) == self.shards and all(shown.get(leader) for leader in known.values())
 
     def __enter__(self) -> Self:
         self.start()

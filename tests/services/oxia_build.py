@@ -59,7 +59,7 @@ def find_oxia() -> Path | ProgramMissing:
 
 @cache
 def flags(program: Path, command: str) -> frozenset[str]:
-    """What a command of the program may be told: versions differ."""
+    """The options of a command of the program: versions differ."""
     asked = [str(program), command, "--help"]
     done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=True)
     return frozenset(re.findall(r"^ +(?:-\w, )?--([a-z0-9-]+)", done.stdout, re.MULTILINE))

@@ -15,16 +15,18 @@ from pathlib import Path
 import pytest
 
 from tests.services.browser import require_browser
+from tests.services.clients.go_client import require_franz, require_sarama
 from tests.services.etcd import require_etcd
 from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
-from tests.services.maven import require_kafka_jars
+from tests.services.maven import require_kafka_jars, require_kafka_tools
 from tests.services.oxia_build import require_oxia
 from tests.services.s3 import require_s3
 from tests.services.tools import require_tool
 
 SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "Apache Kafka's jars": require_kafka_jars,
+    "Apache Kafka's tools": require_kafka_tools,
     "Iceberg's REST catalog": require_rest_jars,
     "Iceberg for Spark SQL": require_spark_jars,
     "etcd": require_etcd,
@@ -32,6 +34,8 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "an S3 server": require_s3,
     "Helm": require_helm,
     "Chromium": require_browser,
+    "franz-go": require_franz,
+    "sarama": require_sarama,
     "kcat": partial(require_tool, "kcat"),
 }
 

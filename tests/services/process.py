@@ -26,9 +26,9 @@ class NotReady(Exception):
 
 
 class PortBlocks:
-    """Ports for servers that are told theirs, from blocks that belong to this process until it ends.
+    """Ports for servers, from blocks that belong to this process until it ends.
 
-    A port that the system calls free is anybody's a moment later: it gives the same range to whoever
+    A port that the system calls free may be taken a moment later: it gives the same range to whatever process
     connects. These lie below that range, and two test runs or two workers of one never draw from the same
     block, so only a server that has nothing to do with tests can be in the way; its port is passed over."""
 
@@ -40,7 +40,7 @@ class PortBlocks:
         self._locks: list[IO[bytes]] = []
 
     def take(self, count: int) -> int:
-        """The first of so many ports in a row that nobody is bound to."""
+        """The first of so many ports in a row that are all free."""
         while True:
             if self._next + count > self._end:
                 self._lock_another_block()
@@ -79,7 +79,7 @@ _blocks = PortBlocks(
 
 
 def free_port() -> int:
-    """A loopback port that nobody is bound to, and that no other test process hands out."""
+    """A loopback port that is free, and that no other test process hands out."""
     return _blocks.take(1)
 
 

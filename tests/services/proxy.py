@@ -1,7 +1,7 @@
 """A TCP proxy on loopback that can cut, freeze and delay what goes through it: the network's bad days.
 
 It runs on an event loop in a thread of its own, so a test may drive it from blocking code or from another
-loop. What it does to connections it does to those that are open and to those that come later, until told
+loop. What it does to connections it does to those that are open and to those that come later, until it is set
 otherwise:
 
 - `cut()`: open connections are reset, new ones too. `mend()` lets new ones through again.
@@ -9,7 +9,7 @@ otherwise:
   drops every packet; new connections are accepted and stay silent. `thaw()` lets everything go on.
 - `delay(seconds)`: every piece of data arrives that much later, in order.
 
-Who wants to know what went through gives it a `tap`: one for each connection, told of every piece right
+A `tap` sees what goes through: there is one for each connection, and it is called with every piece right
 before it is passed on.
 """
 
@@ -174,9 +174,11 @@ class _Relay:
             if self._far is None:
                 return
             tap = self._proxy.tap() if self._proxy.tap is not None else None
+            towards = None if tap is None else tap.towards_target
+            back = None if tap is None else tap.back
             tasks = [
-                asyncio.create_task(self._pump(self._near[0], self._far[1], tap and tap.towards_target)),
-                asyncio.create_task(self._pump(self._far[0], self._near[1], tap and tap.back)),
+                asyncio.create_task(self._pump(self._near[0], self._far[1], towards)),
+                asyncio.create_task(self._pump(self._far[0], self._near[1], back)),
                 asyncio.create_task(self._until_ended()),
             ]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -239,7 +241,7 @@ class _Relay:
 
 
 def _abort(writer: asyncio.StreamWriter) -> None:
-    """A reset and not an orderly end: what a cut looks like to whoever is on the line."""
+    """A reset and not an orderly end: what a cut looks like to both ends."""
     connection = writer.get_extra_info("socket")
     if connection is not None:
         with contextlib.suppress(OSError):

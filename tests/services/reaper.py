@@ -1,8 +1,8 @@
 """Whatever ends a test process, Ctrl-C and kill -9 included, its servers end too.
 
 Servers run in sessions of their own, so that nothing that is meant for the tests hits them; and a process of
-pytest-xdist that is interrupted tidies nothing up. So a small process stands by. It is told who starts and
-who has ended, and when nobody is there any more to tell it something, it kills those that are left.
+pytest-xdist that is interrupted tidies nothing up. So a small process stands by. It reads which
+servers start and end, and when its input ends, it kills those that are left.
 """
 
 from __future__ import annotations
@@ -50,5 +50,5 @@ class Reaper:
                     start_new_session=True,
                 )
             assert self._process.stdin is not None
-            with suppress(BrokenPipeError):  # it was killed: then there is nobody to tell
+            with suppress(BrokenPipeError):  # it was killed
                 self._process.stdin.write(line)

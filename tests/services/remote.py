@@ -65,17 +65,17 @@ class RemoteStores:
         )
 
     def _create_namespace(self, name: str) -> None:
-        """The coordinator follows its file; it is told the name in one step, and never sees half a file."""
+        """The coordinator follows its file, which changes in one step: it never sees half of one."""
         coordinator = self.oxia.coordinator
-        told = yaml.safe_load(coordinator.configuration.read_text())
-        told["namespaces"].append(told["namespaces"][0] | {"name": name})
+        content = yaml.safe_load(coordinator.configuration.read_text())
+        content["namespaces"].append(content["namespaces"][0] | {"name": name})
         written = coordinator.configuration.with_suffix(".written")
-        written.write_text(yaml.safe_dump(told))
+        written.write_text(yaml.safe_dump(content))
         written.replace(coordinator.configuration)
         deadline = time.monotonic() + 30
         while len(leaders(self.oxia.nodes[0].address, name)) < SHARDS:
             if time.monotonic() > deadline:
-                raise NotReady(f"nobody leads the namespace {name}:\n{coordinator.log_tail()}")
+                raise NotReady(f"there is no leader of the namespace {name}:\n{coordinator.log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def __enter__(self) -> Self:

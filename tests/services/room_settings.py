@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
-from dray.api.context import ApiSettings
+from dray.api.shared import ApiSettings
 from dray.compaction.settings import CompactionSettings
 from dray.config import FlagValue, load
 from dray.daemon import settings as translated

@@ -96,7 +96,7 @@ class S3Process(ServerProcess):
             return False
 
     def freeze(self) -> None:
-        """Connections stay open, and nobody answers. Returns when the last thread stands still."""
+        """Connections stay open, and nothing is answered. Returns when the last thread stands still."""
         os.kill(self.pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
         while any(") T " not in (thread / "stat").read_text() for thread in threads.iterdir()):

@@ -1,4 +1,4 @@
-"""A real HTTP proxy in front of an S3 server, which answers badly when it is told to.
+"""A real HTTP proxy in front of an S3 server, which answers badly when a test says so.
 
 It passes the bytes of a request on as they are, so that their signature stays good.
 """

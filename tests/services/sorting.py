@@ -73,10 +73,10 @@ class SortedOxia:
             for proxy in (*self.links, *self._doors):
                 stack.enter_context(proxy)
             configuration = self.cluster.coordinator.configuration
-            told = yaml.safe_load(configuration.read_text())
-            for server, address in zip(told["servers"], self.addresses, strict=True):
+            content = yaml.safe_load(configuration.read_text())
+            for server, address in zip(content["servers"], self.addresses, strict=True):
                 server["public"] = address
-            configuration.write_text(yaml.safe_dump(told))
+            configuration.write_text(yaml.safe_dump(content))
             stack.callback(self.cluster.stop)
             self.cluster.spawn()
             self._wait_for_leaders()

@@ -19,8 +19,8 @@ START_SECONDS = 240.0
 
 
 def spark_environment() -> dict[str, str]:
-    """Without what a session in this process has set, and without a Python for workers: whoever asks Spark
-    to run Python has to name one."""
+    """Without what a session in this process has set, and without a Python for workers: a process that
+    has Spark run Python has to name one."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK_", "DRAY_"))}
     return kept | {"SPARK_HOME": str(SPARK_HOME), "SPARK_LOCAL_IP": HOST}
 

@@ -70,9 +70,10 @@ class SparkSql:
         found: list[list[Any]] = self._ask({"sql": sql})
         return found
 
-    def stream(self, table: str, checkpoint: Path) -> list[list[Any]]:
+    def stream(self, table: str, checkpoint: Path, options: Mapping[str, str] = {}) -> list[list[Any]]:
         """Partition and offset of what the stream reads now."""
-        found: list[list[Any]] = self._ask({"stream": table, "checkpoint": str(checkpoint)})
+        asked = {"stream": table, "checkpoint": str(checkpoint), "with": dict(options)}
+        found: list[list[Any]] = self._ask(asked)
         return found
 
     def log(self, options: Mapping[str, str], where: str = "true") -> list[list[Any]]:
@@ -199,7 +200,8 @@ def main() -> None:
             if "format" in request:
                 rows = _of_log(spark, request)
             elif "stream" in request:
-                rows = _written(spark, spark.readStream.table(request["stream"]), request["checkpoint"])
+                source = spark.readStream.options(**request["with"]).table(request["stream"])
+                rows = _written(spark, source, request["checkpoint"])
             else:
                 rows = [_plain(tuple(row)) for row in spark.sql(request["sql"]).collect()]
             print(json.dumps({"rows": rows}), flush=True)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
-LATEST: OffsetSpec = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+LATEST: OffsetSpec = OffsetSpec.latest()
 SECONDS = 30.0
+
+TopicMaker = Callable[..., str]
+"""The type of the fixture `make_topic`."""
 
 
 def client_of(bootstrap: str) -> AdminClient:

@@ -18,9 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.services.maven import exclusively
 from tests.services.process import ServerProcess, free_port
-from tests.services.tools import cache_directory, find_tool, missing
+from tests.services.tools import cache_directory, exclusively, find_tool, missing
 
 VERSION = "476"
 LEAST_JAVA = 24
@@ -41,7 +40,7 @@ def require_java() -> Path:
     installed = [Path(named)] if named else sorted(Path("/usr/lib/jvm").glob("*/bin/java"))
     found = [java for java in installed if _version(java) >= LEAST_JAVA]
     if not found:
-        missing(f"needs Java {LEAST_JAVA} or newer for Trino (DRAY_TEST_TRINO_JAVA)", "trino")
+        missing(f"needs Java {LEAST_JAVA} or newer for Trino (DRAY_TEST_TRINO_JAVA)")
     return found[0]
 
 
@@ -53,7 +52,7 @@ def _version(java: Path) -> int:
 
 def require_trino() -> Path:
     if find_tool("mvn") is None:
-        missing("needs mvn, which this machine lacks", "trino")
+        missing("needs mvn, which this machine lacks")
     home = cache_directory() / f"trino-{VERSION}"
     server = home / f"trino-server-{VERSION}"
     with exclusively(home):
@@ -71,10 +70,10 @@ def _download(home: Path) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=DOWNLOAD_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        missing(f"Maven did not fetch Trino in {DOWNLOAD_SECONDS} s", "trino")
+        missing(f"Maven did not fetch Trino in {DOWNLOAD_SECONDS} s")
     if done.returncode != 0:
         lines = (done.stdout + done.stderr).strip().splitlines() or ["no output"]
-        missing(f"Maven could not fetch Trino: {lines[0]}", "trino")
+        missing(f"Maven could not fetch Trino: {lines[0]}")
     with tarfile.open(fresh / f"trino-server-{VERSION}.tar.gz") as archive:
         kept = [member for member in archive if _KEPT.fullmatch(member.name)]
         archive.extractall(fresh, members=kept, filter="data")

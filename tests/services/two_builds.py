@@ -2,7 +2,7 @@
 
 Real topics, log, groups, memberships and compactors share stores in memory. There is garbage of every kind,
 so that what cleans up has something to delete: a deleted topic with its table, expired records, merged files,
-objects without references, an object that nobody works on.
+objects without references, an object that is no longer worked on.
 """
 
 from __future__ import annotations
@@ -30,8 +30,19 @@ from dray.metadata.contract import StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
-from dray.records import twin, validate
-from dray.simulation.cluster.ours import bucket_is_ours
+from dray.records import Record, twin, validate
+from dray.security.acls.model import (
+    AclBinding,
+    AclOperation,
+    AclResourceType,
+    PatternType,
+    Permission,
+)
+from dray.security.acls.store import Acls
+from dray.security.quotas.limits import PRODUCER_BYTE_RATE, QuotaEntity
+from dray.security.quotas.store import Quotas
+from dray.security.scram_credentials import ScramMechanism, make_credential
+from dray.security.users import Upsertion, Users
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import NewTopic, Topic, Topics
@@ -39,8 +50,19 @@ from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
 from tests.services import room_settings
+from tests.simulation.scripted import bucket_is_ours
 
 DOMAINS = 2
+ALICE = QuotaEntity(("alice",))
+ALICE_READS = AclBinding(
+    AclResourceType.TOPIC,
+    PatternType.LITERAL,
+    "billing",
+    "User:alice",
+    "*",
+    AclOperation.READ,
+    Permission.ALLOW,
+)
 MANY = 1 << 30
 RETENTION_SECONDS = 300.0
 LOG = room_settings.log(
@@ -81,6 +103,9 @@ class Process:
         listeners = (AdvertisedListener("PLAINTEXT", "127.0.0.1", 9000 + number),)
         self.membership = Membership(self.store, self.runtime, Broker(AUTOMATIC, listeners))
         self.groups: Groups | None = None
+        self.users = Users(self.store, self.runtime)
+        self.acls = Acls(self.store, self.runtime)
+        self.quotas = Quotas(self.store, self.runtime)
         self.clocks = ClockGuard(self.store, self.runtime, machine=f"machine {number}")
 
     async def start(self) -> None:
@@ -97,6 +122,8 @@ class Process:
             room_settings.groups(sweep_interval=1e9),
         )
         await self.groups.start()
+        for followed in (self.users, self.acls, self.quotas):
+            await followed.start()
 
     def compactor(self, settings: CompactionSettings) -> Compactor:
         return Compactor(
@@ -117,7 +144,7 @@ class Process:
         for _ in range(count):
             sequence = self.world.appended.get(stream, 0)
             self.world.appended[stream] = sequence + 1
-            record = twin.Record(0, self.runtime.wall_ms(), b"key", b"%d of %d" % (sequence, stream), ())
+            record = Record(0, self.runtime.wall_ms(), b"key", b"%d of %d" % (sequence, stream), ())
             data = twin.encode([record], producer_id=7, producer_epoch=0, base_sequence=sequence)
             [batch] = validate(data, max_batch_bytes=MANY, max_decompressed_bytes=MANY)
             await self.log.append(stream, batch, memoryview(data))
@@ -137,7 +164,8 @@ class Process:
     async def clean(self) -> list[BaseException]:
         """One round of everything that ever deletes; what any of it raised."""
         assert self.groups is not None
-        groups, raised = self.groups, []
+        groups = self.groups
+        raised: list[BaseException] = []
         cleaning = self.compactor(CLEANING)
 
         async def look() -> None:
@@ -203,6 +231,7 @@ class World:
         [resting] = self.first.groups.active()
         self.first.groups.forget(resting)
         await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
+        await self._say_who_may_do_what()
         await self.first.topics.delete("gone")
         await self._leave_an_object_behind()
         await self._close_a_stream_long_ago()
@@ -215,6 +244,13 @@ class World:
                 await self.first.append(topic, partition, count)
         for key in self.stored(keys.REFERENCES):
             self.wal_ids[keys.wal_id_of(key)] = int(key.rpartition("/")[2])
+
+    async def _say_who_may_do_what(self) -> None:
+        sha_256 = ScramMechanism.SHA_256
+        credential = make_credential(sha_256, "pencil", self.first.runtime.random)
+        await self.first.users.put(Upsertion("alice", sha_256, credential))
+        await self.first.acls.create([ALICE_READS])
+        await self.first.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: 1024.0})
 
     async def _leave_an_object_behind(self) -> None:
         """As a broker does that dies between upload and commit."""

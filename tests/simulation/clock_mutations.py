@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import cluster_mutations as cluster
 import pytest
-from clock_schedules import LATE
+from tests.simulation import cluster_mutations as cluster
+from tests.simulation.clock_schedules import LATE
 
 from dray.cluster.clock_guard import ClockGuard
 from dray.cluster.clock_judge import ClockJudge
@@ -22,7 +22,7 @@ def every_clock_is_believed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ClockGuard, "now_ms", lambda self: self._runtime.wall_ms())
 
 
-def nobody_is_compared_with(patch: pytest.MonkeyPatch) -> None:
+def no_clock_is_compared_with(patch: pytest.MonkeyPatch) -> None:
     """Each process holds its clock against itself only."""
     patch.setattr(ClockJudge, "_others", lambda *_: [])
 
@@ -60,7 +60,7 @@ def the_time_of_a_suspended_machine_does_not_count(patch: pytest.MonkeyPatch) ->
 
 IN_CLUSTERS: dict[str, tuple[Patch, int]] = {
     "every clock is believed": (every_clock_is_believed, 0),
-    "nobody is compared with": (nobody_is_compared_with, 0),
+    "no clock is compared with": (no_clock_is_compared_with, 0),
 }
 
 IN_SCHEDULES: dict[str, tuple[Patch, str]] = {

@@ -6,9 +6,10 @@ of its own has had time to find anything out.
 
 from __future__ import annotations
 
-from tests.unit.groups.coordinator.coordinator_harness import GROUP, BrokerUnderTest, World, passing
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import GROUP, BrokerUnderTest, World, passing
 
-from dray.groups.coordinator.faults import GroupUnavailable
+from dray.groups.coordinator.contract import GroupUnavailable
 from dray.metadata import keys
 from dray.protocol import ErrorCode
 from dray.simulation.checks.log_truth import Violation
@@ -87,12 +88,12 @@ async def _late_commit() -> None:
     world.topics.make("a", 4)
     first, heir = await world.broker(1), await world.broker(2)
     await _commit(first, 10, 0)
-    first.store.plan = [(keys.group_offsets(GROUP), "late")]
+    first.store.trap(Fate.LATE, "write", keys.group_offsets(GROUP))
     try:
         await first.commit(11)
     except GroupUnavailable:
         await _commit(first, 12, 0)
-    first.store.arrive()
+    first.store.land()
     await first.stop()
     await _check_fetch(heir, 0, 12)
 

@@ -12,18 +12,17 @@ from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any
 
-import commit_mutations as commit
 import pytest
+from tests.simulation import commit_mutations as commit
 
-from dray.api import produce
+from dray.api.produce import handler as produce
 from dray.groups.classic import validation
 from dray.groups.consumer import reconciliation
 from dray.groups.coordinator import Groups
-from dray.groups.coordinator.active import ActiveGroup
+from dray.groups.coordinator.active import ActiveGroup, GroupTimers
 from dray.groups.coordinator.lease import Lease
 from dray.groups.coordinator.ledger import Ledger
 from dray.groups.coordinator.storage import GroupStorage
-from dray.groups.coordinator.timers import GroupTimers
 from dray.log.counters import IdCounter
 from dray.log.poll import Poller
 from dray.log.reader import StreamReader
@@ -182,7 +181,7 @@ def bounds_are_answered_from_memory(patch: pytest.MonkeyPatch) -> None:
 
 def what_others_deleted_is_served_from_memory(patch: pytest.MonkeyPatch) -> None:
     """Raised starts are not followed, and what is known of a stream's bounds is good for ever."""
-    kept = Poller.__init__
+    kept: Any = Poller.__init__
 
     def init(self: Poller, *given: Any) -> None:
         kept(self, *given[:-1], bounds_seconds=1e9)

@@ -128,11 +128,11 @@ def look_at_the_index_before_the_high_watermark(patch: pytest.MonkeyPatch) -> No
         found = await self._store.high_watermark(stream)
         assert found is not None
         head = found.value.head
-        if filed is not None and filed.value.wal_id == staged.wal_id:
+        if filed is not None and filed.value.object_id == staged.wal_id:
             self._committed(aim, 0)
             self.forget(stream)
             return CommitVerdict.COMMITTED
-        if head is not None and head.wal_id == staged.wal_id:
+        if head is not None and head.object_id == staged.wal_id:
             self._committed(aim, found.version)
             return CommitVerdict.COMMITTED
         return CommitVerdict.UNMOVED if found.version == aim.over.version else CommitVerdict.MOVED

@@ -7,13 +7,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from commit_mutations import WithoutBarrier, plain_puts, yes
+from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.compaction import collector, stream_planner, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.summary import CycleSummary
+from dray.compaction.upkeep import Upkeep
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Job, JobState, put_job, replaced
 from dray.log.stream_store import StreamStore, StreamView, Versioned
@@ -31,17 +32,17 @@ def plan_over_a_later_job(patch: pytest.MonkeyPatch) -> None:
     """The job's version is read after the index was looked at, not before."""
     kept = Saga.create
 
-    async def create(self: Saga, topic: Any, partition: int, job: Any, inputs: Any, *, table: bool) -> Any:
+    async def create(self: Saga, topic: Any, partition: int, job: Any, inputs: Any, **rest: Any) -> Any:
         job = await self._store.job(topic.streams[partition])
         if job.value.state is not JobState.DONE:
             return None
-        return await kept(self, topic, partition, job, inputs, table=table)
+        return await kept(self, topic, partition, job, inputs, **rest)
 
     patch.setattr(Saga, "create", create)
 
 
 def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
-    """Whoever comes last has the job."""
+    """The last to come has the job."""
     kept = StreamStore.move_job
 
     async def move(self: StreamStore, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
@@ -133,13 +134,13 @@ def references_apart_from_the_index(patch: pytest.MonkeyPatch) -> None:
             for entry in await self._store.entries_above(stream, compaction.start)
             if entry.value.end < compaction.end and not entry.value.is_parquet
         ]
-        there = {entry.wal_id for entry in inside} | {compaction.inputs[-1].object_id}
+        there = {entry.object_id for entry in inside} | {compaction.inputs[-1].object_id}
         operations = replaced(stream, compaction)
         await self._store.write(stream, operations[:1])
         references = [
             operation
             for operation in operations[1:]
-            if isinstance(operation, Delete) and any(wal_id.hex in operation.key for wal_id in there)
+            if isinstance(operation, Delete) and any(object_id.hex in operation.key for object_id in there)
         ]
         if references:
             await self._store.write(stream, references)
@@ -160,7 +161,7 @@ def ask_before_the_table_is_loaded(patch: pytest.MonkeyPatch) -> None:
     kept = MemoryTables.commit
 
     async def commit(self: MemoryTables, topic: TopicTable, changes: Any, still_ours: Any) -> Any:
-        ours = {change.job: await still_ours(change) for change in changes}
+        ours: dict[str, bool] = {change.job: await still_ours(change) for change in changes}
 
         async def as_it_was(change: Any) -> bool:
             return ours[change.job]
@@ -201,7 +202,8 @@ def take_out_only_what_is_there(patch: pytest.MonkeyPatch) -> None:
         if self._tables is not None and job.written.path not in (
             await self._tables.current_files(table) or set()
         ):
-            return await self._saga.give_up(job)
+            given_up: bool = await self._saga.give_up(job)
+            return given_up
         return await kept(self, table, job, summary)
 
     patch.setattr(table_commits.TableCommits, "take_out", take_out)
@@ -234,6 +236,53 @@ def give_up_and_keep_the_references(patch: pytest.MonkeyPatch) -> None:
         return await self._store.move_job(underway.stream, underway.job, done) is not None
 
     patch.setattr(Saga, "give_up", give_up)
+
+
+# --- what was deleted
+
+
+def compact_what_was_deleted(patch: pytest.MonkeyPatch) -> None:
+    """The file holds all of its inputs, also what lies below the start."""
+    kept = Saga.create
+
+    async def create(self: Saga, *plan: Any, start: int, table: bool) -> Any:
+        return await kept(self, *plan, start=0, table=table)
+
+    patch.setattr(Saga, "create", create)
+
+
+def leave_deleted_rows_in_their_file(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(stream_planner.StreamPlanner, "_trims", lambda self, topic, stream: False)
+
+
+def leave_deleted_files_to_the_collectors(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Upkeep, "remove_deleted", _nothing)
+
+
+def entries_count_by_what_was_deleted(patch: pytest.MonkeyPatch) -> None:
+    """The file that begins at the start does not cover what reached below it."""
+    kept = StreamView.split
+
+    def split(self: StreamView) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
+        live, dead = kept(self)
+        covered_from = live[0].value.start if live else self.high_watermark.value.end
+        back = [entry for entry in dead if entry.value.end > self.start and entry.value.start < covered_from]
+        return [*back[-1:], *live], [entry for entry in dead if entry not in back[-1:]]
+
+    patch.setattr(StreamView, "split", split)
+
+
+def restore_what_was_deleted(patch: pytest.MonkeyPatch) -> None:
+    """A file that reaches below the start is added to the table again."""
+
+    async def settled(self: Any, stream: int) -> list[IndexEntry]:
+        await self._store.barrier(stream)
+        if (await self._store.job(stream)).value.state is not JobState.DONE:
+            return []
+        view = await self._store.view(stream)
+        return [entry.value for entry in view.split()[0] if entry.value.is_parquet] if view else []
+
+    patch.setattr(table_keeper.TableKeeper, "_settled_entries", settled)
 
 
 # --- the collector of files
@@ -294,6 +343,11 @@ MUTATIONS: dict[str, Patch] = {
     "restore what a merge took out": restore_what_a_merge_took_out,
     "let go of files under way": let_go_of_files_under_way,
     "give up and keep the references": give_up_and_keep_the_references,
+    "compact what was deleted": compact_what_was_deleted,
+    "leave deleted rows in their file": leave_deleted_rows_in_their_file,
+    "leave deleted files to the collectors": leave_deleted_files_to_the_collectors,
+    "entries count by what was deleted": entries_count_by_what_was_deleted,
+    "restore what was deleted": restore_what_was_deleted,
     "collect without asking the job": collect_without_asking_the_job,
     "collect without asking the table": collect_without_asking_the_table,
     "collect by the index before the job": collect_by_the_index_before_the_job,
@@ -308,6 +362,9 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "swap without the snapshot": 0,
     "previous head filed over what is there": 3,
     "swap before the table": 0,
+    "compact what was deleted": 0,
+    "leave deleted rows in their file": 13,
+    "entries count by what was deleted": 15,
     "collect without asking the job": 7,
     "no collection": 0,
 }

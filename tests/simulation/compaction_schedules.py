@@ -1,14 +1,15 @@
-"""Schedules for the rules of compaction that chance tests too rarely, on stores that do as they are told."""
+"""Schedules for the rules of compaction that chance tests too rarely, on scripted stores."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 from tests.services.compaction_cluster import ALL, Cluster, Worker
-
-from dray.simulation.kernel.scripted import Fate, Trap
+from tests.simulation.deletion_schedules import DELETION_SCHEDULES
+from tests.simulation.scripted import Fate, Trap
 
 PATIENT = replace(ALL, takeover_seconds=1000.0, wal_max_age_ms=0)  # leaves others' jobs alone
 MERGING = replace(ALL, parquet_max_files=1)
@@ -39,7 +40,7 @@ async def filled(batches: int = 2, **config: str) -> tuple[Cluster, int]:
 
 
 async def others_finish_and_merge(cluster: Cluster, stream: int) -> None:
-    """The job that somebody stands still over is finished, and its file is merged with another."""
+    """The job that a compactor stands still over is finished, and its file is merged with another."""
     await cluster.worker().once()
     await cluster.fill(stream, 1, first=len(cluster.written[stream]))
     await cluster.worker().once()
@@ -254,7 +255,7 @@ async def an_older_snapshot_that_shows_what_was_merged() -> None:
     await cluster.check_settled()
 
 
-Schedule = Callable[[], Awaitable[None]]
+Schedule = Callable[[], Coroutine[Any, Any, None]]
 
 SCHEDULES: dict[Schedule, list[str]] = {
     a_plan_from_an_older_view: ["plan over a later job"],
@@ -276,4 +277,5 @@ SCHEDULES: dict[Schedule, list[str]] = {
     ],
     an_older_snapshot_that_shows_what_was_merged: ["collect without asking the table"],
     a_file_that_arrives_while_the_collector_looks: ["collect by the index before the job"],
+    **DELETION_SCHEDULES,
 }

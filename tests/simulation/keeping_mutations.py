@@ -7,12 +7,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from commit_mutations import WithoutBarrier, plain_puts, yes
+from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
 from dray.log import collector, jobs, lifecycle, retention, wal_keys
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.poll import Poller
 from dray.log.reader import StreamReader
+from dray.log.snapshots import advance_snapshot
 from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.types import (
     Bounds,
@@ -26,6 +27,7 @@ from dray.log.types import (
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import ANY, Ambiguous, Delete, MetadataError, Operation, StoredValue
+from dray.wal import PREFIX, parse_object_path
 
 # --- the collector
 
@@ -84,7 +86,7 @@ def count_dead_entries(patch: pytest.MonkeyPatch) -> None:
     def holds(self: StreamView, wal_id: UUID) -> bool:
         head = self.high_watermark.value.head
         found = [entry.value for entry in self.entries] + ([head] if head is not None else [])
-        return any(entry.wal_id == wal_id for entry in found)
+        return any(entry.object_id == wal_id for entry in found)
 
     patch.setattr(StreamView, "holds", holds)
     patch.setattr(retention.Retention, "_sweep", _no_sweep)
@@ -109,7 +111,7 @@ def no_audit(patch: pytest.MonkeyPatch) -> None:
 
 
 def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
-    """Read what is referenced first, then list: what was staged in between looks like nobody's."""
+    """Read what is referenced first, then list: what was staged in between looks as if nothing needed it."""
 
     async def audit(self: collector.Collector, seen: collector.Collection) -> None:
         referenced = set()
@@ -117,8 +119,8 @@ def audit_references_before_the_list(patch: pytest.MonkeyPatch) -> None:
             end = keys.prefix_end(keys.REFERENCES)
             for record in await self._store.scan_in(domain, keys.REFERENCES, end):
                 referenced.add(keys.wal_id_of(record.key))
-        async for info in self._objects.list(collector.PREFIX):
-            parsed = collector.parse_object_path(info.path)
+        async for info in self._objects.list(PREFIX):
+            parsed = parse_object_path(info.path)
             if parsed is not None and parsed.wal_id not in referenced:
                 await self._delete_object(info.path)
 
@@ -165,7 +167,7 @@ def start_without_compare_and_set(patch: pytest.MonkeyPatch) -> None:
 
 def delete_before_the_start_is_seen(patch: pytest.MonkeyPatch) -> None:
     async def retain(self: retention.Retention, stream: int, job: Versioned[Job]) -> None:
-        if not await retention.advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
+        if not await advance_snapshot(self._store, stream, job.value.need, self._runtime.wall_ms()):
             return
         start = await self._store.start(stream)
         try:
@@ -267,7 +269,7 @@ def bounds_without_a_barrier(patch: pytest.MonkeyPatch) -> None:
 
 
 def nothing_without_asking(patch: pytest.MonkeyPatch) -> None:
-    """A poll that says "nothing" because nobody woke it."""
+    """A poll that says "nothing" because it was not woken."""
 
     async def ask(self: Poller, requests: Sequence[ReadRequest]) -> dict[int, Any]:
         for request in requests:
@@ -300,4 +302,4 @@ def take_a_missing_object_for_a_corrupt_one(patch: pytest.MonkeyPatch) -> None:
     async def read_elsewhere(self: StreamReader, request: ReadRequest, gone: Any) -> Any:
         raise ObjectCorrupt("it is gone")
 
-    patch.setattr(StreamReader, "_read_elsewhere", read_elsewhere)
+    patch.setattr(StreamReader, "read_elsewhere", read_elsewhere)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import commit_mutations as commit
-import keeping_mutations as keeping
-import loop_mutations as loops
 import pytest
+from tests.simulation import commit_mutations as commit
+from tests.simulation import keeping_mutations as keeping
+from tests.simulation import loop_mutations as loops
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 

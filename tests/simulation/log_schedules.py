@@ -1,4 +1,4 @@
-"""Schedules for the rules that chance tests too rarely: each step in its place, on stores that do as told.
+"""Schedules for the rules that chance tests too rarely: each step in its place, on scripted stores.
 
 A schedule raises when the log breaks its word. `test_simulation_log` runs each one as the code is, and once
 more for every mutation that it is there to notice.
@@ -7,11 +7,14 @@ more for every mutation that it is there to notice.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from tests.services import room_settings
+from tests.simulation.log.players import batch_of
+from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore, bucket_is_ours
 
 from dray.log import Log
 from dray.log.types import AppendResult, LogUnavailable, OffsetOutOfRange, ReadRequest, StreamClosed
@@ -20,10 +23,7 @@ from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
 from dray.objects.memory import MemoryBucket
 from dray.records import decode, validate
-from dray.simulation.cluster.ours import bucket_is_ours
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import Fate, ScriptedObjects, ScriptedStore
-from dray.simulation.log_players import batch_of
 
 MANY = 1 << 30
 ORPHAN = 10.0
@@ -207,7 +207,7 @@ async def a_late_copy_of_staging_and_of_settling() -> None:
 
 
 async def a_late_copy_of_staging_before_settling() -> None:
-    """The references are back before the mark is deleted, and nobody but the mark knows of them."""
+    """The references are back before the mark is deleted, and only the mark knows of them."""
     stage = Stage()
     broker = stage.actor()
     [stream] = await broker.log.create_streams(1)
@@ -274,7 +274,7 @@ async def a_broker_that_is_slow_after_its_recheck() -> None:
 
 
 async def _undecided(stage: Stage, broker: Actor, stream: int, value: bytes) -> Callable[[], None]:
-    """Append so that nobody knows whether it will be in the log; the answer is what lets it land."""
+    """Append so that it is not known whether it will be in the log; the answer is what lets it land."""
     late = broker.store.trap(Fate.LATE, "write", "/hwm")
     append = broker.append(stream, value)
     await late.reached()
@@ -340,7 +340,7 @@ async def a_late_commit_after_a_fence_from_behind() -> None:
     seal = other.store.hold("write", "/hwm")
     collecting = asyncio.ensure_future(other.log.collector.run())
     await asyncio.wait([collecting, asyncio.ensure_future(seal.reached())], timeout=5)
-    await other.store.barrier(0)  # of somebody else in the same broker
+    await other.store.barrier(0)  # of another task in the same broker
     seal.release()
     await collecting
     late.land()
@@ -447,7 +447,7 @@ async def reading_what_has_expired() -> None:
         await reader.read(stream, 0)
 
 
-Schedule = Callable[[], Awaitable[None]]
+Schedule = Callable[[], Coroutine[Any, Any, None]]
 
 # Each schedule, with the mutations that it is there to notice.
 SCHEDULES: dict[Schedule, list[str]] = {

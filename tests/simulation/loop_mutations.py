@@ -1,4 +1,4 @@
-"""Rules of background tasks and of limits of engines, each taken out: see `simulation/cluster/harsh.py`.
+"""Rules of background tasks and of limits of engines, each taken out: see `simulation/cluster/limits.py`.
 
 Beside each stands the seed from which the search for it starts. That settling is kept whole is noticed by a
 schedule of the log (`log_schedules`): chance comes by it too rarely.

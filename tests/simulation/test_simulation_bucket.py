@@ -6,10 +6,9 @@ from collections import Counter
 from random import SystemRandom
 
 import pytest
-from bucket_mutations import MUTATIONS
-from noticing import first_noticed
-
-from dray.simulation.cluster.shared_bucket import simulate_shared_bucket
+from tests.simulation.bucket_mutations import MUTATIONS
+from tests.simulation.noticing import first_noticed
+from tests.simulation.shared_bucket import simulate_shared_bucket
 
 SEEDS = 20
 SEARCH = 60

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from builds_mutations import MUTATIONS, an_automatic_id_is_claimed_for_ever
-from noticing import first_noticed
+from tests.simulation.builds_mutations import MUTATIONS, an_automatic_id_is_claimed_for_ever
+from tests.simulation.noticing import first_noticed
 
 from dray.simulation.campaign import fresh_seed
 from dray.simulation.cluster.builds import two_builds

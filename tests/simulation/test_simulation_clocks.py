@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from clock_mutations import IN_CLUSTERS, IN_SCHEDULES
-from clock_schedules import WAYS, run_schedule
-from noticing import check_schedule_notices, first_noticed
+from tests.simulation.clock_mutations import IN_CLUSTERS, IN_SCHEDULES
+from tests.simulation.clock_schedules import WAYS, run_schedule
+from tests.simulation.noticing import check_schedule_notices, first_noticed
 
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.run import ClusterReport, simulate_cluster

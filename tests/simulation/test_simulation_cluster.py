@@ -8,8 +8,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cluster_mutations import MUTATIONS
-from noticing import first_noticed
+from tests.simulation.cluster_mutations import MUTATIONS
+from tests.simulation.noticing import first_noticed
 from typer.testing import CliRunner
 
 from dray.cli.main import app
@@ -25,6 +25,7 @@ from dray.simulation.cluster.run import (
     RunFailed,
     simulate_cluster,
 )
+from dray.simulation.kinds import EVERY_KIND, KINDS
 from dray.simulation.shrink import shrink
 
 SEEDS = 10
@@ -125,7 +126,7 @@ def test_the_command_line_tells_of_a_failure(monkeypatch: pytest.MonkeyPatch) ->
     result = CliRunner().invoke(app, ["simulate", "--seed", "0", "--trace", "5"])
     assert result.exit_code == 1
     assert "the least that fails" in result.output
-    assert "drayd simulate --seed 0" in str(result.exception)
+    assert "drayd simulate --seed 0 --kind weather" in str(result.exception)
 
 
 def test_the_command_line_says_what_was_covered() -> None:
@@ -133,6 +134,32 @@ def test_the_command_line_says_what_was_covered() -> None:
     assert result.exit_code == 0, result.output
     assert "2 runs" in result.output
     assert "rebalances" in result.output
+
+
+def test_a_campaign_takes_every_kind_of_run_in_turn() -> None:
+    coverage = campaign(range(len(EVERY_KIND)))
+    assert coverage.kinds == dict.fromkeys(EVERY_KIND, 1)
+    assert coverage.failed == []
+    assert coverage.counts["unreadable values"], "two builds met"
+    assert coverage.faults["clock jumped"]
+
+
+def test_the_help_lists_every_kind_and_another_is_refused() -> None:
+    help_text = CliRunner().invoke(app, ["simulate", "--help"], env={"COLUMNS": "200"}).output
+    for kind in KINDS.values():
+        assert kind.name in help_text
+        assert kind.what.split(",")[0] in " ".join(help_text.split())
+    result = CliRunner().invoke(app, ["simulate", "--kind", "earthquakes"])
+    assert "must be one of weather, clocks" in str(result.exception)
+
+
+def test_a_failure_is_found_again_by_its_seed_and_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever kinds the campaign was of."""
+    MUTATIONS["answers without waiting for the log"][0](monkeypatch)
+    result = CliRunner().invoke(
+        app, ["simulate", "--from", "1", "--kind", "ids", "--kind", "clocks", "--trace", "0"]
+    )
+    assert "drayd simulate --seed 1 --kind clocks" in str(result.exception)
 
 
 def test_time_ends_a_campaign() -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from random import SystemRandom
 
 import pytest
-from compaction_mutations import FOUND_BY_CHANCE, MUTATIONS
-from compaction_schedules import SCHEDULES, Schedule
-from noticing import check_schedule_notices, first_noticed
+from tests.simulation.compaction_mutations import FOUND_BY_CHANCE, MUTATIONS
+from tests.simulation.compaction_schedules import SCHEDULES, Schedule
+from tests.simulation.log.compaction_run import simulate_compaction
+from tests.simulation.noticing import check_schedule_notices, first_noticed
 
-from dray.simulation.compaction_run import simulate_compaction
 from dray.simulation.kernel.loop import run
 
 SEEDS = 12
@@ -34,6 +34,8 @@ def test_the_simulation_covers_what_it_should() -> None:
         "job INDEX_SWAPPED": 20,
         "compactor crashes": 5,
         "compactor pauses": 5,
+        "records deleted": 5,
+        "cycles after deletions": 1,
     }
     assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
 

@@ -8,12 +8,12 @@ import sys
 from random import SystemRandom
 
 import pytest
-from log_mutations import FOUND_BY_CHANCE, MUTATIONS
-from log_schedules import SCHEDULES, Schedule
-from noticing import check_schedule_notices, first_noticed
+from tests.simulation.log.run import simulate_log
+from tests.simulation.log_mutations import FOUND_BY_CHANCE, MUTATIONS
+from tests.simulation.log_schedules import SCHEDULES, Schedule
+from tests.simulation.noticing import check_schedule_notices, first_noticed
 
 from dray.simulation.kernel.loop import run
-from dray.simulation.log_run import simulate_log
 
 SEEDS = 60
 # Seeds at which the simulation found something in the real code once. What each was stands in the commit
@@ -56,7 +56,7 @@ def test_one_seed_is_one_run() -> None:
 
 def test_one_seed_is_one_run_in_another_process_too() -> None:
     """Where the hashes of strings, and so the order of sets, are others."""
-    program = "from dray.simulation.log_run import simulate_log; print(simulate_log(7).fingerprint)"
+    program = "from tests.simulation.log.run import simulate_log; print(simulate_log(7).fingerprint)"
     prints = set()
     for hash_seed in ("1", "2"):
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}

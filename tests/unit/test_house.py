@@ -162,7 +162,7 @@ def test_relative_imports_are_seen() -> None:
 # failure themselves; with how many such places there are. All others go through `keep_running` (what must not
 # end) or `run_once` (what nobody awaits).
 STARTED: dict[str, int] = {
-    "api/context.py": 1,  # an administrator's request, which outlives the client's patience
+    "api/shared/context.py": 1,  # an administrator's request, which outlives the client's patience
     "daemon/compactor.py": 2,
     "cli/demo_run.py": 1,
     "daemon/console.py": 2,
@@ -215,3 +215,99 @@ def test_every_design_note_is_in_the_index() -> None:
     index = (notes / "README.md").read_text(encoding="utf-8")
     missing = [path.name for path in notes.glob("0*.md") if f"]({path.name})" not in index]
     assert not missing
+
+
+# --- tests
+
+TESTS = ROOT / "tests"
+
+
+def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
+    """What a file of the tests imports by a path that pytest happens to set, or from another test module."""
+    is_package = (path.parent / "__init__.py").exists()  # then pytest does not set its path
+    siblings = set() if is_package else {sibling.stem for sibling in path.parent.glob("*.py")}
+    wrong = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = ["." * node.level + (node.module or "")]
+            names += [f"{node.module}.{alias.name}" for alias in node.names if node.module]
+        else:
+            continue
+        for name in names:
+            last = name.rpartition(".")[2]
+            inside = name.startswith("tests.") and (last == "conftest" or last.startswith("test_"))
+            is_module = (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+            if name.startswith(".") or name in siblings or (inside and is_module):
+                wrong.append(name)
+    return wrong
+
+
+def test_tests_import_from_harnesses_by_their_full_names() -> None:
+    """`from tests.unit.log.harness import World`; what two test modules share is in neither of them."""
+    found = {
+        str(path.relative_to(ROOT)): wrong
+        for path in TESTS.rglob("*.py")
+        if (wrong := wrong_imports(parse(path), path))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "from harness import World",
+        "import harness",
+        "from .harness import World",
+        "from tests.unit.log.test_log_commit import x",
+        "from tests.unit.log import conftest",
+        "from tests.unit.log.conftest import World",
+    ],
+)
+def test_the_rule_notices_a_wrong_import(source: str) -> None:
+    assert wrong_imports(ast.parse(source), TESTS / "unit" / "log" / "test_x.py")
+
+
+# Servers, builds and downloads: what is tested with them is in tests/integration or tests/referee.
+NOT_IN_UNIT = {
+    f"tests.services.{name}"
+    for name in (
+        "compose",
+        "etcd",
+        "go_build",
+        "helm",
+        "iceberg_rest",
+        "image",
+        "kafka",
+        "maven",
+        "oxia",
+        "oxia_build",
+        "s3",
+        "spark_cluster",
+        "spark_sql",
+        "trino",
+    )
+} | {"dray.compaction.spark.session.open_session", "tests.services.tools.require_tool"}
+
+
+def heavy_imports(tree: ast.AST) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+    return names & NOT_IN_UNIT
+
+
+def test_unit_tests_start_no_java_and_install_nothing() -> None:
+    found = {
+        path.name: heavy for path in (TESTS / "unit").rglob("*.py") if (heavy := heavy_imports(parse(path)))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize("source", ["from tests.services.kafka import X", "from tests.services import helm"])
+def test_the_rule_notices_a_server(source: str) -> None:
+    assert heavy_imports(ast.parse(source))

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 from tests.services import room_settings
-from tests.services.two_builds import DOMAINS, Process, World
+from tests.services.two_builds import ALICE, DOMAINS, Process, World
 
 from dray.cluster import BrokerIdTaken, Membership, open_cluster
 from dray.cluster.broker import BROKER_FORMAT
@@ -28,12 +28,21 @@ from dray.groups.coordinator import GroupUnavailable
 from dray.groups.coordinator.configs import CONFIGS_FORMAT
 from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
-from dray.groups.coordinator.record import RECORD_FORMAT
+from dray.groups.coordinator.storage import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
 from dray.log import counters, entries, jobs, lifecycle, producer_state, wal_keys
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
+from dray.security.acls.decision import Authorizer
+from dray.security.acls.model import AclFilter, AclOperation, AclResourceType
+from dray.security.acls.store import ACL_FORMAT
+from dray.security.faults import SecurityUnavailable
+from dray.security.key_follower import REREAD_SECONDS
+from dray.security.quotas.limits import PRODUCER_BYTE_RATE
+from dray.security.quotas.store import QUOTA_FORMAT
+from dray.security.scram_credentials import ScramMechanism, make_credential
+from dray.security.users import CREDENTIAL_FORMAT, Upsertion
 from dray.simulation.kernel.loop import run
 from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
 from dray.topics.model import TOMBSTONE_FORMAT, TOPIC_FORMAT
@@ -100,6 +109,29 @@ async def use_the_topic(_: World, process: Process) -> None:
         with pytest.raises(TopicUnreadable, match=ONE_LINE):
             await attempt
     await topics.refresh("orders", barrier=True)
+
+
+async def log_in_and_change(_: World, process: Process) -> None:
+    await asyncio.sleep(REREAD_SECONDS + 1)
+    assert process.users.of("alice") == {}
+    sha_256 = ScramMechanism.SHA_256
+    with pytest.raises(SecurityUnavailable, match=ONE_LINE):
+        await process.users.delete("alice", sha_256)
+    credential = make_credential(sha_256, "another", process.runtime.random)
+    await process.users.put(Upsertion("alice", sha_256, credential))
+
+
+class Forbidden(Exception):
+    pass
+
+
+async def read_billing(_: World, process: Process) -> None:
+    await asyncio.sleep(REREAD_SECONDS + 1)
+    for open_by_default in (True, False):
+        authorizer = Authorizer(process.acls.index, allow_if_no_acl=open_by_default)
+        assert not authorizer.allowed("User:alice", "1", AclOperation.READ, AclResourceType.TOPIC, "billing")
+    assert process.acls.index.matching(AclFilter()) == []
+    raise Forbidden("as it must be")
 
 
 def index_entry(world: World, *, parquet: bool) -> str:
@@ -237,6 +269,29 @@ CASES = {
         raises=GroupUnavailable,
         spares=lambda line: "/group-offsets/rests/" in line,
     ),
+    # Nobody is let in by what cannot be read, and it is not written over.
+    "users/<name>/<name>": Case(
+        CREDENTIAL_FORMAT,
+        lambda world: world.stored(keys.USERS)[0],
+        topic=None,
+        refusal=log_in_and_change,
+        raises=SecurityUnavailable,
+    ),
+    # The key says it all; what a newer build adds in the value may narrow it, so an ALLOW does not hold.
+    "acls/<name>/<name>/<name>/<name>/<name>/<name>/<name>": Case(
+        ACL_FORMAT,
+        lambda world: world.stored(keys.ACLS)[0],
+        topic=None,
+        refusal=read_billing,
+        raises=Forbidden,
+    ),
+    "client-quotas/<name>": Case(
+        QUOTA_FORMAT,
+        lambda world: world.stored(keys.CLIENT_QUOTAS)[0],
+        topic=None,
+        refusal=lambda _, process: process.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: None}),
+        raises=SecurityUnavailable,
+    ),
     "wal/staging/<id>": Case(wal_keys.FORMAT, staged),
     "wal/objects/<id>": Case(wal_keys.FORMAT, unreferenced),
     # What a reference says is that it is there: its value is never read.
@@ -264,6 +319,11 @@ SAMPLES = {
     "group_id": "n",
     "partition": 1,
     "wal_id": UUID(int=1),
+    "user_name": "n",
+    "mechanism": "SCRAM-SHA-256",
+    "entity": {"user": "n"},
+    **dict.fromkeys(("resource_type", "pattern_type", "resource_name", "principal", "host"), "n"),
+    **dict.fromkeys(("operation", "permission"), "n"),
 }
 TAKES_NO_KEY_BUT_A_RANGE = {"index_from"}
 
@@ -273,6 +333,10 @@ def family_of(key: str) -> str:
     family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
     family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
     family = re.sub(r"^(topics|groups|group-leases|group-fences|group-configs)/[^/]+$", r"\1/<name>", family)
+    family = re.sub(r"^client-quotas/.+$", "client-quotas/<name>", family)
+    if family.startswith(("users/", "acls/")) and not family.endswith("/"):
+        head, *parts = family.split("/")
+        return "/".join([head, *("<name>" for _ in parts)])
     return re.sub(r"^group-offsets/[^/]+/[^/]+/", "group-offsets/<name>/<name>/", family)
 
 
@@ -310,6 +374,7 @@ NOT_MAKING_KEYS = {
         "stream_of_closed",
     ),
     *("group_of", "group_of_lease", "group_of_configs", "place_of_offset", "wal_id_of"),
+    *("credential_of", "parts_of_acl", "parts_of_client_quota"),
 }
 COVERED = {name.partition(":")[0] for name in CASES}
 

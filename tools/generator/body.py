@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from generator.schema import FIXED, NUMBERS, STRUCT, Field, Message, Struct
-from generator.source import Source, condition, is_default, is_set, literal, local, optional, snake_case
+from tools.generator.schema import FIXED, NUMBERS, STRUCT, Field, Message, Struct
+from tools.generator.source import Source, condition, is_default, is_set, literal, local, optional, snake_case
 
 
 class Body:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 
-from generator.body import Body, Least, needs_declaration, struct_format
-from generator.schema import Message, Struct
-from generator.source import Source, annotation, attribute_default, local
+from tools.generator.body import Body, Least, needs_declaration, struct_format
+from tools.generator.schema import Message, Struct
+from tools.generator.source import Source, annotation, attribute_default, local
 
 HEADING = '''"""Generated from Kafka's schema (kio {kio}) by tools/generate_messages.py. Do not edit.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from generator.schema import NUMBERS, STRUCT, Field
+from tools.generator.schema import NUMBERS, STRUCT, Field
 
 # Names that generated functions use themselves; a field of that name gets a local with an underscore.
 RESERVED = {"self", "buffer", "position", "limit", "version", "out", "cuts"}

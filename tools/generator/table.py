@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from kio.schema.index import api_key_map
-
-from generator.module import HEADING
-from generator.schema import Message
+from tools.generator.module import HEADING
+from tools.generator.schema import Message
 
 
 def table_source(apis: dict[str, list[Message]], kio_version: str) -> str:

@@ -1,18 +1,19 @@
 """Kafka's APIs, one module each: request in, response out. `registry` lists them, `dispatcher` runs them."""
 
-from dray.api.context import (
+from dray.api.dispatcher import Dispatcher, Observer
+from dray.api.registry import HANDLERS
+from dray.api.shared import (
     ApiSettings,
     ClientConnection,
     Context,
     Feature,
+    Handler,
     LogService,
+    RefuseConnection,
     Services,
     VersionRange,
+    handles,
 )
-from dray.api.dispatcher import Dispatcher, Observer
-from dray.api.errors import RefuseConnection
-from dray.api.handler import Handler, handles
-from dray.api.registry import HANDLERS
 
 __all__ = [
     "HANDLERS",

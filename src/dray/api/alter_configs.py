@@ -7,10 +7,7 @@ for one of them, or without a value, is an INVALID_REQUEST. Only topics and grou
 
 from __future__ import annotations
 
-from dray.api.alterations import alter_each, check_named
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
 from dray.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,

@@ -7,10 +7,7 @@ ever on its way: a cancellation is NO_REASSIGNMENT_IN_PROGRESS.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_topic
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, find_topic, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

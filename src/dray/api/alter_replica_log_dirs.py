@@ -6,9 +6,7 @@ Any other directory is LOG_DIR_NOT_FOUND, as from a Kafka that does not have it.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_stream
+from dray.api.shared import Context, find_stream, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,

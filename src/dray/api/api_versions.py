@@ -2,18 +2,19 @@
 
 The list is the dispatcher's own table, so that nothing is advertised that is not served. The response
 header is always the oldest one (the protocol room sees to it). A version above ours is answered as v0 with
-UNSUPPORTED_VERSION and the range of this API alone, so that the client can ask again. From v3 the client
-names itself: a malformed name or version of its software is an INVALID_REQUEST. Below v4, features whose
-least version is 0 are left out, since older clients refuse them.
+UNSUPPORTED_VERSION and the range of this API alone, so that the client can ask again.
+
+- v3: the client names itself, which is remembered. A malformed name or version is an INVALID_REQUEST.
+- v4: features whose least version is 0 are listed too. Older clients refuse them.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
-from dray.api.context import Context, VersionRange
-from dray.api.handler import handles
+from dray.api.shared import Context, VersionRange, handles
 from dray.protocol import ApiKey, ErrorCode
 from dray.protocol.messages.api_versions import (
     ApiVersion,
@@ -23,6 +24,10 @@ from dray.protocol.messages.api_versions import (
     SupportedFeatureKey,
 )
 
+SOFTWARE: Final = "what the client calls its software"
+"""In a connection's state; empty where it does not say."""
+
+_LONGEST_NAME: Final = 64
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
@@ -33,6 +38,7 @@ async def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsRe
         and _SOFTWARE.fullmatch(request.client_software_version)
     ):
         return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST)
+    context.connection.state[SOFTWARE] = request.client_software_name[:_LONGEST_NAME]
     features = [
         feature
         for feature in context.services.settings.features

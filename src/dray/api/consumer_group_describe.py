@@ -1,7 +1,8 @@
 """ConsumerGroupDescribe (69), versions 0 and 1: KIP-848 groups with their members, as they are now.
 
-A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID. v1 says which protocol a
-member speaks: always the consumer protocol, as groups do not mix.
+A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID.
+
+- v1: which protocol a member speaks: always the consumer protocol, as groups do not mix.
 """
 
 from __future__ import annotations
@@ -10,9 +11,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
-from dray.api.handler import handles
+from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
 from dray.groups import consumer
 from dray.groups.coordinator import GroupUnavailable, describe_consumer
 from dray.protocol import ErrorCode

@@ -1,17 +1,16 @@
 """ConsumerGroupHeartbeat (68), versions 0 and 1: the whole membership of a KIP-848 group in one request.
 
 A member joins (epoch 0), lives, gives up partitions and leaves (epoch -1, or -2 to come back) by it, and
-hears what it is assigned. Heartbeats that change nothing write nothing. v1 brings patterns, in RE2's syntax;
-clients then also make their own member ids. Refused: malformed requests (INVALID_REQUEST), assignors and
-members that are not known, epochs that are not the member's, a pattern that is none, a classic group with
-members.
+hears what it is assigned. Heartbeats that change nothing write nothing. Refused: malformed requests
+(INVALID_REQUEST), assignors and members that are not known, epochs that are not the member's, a pattern that
+is none, a classic group with members.
+
+- v1: patterns, in RE2's syntax. Clients make their own member ids.
 """
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.groups import client_host
-from dray.api.handler import handles
+from dray.api.shared import Context, client_host, handles
 from dray.cluster import uuid_text
 from dray.groups import consumer
 from dray.groups.assignors import Assignment as GroupAssignment

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import broker_ids, repeated
+from dray.api.shared import Context, broker_ids, handles, repeated, topic_error
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import (
     CreatePartitionsRequest,

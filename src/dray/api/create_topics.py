@@ -3,21 +3,18 @@
 Each topic is created or refused by itself, with Kafka's codes and texts; a name that the request holds twice
 is an INVALID_REQUEST. Replication factors and manual assignments (to live brokers) are checked for sense. How
 many replicas are asked for is remembered and shown, as far as there are brokers, so that tools find what they
-asked for; what replicates is the object store. From v5 the answer describes the topic and its
-configs, from v7 it has its id. Validate-only goes through every check and creates nothing. A creation that
-outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
+asked for; what replicates is the object store. Validate-only goes through every check and creates nothing. A
+creation that outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
+
+- v5: the answer describes the topic and its configs.
+- v7: the answer has the topic's id.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from dray.api.configs import describe_created
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import broker_ids, repeated
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, broker_ids, describe_created, handles, repeated, topic_error
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.delete_groups import (

@@ -8,10 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import find_stream, forget_closed
+from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_records import (

@@ -1,9 +1,10 @@
 """DeleteTopics (20), versions 1 to 6.
 
-From v6 a topic may be named by its id; both or neither of name and id, or either of them twice, is an
-INVALID_REQUEST. When a topic is answered as deleted its streams are closed: no broker can acknowledge a
-record into it any more, and one of the same name may be created at once. A deletion that outlasts the
-request's timeout is REQUEST_TIMED_OUT, and goes on.
+When a topic is answered as deleted its streams are closed: no broker can acknowledge a record into it any
+more, and one of the same name may be created at once. A deletion that outlasts the request's timeout is
+REQUEST_TIMED_OUT, and goes on. A topic named twice is an INVALID_REQUEST.
+
+- v6: a topic may be named by its id. Both or neither of name and id is an INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -13,10 +14,7 @@ from collections.abc import Coroutine
 from typing import Any
 from uuid import UUID
 
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import repeated
+from dray.api.shared import Context, handles, repeated, topic_error
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.delete_topics import (
     DeletableTopicResult,

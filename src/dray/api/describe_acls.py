@@ -1,16 +1,50 @@
-"""DescribeAcls (29), versions 1 to 3: SECURITY_DISABLED, as from a Kafka without an authorizer."""
+"""DescribeAcls (29), versions 1 to 3; SECURITY_DISABLED where nobody is authorized.
+
+A filter with a number 0 (UNKNOWN) is no request: as with Kafka, the connection ends.
+"""
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.protocol import ErrorCode
-from dray.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from dray.api.shared import Context, RefuseConnection, handles
+from dray.api.shared.acls import DISABLED, filter_of
+from dray.protocol.messages.describe_acls import (
+    AclDescription,
+    DescribeAclsRequest,
+    DescribeAclsResource,
+    DescribeAclsResponse,
+)
 
 
 @handles(DescribeAclsRequest, 1, 3)
-async def handle(_context: Context, _request: DescribeAclsRequest) -> DescribeAclsResponse:
-    return DescribeAclsResponse(
-        error_code=ErrorCode.SECURITY_DISABLED,
-        error_message="There are no ACLs here: every client may do everything.",
+async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
+    wanted = filter_of(
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.resource_name_filter,
+        request.principal_filter,
+        request.host_filter,
+        request.operation,
+        request.permission_type,
     )
+    if 0 in (
+        request.resource_type_filter,
+        request.pattern_type_filter,
+        request.operation,
+        request.permission_type,
+    ):
+        raise RefuseConnection("DescribeAcls with an UNKNOWN element in its filter")
+    acls = context.services.acls
+    if acls is None:
+        return DescribeAclsResponse(error_code=DISABLED[0], error_message=DISABLED[1])
+    response = DescribeAclsResponse(error_message=None)
+    resources: dict[tuple[int, int, str], DescribeAclsResource] = {}
+    for found in sorted(acls.index.matching(wanted)):
+        place = found.resource_type, found.pattern_type, found.name
+        resource = resources.get(place)
+        if resource is None:
+            resource = resources[place] = DescribeAclsResource(
+                resource_type=found.resource_type, resource_name=found.name, pattern_type=found.pattern_type
+            )
+            response.resources.append(resource)
+        resource.acls.append(AclDescription(found.principal, found.host, found.operation, found.permission))
+    return response

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_client_quotas import (
     ComponentData,

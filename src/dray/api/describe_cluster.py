@@ -1,17 +1,17 @@
 """DescribeCluster (60), versions 0 to 2: the cluster's id and its brokers.
 
-There are no controllers apart from brokers: asked for those (v1), the answer is MISMATCHED_ENDPOINT_TYPE, and
-any other endpoint type is UNSUPPORTED_ENDPOINT_TYPE. The controller named is this broker. No broker is ever
-fenced (v2).
+The controller named is this broker.
+
+- v1: an endpoint type. There are no controllers apart from brokers: asked for those, the answer is
+  MISMATCHED_ENDPOINT_TYPE; any other type is UNSUPPORTED_ENDPOINT_TYPE.
+- v2: whether a broker is fenced. None ever is.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS
+from dray.api.shared import CLUSTER_OPERATIONS, Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_cluster import (
     DescribeClusterBroker,

@@ -1,11 +1,14 @@
 """DescribeConfigs (32), versions 1 to 4: the configs of topics, of groups and of this broker.
 
-A topic shows every config it could set, with its effective value and where that comes from, and with synonyms
-and (v3) documentation where they are asked for. A broker shows every config that a Kafka broker has: its own
-configuration, what topics get from it by default, and Kafka's defaults for the rest. All of that is
-read-only, because it is set where the broker is started. Only a broker itself can show it (another's id is an
-INVALID_REQUEST, as in Kafka); the cluster-wide defaults, asked for with an empty name, are empty. A group, be
-there one or not, shows what may be set for it alone. Other resources are an INVALID_REQUEST.
+- A topic shows every config it could set, with its effective value and where that comes from, and with its
+  synonyms where they are asked for.
+- A broker shows every config that a Kafka broker has: its own configuration, what topics get from it by
+  default, and Kafka's defaults for the rest. All of that is read-only, because it is set where the broker is
+  started. Only a broker itself can show it (another's id is an INVALID_REQUEST, as in Kafka); the
+  cluster-wide defaults, asked for with an empty name, are empty.
+- A group, be there one or not, shows what may be set for it alone.
+- Other resources are an INVALID_REQUEST.
+- v3: the documentation of a config, where it is asked for.
 """
 
 from __future__ import annotations
@@ -13,16 +16,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from dray.api.configs import (
+from dray.api.shared import (
+    Context,
     ResourceType,
+    Routes,
     describe_broker_configs,
     describe_config,
     describe_group_configs,
+    handles,
+    topic_error,
 )
-from dray.api.context import Context
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.routing import Routes
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (

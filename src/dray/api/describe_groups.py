@@ -1,16 +1,16 @@
 """DescribeGroups (15), versions 0 to 6: classic groups with their members, as they are now.
 
-A group that does not exist, or speaks the consumer protocol, is `Dead` without an error; from v6 it is
-GROUP_ID_NOT_FOUND. From v3 a client may ask what it is allowed to do: everything.
+A group that does not exist, or speaks the consumer protocol, is `Dead` without an error.
+
+- v3: a client may ask what it is allowed to do: everything.
+- v6: such a group is GROUP_ID_NOT_FOUND.
 """
 
 from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.groups import GROUP_OPERATIONS, NO_OPERATIONS
-from dray.api.handler import handles
+from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
 from dray.groups.coordinator import GroupUnavailable, describe_classic
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_groups import (

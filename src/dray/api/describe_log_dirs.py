@@ -13,10 +13,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, handles, read_error
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_log_dirs import (

@@ -6,10 +6,7 @@ no transactions, so none has one open. A name that no topic can have is an INVAL
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import find_stream
+from dray.api.shared import Context, find_stream, handles, read_error
 from dray.log.types import LogError
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_producers import (

@@ -1,12 +1,13 @@
 """DescribeQuorum (55), versions 0 to 2: there is no KRaft quorum to describe.
 
-Served so that tools say that, and not that the broker is too old: UNSUPPORTED_VERSION, with (v2) the reason.
+Served so that tools say that, and not that the broker is too old: UNSUPPORTED_VERSION.
+
+- v2: with the reason.
 """
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_quorum import DescribeQuorumRequest, DescribeQuorumResponse
 

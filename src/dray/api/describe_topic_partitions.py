@@ -7,10 +7,7 @@ negative partition, or for a topic that the request does not name, is an INVALID
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, TOPIC_OPERATIONS
-from dray.api.routing import Routes
+from dray.api.shared import TOPIC_OPERATIONS, Context, Routes, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -19,6 +16,7 @@ from dray.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import InvalidTopicName, Topic, TopicsUnavailable
 from dray.topics.names import check_name, is_internal
 

@@ -1,13 +1,14 @@
-"""DescribeUserScramCredentials (50), version 0: nobody has any, so whoever is named is not found."""
+"""DescribeUserScramCredentials (50), version 0: who has a password for which mechanism, and never what it
+is."""
 
 from __future__ import annotations
 
 from collections import Counter
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_user_scram_credentials import (
+    CredentialInfo,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
     DescribeUserScramCredentialsResult,
@@ -16,17 +17,25 @@ from dray.protocol.messages.describe_user_scram_credentials import (
 
 @handles(DescribeUserScramCredentialsRequest, 0, 0)
 async def handle(
-    _context: Context, request: DescribeUserScramCredentialsRequest
+    context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    users = context.services.users
     response = DescribeUserScramCredentialsResponse(error_message=None)
-    for user, times in Counter(one.name for one in request.users or ()).items():
-        result = DescribeUserScramCredentialsResult(
-            user=user,
-            error_code=ErrorCode.RESOURCE_NOT_FOUND,
-            error_message=f"Attempt to describe a user credential that does not exist: {user}",
-        )
+    named = Counter(one.name for one in request.users or ()) or Counter(users.names())
+    for user, times in named.items():
+        result = DescribeUserScramCredentialsResult(user=user, error_message=None)
         if times > 1:
             result.error_code = ErrorCode.DUPLICATE_RESOURCE
-            result.error_message = f"Cannot describe SCRAM credentials for the same user twice: {user}"
+            result.error_message = (
+                f"Cannot describe SCRAM credentials for the same user twice in a single request: {user}"
+            )
+        elif not (found := users.of(user)):
+            result.error_code = ErrorCode.RESOURCE_NOT_FOUND
+            result.error_message = f"Attempt to describe a user credential that does not exist: {user}"
+        else:
+            result.credential_infos = [
+                CredentialInfo(mechanism, credential.iterations)
+                for mechanism, credential in sorted(found.items())
+            ]
         response.results.append(result)
     return response

@@ -12,10 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from dray.api import api_versions
-from dray.api.context import ClientConnection, Context, Services, VersionRange
-from dray.api.errors import RefuseConnection
-from dray.api.handler import Handler
 from dray.api.registry import HANDLERS
+from dray.api.shared import ClientConnection, Context, Handler, RefuseConnection, Services, VersionRange
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -90,19 +88,19 @@ class Dispatcher:
         if key == ApiKey.API_VERSIONS:
             response = api_versions.unsupported(self.advertised)
             return [encode_response_header(key, 0, header.correlation_id), *response.encode(0)]
-        answer = _unsupported(key, version)
+        answer = with_error(key, version, ErrorCode.UNSUPPORTED_VERSION)
         if answer is None:
             raise RefuseConnection(f"this version is not served ({_describe(header)})")
         return [encode_response_header(key, version, header.correlation_id), answer]
 
 
-def _unsupported(api_key: int, version: int) -> bytes | None:
-    """A response that says so, if the version has one that can."""
+def with_error(api_key: int, version: int, code: ErrorCode) -> bytes | None:
+    """The body of a response that says so, if the version has one that can."""
     kind: Any = response_class(api_key)
     if not kind.VERSIONS[0] <= version <= kind.VERSIONS[1] or not hasattr(kind, "error_code"):
         return None
     response = kind()
-    response.error_code = ErrorCode.UNSUPPORTED_VERSION
+    response.error_code = code
     answer = b"".join(response.encode(version))
     understood, _ = kind.decode(memoryview(answer), 0, version)
     return answer if understood == response else None  # some have an error code, but not in every version

@@ -6,9 +6,7 @@ partitions are meant there is nothing to tell of any.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_stream
+from dray.api.shared import Context, find_stream, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.elect_leaders import (
     ElectLeadersRequest,

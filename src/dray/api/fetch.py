@@ -4,15 +4,19 @@
   waiting; it ends early when the connection does.
 - Fetch sessions are declined: the answer always names session 0, so clients keep sending full requests. A
   request that goes on with a session gets FETCH_SESSION_ID_NOT_FOUND. Forgotten topics mean nothing then.
-- From v13 topics are addressed by id; an unknown one is UNKNOWN_TOPIC_ID in each of its partitions.
 - The fetches of one connection are worked on one at a time, as in Kafka: what is answered ahead of a client
   that does not read must fit into memory. All connections share a bound on that: an answer is planned with
   what it leaves, and one that finds no room is given later, or without records.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
-- A consumer that names its rack (v11) and is not in this broker's zone is sent to the broker of its own: the
-  answer names that one as the preferred replica, and holds no records, as in Kafka.
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
+
+Versions:
+
+- v6: clients know KAFKA_STORAGE_ERROR. Before, it is NOT_LEADER_OR_FOLLOWER.
+- v11: a consumer may name its rack. If it is not in this broker's zone it is sent to the broker of its own:
+  the answer names that one as the preferred replica, and holds no records, as in Kafka.
+- v13: topics are addressed by id; an unknown one is UNKNOWN_TOPIC_ID in each of its partitions.
 """
 
 from __future__ import annotations
@@ -22,11 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from dray.api.context import Context, unless_ending
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, find_topic, forget_closed
-from dray.api.routing import Routes
+from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
@@ -37,6 +37,7 @@ from dray.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13

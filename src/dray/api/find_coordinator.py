@@ -3,8 +3,9 @@
 That is the holder of the group's lease, if it lives, and else the broker that should take it, in the zone of
 the client that asks where that has brokers. COORDINATOR_NOT_AVAILABLE where the metadata store cannot be
 asked. Transactions have no coordinator here and are refused (`errors` says with which code, and why); other
-kinds of key (share groups) are INVALID_REQUEST. From v4 a request may hold many keys, each answered by
-itself.
+kinds of key (share groups) are INVALID_REQUEST.
+
+- v4: a request may hold many keys, each answered by itself.
 """
 
 from __future__ import annotations
@@ -12,9 +13,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.errors import NO_TRANSACTIONS, no_coordinator_of_transactions
-from dray.api.handler import handles
+from dray.api.api_versions import SOFTWARE
+from dray.api.shared import NO_TRANSACTIONS, Context, handles, no_coordinator_of_transactions
 from dray.cluster import zone_of_client
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
@@ -49,7 +49,8 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
-        return _failed(key, no_coordinator_of_transactions(context.version), NO_TRANSACTIONS)
+        software = context.connection.state.get(SOFTWARE, "")
+        return _failed(key, no_coordinator_of_transactions(context.version, software), NO_TRANSACTIONS)
     if key_type != _GROUP:
         return _failed(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator key type {key_type}.")
     try:

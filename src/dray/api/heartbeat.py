@@ -6,8 +6,7 @@ refused are members and generations that are not known.
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

@@ -2,17 +2,16 @@
 
 All changes to one topic or group are made at once or not at all. A config named twice for one, an operation
 that is none of the four, or one that lacks its value is an INVALID_REQUEST. The configs of groups are no
-lists: nothing can be appended to them. Only topics and groups can be altered (`alterations`).
+lists: nothing can be appended to them. Only topics and groups can be altered (`alterations`). From a broker
+nothing is ever set here, so deleting does nothing and succeeds: `kafka-reassign-partitions --verify` deletes
+the throttles of all brokers, and would end with an error otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from dray.api.alterations import alter_each, check_named
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (
@@ -41,7 +40,9 @@ async def handle(
             resource.resource_name, _alterations(resource), validate_only=request.validate_only
         )
 
-    failures = await alter_each(context, request.resources, alter)
+    failures = await alter_each(
+        context, request.resources, alter, lambda resource: _only_clears_a_broker(context, resource)
+    )
     return IncrementalAlterConfigsResponse(
         responses=[
             AlterConfigsResourceResponse(
@@ -52,6 +53,16 @@ async def handle(
             )
             for resource, (code, message) in zip(request.resources, failures, strict=True)
         ]
+    )
+
+
+def _only_clears_a_broker(context: Context, resource: AlterConfigsResource) -> bool:
+    """The broker that was asked, or with an empty name the defaults of all of them."""
+    own = str(context.services.membership.me.broker_id)
+    return (
+        resource.resource_type == ResourceType.BROKER
+        and resource.resource_name in (own, "")
+        and all(config.config_operation == AlterOperation.DELETE for config in resource.configs)
     )
 
 

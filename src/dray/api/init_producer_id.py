@@ -1,15 +1,16 @@
 """InitProducerId (22), versions 0 to 5: an id for an idempotent producer, never handed out before.
 
-Epochs start at 0; a producer that asks for a new epoch of its id (v3) gets a new id instead, as it does from
-Kafka without transactions. Transactions are not supported: a transactional id is refused, an empty one is an
-INVALID_REQUEST. Version 6 is for two-phase commits and not served.
+Epochs start at 0. Transactions are not supported: a transactional id is refused, an empty one is an
+INVALID_REQUEST.
+
+- v3: a producer may ask for a new epoch of its id. It gets a new id instead, as it does from Kafka without
+  transactions.
+- v6: for two-phase commits, and not served.
 """
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.errors import TRANSACTIONS_REFUSED
-from dray.api.handler import handles
+from dray.api.shared import TRANSACTIONS_REFUSED, Context, handles
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse

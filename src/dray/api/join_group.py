@@ -1,19 +1,20 @@
 """JoinGroup (11), versions 0 to 9: become a member of a classic group, or of its next generation.
 
 The request is parked until the round is complete: all members are here, or their time is up. The leader's
-answer lists the members. From v4 a newcomer without an id is sent away with one first (MEMBER_ID_REQUIRED);
-v5 brings static members; from v9 a leader that comes back may be told to skip the assignment. Refused: an
-empty group id, a session timeout out of range, protocols that the others do not know, a group that is full, a
-group whose members speak the consumer protocol (INCONSISTENT_GROUP_PROTOCOL).
+answer lists the members. Refused: an empty group id, a session timeout out of range, protocols that the
+others do not know, a group that is full, a group whose members speak the consumer protocol
+(INCONSISTENT_GROUP_PROTOCOL).
+
+- v4: a newcomer without an id is sent away with one first (MEMBER_ID_REQUIRED).
+- v5: static members.
+- v9: a leader that comes back may be told to skip the assignment.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.groups import ask_and_wait, client_host
-from dray.api.handler import handles
+from dray.api.shared import Context, ask_and_wait, client_host, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.join_group import (

@@ -1,16 +1,17 @@
 """LeaveGroup (13), versions 0 to 5: members go, and need not be waited for.
 
-From v3 a request names many members, each answered by itself, and an administrator may name a static one by
-its instance id alone. Members of KIP-848 groups can be removed this way too. Refused: an empty group id,
-members that are not known, an instance id that belongs to another member.
+Members of KIP-848 groups can be removed this way too. Refused: an empty group id, members that are not known,
+an instance id that belongs to another member.
+
+- v3: a request names many members, each answered by itself. An administrator may name a static one by its
+  instance id alone.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode

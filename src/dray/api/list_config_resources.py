@@ -1,17 +1,17 @@
 """ListConfigResources (74), versions 0 and 1: what has configs.
 
-Version 0 is for client metrics, of which there are none. From v1 the types may be named, or all are meant:
-topics, brokers and the groups for which something is set. A type that is unknown is UNSUPPORTED_VERSION.
 Loggers of brokers cannot be configured here, so none is listed.
+
+- v0: only client metrics, of which there are none.
+- v1: the types may be named, or all are meant: topics, brokers and the groups for which something is set. A
+  type that is unknown is UNSUPPORTED_VERSION.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.configs import ResourceType
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, ResourceType, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_config_resources import (
     ConfigResource,

@@ -1,13 +1,14 @@
 """ListGroups (16), versions 0 to 5: the groups that this broker tells of.
 
-Clients ask every broker; each group is told of by one of them. From v4 the answer can be held to some states,
-from v5 to some types (`classic`, `consumer`), whatever their case.
+Clients ask every broker; each group is told of by one of them.
+
+- v4: the answer can be held to some states, whatever their case.
+- v5: and to some types (`classic`, `consumer`).
 """
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator import GroupUnavailable, list_groups
 from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 

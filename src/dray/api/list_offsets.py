@@ -1,11 +1,17 @@
 """ListOffsets (2), versions 1 to 11: the offset that goes with a time, or with a name for one.
 
--1 is the end (the high watermark, whatever the isolation level: there are no transactions), -2 the start, -3
-(v7) the record with the largest timestamp, -4 (v8) the start of what is local, which is the start, -5 (v9)
-the end of what is tiered and -6 (v11) the start of what is yet to be tiered: nothing is, so offset -1. Any
-other time is that of the first record at or after it; offset -1 where there is none. A name that a version
-does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST. A store that is away is
-KAFKA_STORAGE_ERROR, on which clients ask again; damage is CORRUPT_MESSAGE, on which most do not.
+A time stands for the first record at or after it; offset -1 where there is none. These are names:
+
+- -1: the end, which is the high watermark whatever the isolation level: there are no transactions.
+- -2: the start.
+- -3 (v7): the record with the largest timestamp.
+- -4 (v8): the start of what is local, which is the start.
+- -5 (v9): the end of what is tiered. Nothing is: offset -1.
+- -6 (v11): the start of what is yet to be tiered. Nothing is: offset -1.
+
+A name that a version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST. A
+store that is away is KAFKA_STORAGE_ERROR, on which clients ask again; damage is CORRUPT_MESSAGE, on which
+most do not.
 """
 
 from __future__ import annotations
@@ -15,11 +21,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.crowds import gather_some
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed, repeated
+from dray.api.shared import Context, find_stream, forget_closed, gather_some, handles, read_error, repeated
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_offsets import (
@@ -29,6 +31,7 @@ from dray.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from dray.records import LEADER_EPOCH
 
 
 class _Named(IntEnum):

@@ -1,15 +1,15 @@
 """ListTransactions (66), versions 0 to 2: there are none.
 
-What makes no sense is refused as Kafka refuses it: states that do not exist are named (and do no harm), a
-pattern (v2) that is none is an INVALID_REGULAR_EXPRESSION.
+What makes no sense is refused as Kafka refuses it: states that do not exist are named, and do no harm.
+
+- v2: a pattern. One that is none is an INVALID_REGULAR_EXPRESSION.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator.patterns import fault_of
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse

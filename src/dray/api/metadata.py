@@ -1,32 +1,42 @@
 """Metadata (3), versions 0 to 13: the brokers, and the topics with their partitions' leaders.
 
-- No list of topics (v0: an empty one) means all of them. From v12 topics may be asked for by id; ids are
-  *returned* from v10. Below v12 a request by id is an INVALID_REQUEST.
+- No list of topics means all of them.
 - A topic that is there and that this build cannot read is named with LEADER_NOT_AVAILABLE, also among all.
-- An unknown topic is created with the broker's defaults if the broker and the request (from v4) allow it, and
-  the answer already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name
-  that no topic can have, and for those in which Kafka keeps its own state: on that code clients stop and say
-  so, where they would go on asking for a topic that is unknown.
+- An unknown topic is created with the broker's defaults if broker and request allow it, and the answer
+  already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name that no
+  topic can have, and for those in which Kafka keeps its own state: on that code clients stop and say so,
+  where they would go on asking for a topic that is unknown.
 - Every broker serves every partition. The leader named is the broker with affinity for the partition's
   domain, in the client's zone. What replicates is the object store; the replicas named are as many as were
   asked for, the leaders of other zones first, where a consumer may be sent by its rack. The leader epoch is
   always 0.
 - A client that names its zone in its `client.id` sees the brokers of that zone, if there are any, and one of
-  each other zone that leads nothing: somebody to ask when its zone goes dark.
+  each other zone that leads nothing: somebody to ask when its zone goes dark. `routing.strict_zones` leaves
+  those out.
 - The controller named is this broker, or else one that the client sees: any can do what controllers do.
-- Clients may do anything, and are told so where they ask for authorized operations (v8).
+
+Versions:
+
+- v0: an empty list of topics means all of them.
+- v4: the request says whether a topic may be created.
+- v8: authorized operations, where a client asks for them: clients may do anything.
+- v10: the answer has the topics' ids. A request by id is an INVALID_REQUEST.
+- v12: topics may be asked for by id.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.crowds import gather_some
-from dray.api.errors import topic_error
-from dray.api.handler import handles
-from dray.api.partitions import CLUSTER_OPERATIONS, LEADER_EPOCH, TOPIC_OPERATIONS
-from dray.api.routing import Routes
+from dray.api.shared import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    Context,
+    Routes,
+    gather_some,
+    handles,
+    topic_error,
+)
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,
@@ -36,6 +46,7 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
 

@@ -1,19 +1,19 @@
 """OffsetCommit (8), versions 2 to 10: how far a group has read.
 
-Done when it is stored. From v10 topics are named by their ids (UNKNOWN_TOPIC_ID where there is none). The
-generation is that of a classic member, or the epoch of a KIP-848 one (from v9); -1 commits for a group
-without members, and makes a simple group where there is none. Refused partition by partition: topics and
-partitions that do not exist, metadata that is too large. Refused as a whole: members, generations and epochs
-that are not the group's.
+Done when it is stored. The generation is that of a classic member; -1 commits for a group without members,
+and makes a simple group where there is none. Refused partition by partition: topics and partitions that do
+not exist, metadata that is too large. Refused as a whole: members, generations and epochs that are not the
+group's.
+
+- v9: the generation may be the epoch of a KIP-848 member.
+- v10: topics are named by their ids (UNKNOWN_TOPIC_ID where there is none).
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_topic
+from dray.api.shared import Context, find_topic, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable, Place
 from dray.groups.offsets import CommittedOffset, metadata_fault

@@ -7,9 +7,7 @@ group subscribes to (GROUP_SUBSCRIBED_TO_TOPIC). What was never committed counts
 
 from __future__ import annotations
 
-from dray.api.context import Context
-from dray.api.handler import handles
-from dray.api.partitions import find_topic
+from dray.api.shared import Context, find_topic, handles
 from dray.groups.coordinator import GroupUnavailable, Place, delete_offsets
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_delete import (

@@ -1,10 +1,13 @@
 """OffsetFetch (9), versions 1 to 10: how far a group has read.
 
-What was never committed is offset -1 without an error, and so is all of a group that does not exist. From v2
-no topics means all of them; from v8 a request may name many groups, each answered by itself; from v9 a member
-of a KIP-848 group says its epoch and is refused when it is not the present one; from v10 topics are named by
-their ids (UNKNOWN_TOPIC_ID where there is none). What was committed for an earlier topic of the same name
-counts as never committed. There are no transactions, so every offset is stable.
+What was never committed is offset -1 without an error, and so is all of a group that does not exist. What was
+committed for an earlier topic of the same name counts as never committed. There are no transactions, so every
+offset is stable.
+
+- v2: no topics means all of them.
+- v8: a request may name many groups, each answered by itself.
+- v9: a member of a KIP-848 group says its epoch, and is refused when it is not the present one.
+- v10: topics are named by their ids (UNKNOWN_TOPIC_ID where there is none).
 """
 
 from __future__ import annotations
@@ -14,8 +17,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from dray.api.context import Context
-from dray.api.handler import handles
+from dray.api.shared import Context, handles
 from dray.groups.coordinator import GroupUnavailable, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode

@@ -10,10 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.context import Context
-from dray.api.errors import read_error
-from dray.api.handler import handles
-from dray.api.partitions import LEADER_EPOCH, find_stream, forget_closed
+from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_for_leader_epoch import (
@@ -24,6 +21,7 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
+from dray.records import LEADER_EPOCH
 
 
 @handles(OffsetForLeaderEpochRequest, 2, 4)

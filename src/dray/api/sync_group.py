@@ -1,17 +1,17 @@
 """SyncGroup (14), versions 0 to 5: the leader of a classic group says who gets what, the others ask for it.
 
 Parked until the leader has spoken; members it said nothing about get nothing. Refused: a member that is not
-known, another generation than the present one, another protocol than was chosen (from v5 it must be named),
-and REBALANCE_IN_PROGRESS when the next round has begun.
+known, another generation than the present one, another protocol than was chosen, and REBALANCE_IN_PROGRESS
+when the next round has begun.
+
+- v5: the protocol must be named.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context
-from dray.api.groups import ask_and_wait
-from dray.api.handler import handles
+from dray.api.shared import Context, ask_and_wait, handles
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode

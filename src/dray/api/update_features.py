@@ -1,15 +1,16 @@
 """UpdateFeatures (57), versions 0 to 2: features are fixed, each at the level that ApiVersions tells.
 
 An update to the level that is there is done. Any other is an INVALID_UPDATE_VERSION of the whole request, as
-Kafka refuses one that it cannot follow; below v2 each feature of an update that is done is listed.
+Kafka refuses one that it cannot follow.
+
+- v2: the features of an update that is done are no longer listed.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from dray.api.context import Context, Feature
-from dray.api.handler import handles
+from dray.api.shared import Context, Feature, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.update_features import (
     FeatureUpdateKey,

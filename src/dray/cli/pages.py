@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from dray.api.handler import Handler
 from dray.api.registry import HANDLERS
+from dray.api.shared import Handler
 from dray.config.render import reference
 from dray.protocol import SCHEMAS
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from dray import __version__
-from dray.client.errors import ClientError, error_name
+from dray.client.errors import ClientError
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -153,7 +153,7 @@ class KafkaConnection:
             highest = min(max(served, default=0), ApiVersionsRequest.VERSIONS[1])
             response = await self.request(request, highest)
         if response.error_code:
-            raise ClientError(f"{self._name} refused ApiVersions: {error_name(response.error_code)}")
+            raise ClientError(f"{self._name} refused ApiVersions: {ErrorCode.name_of(response.error_code)}")
         self._versions = {}
         for entry in response.api_keys:
             schema = SCHEMAS.get(entry.api_key)

@@ -21,8 +21,4 @@ class RequestFailed(Exception):
 def check(attempt: str, code: int, message: str | None = None) -> None:
     """Raises `RequestFailed` for every code but NONE."""
     if code != ErrorCode.NONE:
-        raise RequestFailed(f"{attempt}: {error_name(code)}{f': {message}' if message else ''}", code)
-
-
-def error_name(code: int) -> str:
-    return ErrorCode(code).name if code in ErrorCode._value2member_map_ else f"ERROR_{code}"
+        raise RequestFailed(f"{attempt}: {ErrorCode.name_of(code)}{f': {message}' if message else ''}", code)

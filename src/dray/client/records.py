@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from struct import Struct
 from typing import Final
 from uuid import UUID
 
@@ -19,6 +18,7 @@ from dray.protocol.messages.list_offsets import (
 )
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.protocol.wire import Buffer, Records
+from dray.records import HEADER_SIZE, read_header
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -26,10 +26,6 @@ EARLIEST: Final = -2
 _TIMEOUT_MS: Final = 30_000
 _FETCH_WAIT_MS: Final = 500
 _ALL_REPLICAS: Final = -1
-_BATCH_START = Struct(">qi")
-_BATCH_OVERHEAD: Final = 12  # base offset and length, which the length does not count
-_RECORD_COUNT = Struct(">i")
-_RECORD_COUNT_AT: Final = 57
 
 
 async def produce(caller: Caller, topic: str, topic_id: UUID, batches: Mapping[int, Buffer]) -> None:
@@ -114,13 +110,11 @@ def count_records(records: Records | None) -> tuple[int, int]:
     """How many records these batches hold, and the offset after the last; a cut-off batch counts not."""
     view = memoryview(joined(records))
     position = count = upto = 0
-    while position + _BATCH_OVERHEAD <= len(view):
-        base_offset, length = _BATCH_START.unpack_from(view, position)
-        end = position + _BATCH_OVERHEAD + length
-        if end > len(view):
+    while position + HEADER_SIZE <= len(view):
+        header = read_header(view, position)
+        if position + header.size > len(view):
             break
-        (in_batch,) = _RECORD_COUNT.unpack_from(view, position + _RECORD_COUNT_AT)
-        count += in_batch
-        upto = base_offset + in_batch
-        position = end
+        count += header.record_count
+        upto = header.base_offset + header.record_count
+        position += header.size
     return count, upto

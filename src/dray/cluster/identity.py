@@ -16,15 +16,13 @@ from pydantic import Field
 
 from dray.metadata import keys
 from dray.metadata.codec import JsonCodec
-from dray.metadata.contract import ABSENT, Ambiguous, MetadataStore, Put, Unavailable
+from dray.metadata.contract import ABSENT, MetadataStore, Put
+from dray.metadata.update import ALL_FAILURES, update
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
 CLUSTER_FORMAT: Final = 1
-
-_ATTEMPTS: Final = 8
-_PAUSE: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,23 +60,20 @@ async def open_cluster(
         raise ValueError(f"a cluster has at least one domain, not {domains}")
     fresh = ClusterInfo(uuid_text(_presentable_uuid(runtime)), domains, runtime.wall_ms())
     put = Put(keys.CLUSTER, encode_cluster(fresh), ABSENT)
-    attempt = 0
-    while True:
-        try:
-            record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
-            if record is not None:
-                cluster = decode_cluster(record.value)
-                if configured:
-                    _warn_of_difference(cluster, domains)
-                return cluster
-            # Whatever the reply: the next turn reads what then stands there.
-            await store.write(keys.CLUSTER_DOMAIN, [put])
-            await store.barrier(keys.CLUSTER_DOMAIN)
-        except (Unavailable, Ambiguous):
-            attempt += 1
-            if attempt == _ATTEMPTS:
-                raise
-            await runtime.sleep(_PAUSE * attempt)
+
+    async def attempt() -> ClusterInfo | None:
+        record = await store.get(keys.CLUSTER_DOMAIN, keys.CLUSTER)
+        if record is not None:
+            return decode_cluster(record.value)
+        # Whatever the reply: the next attempt reads what then stands there.
+        await store.write(keys.CLUSTER_DOMAIN, [put])
+        await store.barrier(keys.CLUSTER_DOMAIN)
+        return None
+
+    cluster = await update(runtime, attempt, ALL_FAILURES)
+    if configured:
+        _warn_of_difference(cluster, domains)
+    return cluster
 
 
 def _presentable_uuid(runtime: Runtime) -> UUID:

@@ -18,6 +18,7 @@ import structlog
 from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.job_board import JobBoard
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
+from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import FORESEEN, Round, interrupted
 from dray.compaction.saga import RunningJob, Saga, mismatch
 from dray.compaction.settings import CompactionSettings
@@ -80,6 +81,7 @@ class Compactor:
         self._board = JobBoard(self._store, runtime)
         self._hints = Hints(self._store, runtime)
         self._known = StreamMemories(self._settings)
+        self._starts = RaisedStarts()
         self._saga = Saga(self._store, runtime, runtime.uuid().hex, expiry)
         self._commits = TableCommits(tables, self._saga, runtime, self._observer)
         retention = Retention(
@@ -97,6 +99,7 @@ class Compactor:
             retention,
             self._settings,
             self._known,
+            self._starts,
             has_tables=tables is not None,
         )
         self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)
@@ -109,8 +112,14 @@ class Compactor:
             self._settings,
             may_delete=stores.may_delete,
             expiry=expiry,
+            starts=self._starts,
         )
         self._next_collection = runtime.monotonic()
+
+    @property
+    def owner(self) -> str:
+        """The name under which its jobs know it."""
+        return self._saga.owner
 
     async def run(self, stop: asyncio.Event) -> None:
         """Cycle after cycle until `stop` is set. Only `WriterGone` ends it."""
@@ -148,9 +157,12 @@ class Compactor:
             progressed = await self._round(summary, everything)
             if not (everything and progressed):
                 break
+        collects = everything or self._runtime.monotonic() >= self._next_collection
         with self._timed(Phase.RETAIN):
-            await self._retain(summary, everything)
-        if everything or self._runtime.monotonic() >= self._next_collection:
+            topics = await self._retain(summary, everything)
+            if not collects:
+                await self.upkeep.remove_deleted(topics, summary)
+        if collects:
             self._observer.progress(Phase.COLLECT, 0, 1)
             with self._timed(Phase.COLLECT):
                 await self.upkeep.run(summary)
@@ -165,6 +177,7 @@ class Compactor:
         live = await self._topics.live()
         now = Round(live.known, summary, everything, self._settings.streams_at_once, self._runtime.background)
         self._known.keep_only(now.places)
+        self._starts.keep_only(now.places)
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):
             await self._board.read()  # before any index is looked at: stale plans must not start
@@ -299,7 +312,7 @@ class Compactor:
 
     # --- retain
 
-    async def _retain(self, summary: CycleSummary, everything: bool) -> None:
+    async def _retain(self, summary: CycleSummary, everything: bool) -> list[Topic]:
         topics = (await self._topics.live()).known
         now_ms = self._runtime.wall_ms()
 
@@ -314,6 +327,7 @@ class Compactor:
         follow = {topic.topic_id for topic in raised.values()} | self._commits.fresh
         self._commits.fresh = set()
         await self.upkeep.follow([topic for topic in topics if topic.topic_id in follow], summary)
+        return topics
 
     @contextmanager
     def _timed(self, phase: Phase) -> Iterator[None]:

@@ -28,7 +28,9 @@ class StreamPlan:
     seal: bool = False  # the head is old (or all is wanted): file it, then plan again
     inputs: Entries = field(default_factory=list)  # what becomes one file; empty for nothing
     more: bool = False  # there is more to do as soon as that is done
+    trims: bool = False  # the one input is a file of which the first records were deleted
     refused: str | None = None  # why the stream cannot be compacted
+    start: int = 0  # the stream's, as it was seen: what lies below it goes into no file
 
     @property
     def is_empty(self) -> bool:
@@ -45,13 +47,18 @@ def plan_stream(
     by_day: bool = False,
     most_inputs: int | None = None,
     settled_files: int = 0,
+    trim: bool = False,
 ) -> StreamPlan:
     """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them.
-    `settled_files`: how many lie below the view, where only the end of the index was read (`settled`)."""
+    `settled_files`: how many lie below the view, where only the end of the index was read (`settled`).
+    `trim`: a file that reaches below the start is written again from there on, before anything else, since
+    its table shows what was deleted."""
     live, dead = view.split()
     head = view.high_watermark.value.head
     seal = head is not None and (everything or now_ms - head.created_ms >= settings.wal_max_age_ms)
     most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
+    if trim and reaches_below(live, view.start) and not (by_day and _spanning(live[:1])):
+        return StreamPlan(dead, seal, live[:1], more=True, trims=True)
     if by_day and (spanning := _spanning(live)) is not None:
         reason = (
             f"{spanning.path}: its records from offset {spanning.start} on are of two days, and the table is "
@@ -69,6 +76,12 @@ def plan_stream(
             more = everything or bool(rest and _due(rest, now_ms, settings, most))
             return StreamPlan(dead, seal, inputs, more)
     return StreamPlan(dead, seal, merge, more=bool(merge))
+
+
+def reaches_below(live: Entries, start: int) -> bool:
+    """Is the oldest live entry a file whose first records were deleted? Only DeleteRecords cuts into an
+    entry: what expires, expires as a whole."""
+    return bool(live) and live[0].value.is_parquet and live[0].value.start < start
 
 
 def settled(live: Entries, settings: CompactionSettings, *, by_day: bool) -> Entries:

@@ -79,15 +79,18 @@ class Saga:
         job: Versioned[Job],
         inputs: list[Versioned[IndexEntry]],
         *,
+        start: int,
         table: bool,
     ) -> tuple[RunningJob, Unit] | None:
-        """Start a job over the version that was read *before* the plan was made. None: somebody else did."""
+        """Start a job over the version that was read *before* the plan was made. None: somebody else did.
+        `start` is the stream's, of the same view: nothing below it goes into a file. As long as the job is
+        there it cannot be raised."""
         stream = topic.streams[partition]
         compaction = Compaction(
             topic=topic.name,
             topic_id=topic.topic_id,
             partition=partition,
-            start=inputs[0].value.start,
+            start=max(start, inputs[0].value.start),
             end=inputs[-1].value.end,
             inputs=tuple(Input.of(entry) for entry in inputs),
             table=table,

@@ -4,6 +4,9 @@ Of a WAL object only the batches that the index entry lists are read: one that w
 lies there too. The next pieces are fetched while one is decoded. Every piece is held against the index:
 checksums, counts, and one record for every offset.
 
+What lies below the unit's start was deleted before it was compacted, or since: batches and row groups wholly
+below it are not read, and of the one that it lies in the first rows are left out (`trimming.py`).
+
 How far a piece unfolds is not known before it is here. Then its batches say it, and it is cut once more.
 Should they have lied, it is halved, down to a single batch: only what cannot be read alone is damaged.
 """
@@ -12,13 +15,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
+from dray.compaction.trimming import first_needed, rows_from
 from dray.log.entries import BatchReference, IndexEntry
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
@@ -26,7 +30,8 @@ from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
 from dray.parquet.statistics import RowGroup
-from dray.records import RecordError, RecordFault, decode, patch_all, unfolds_to
+from dray.records import LEADER_EPOCH, RecordError, RecordFault, decode, patch_all, unfolds_to
+from dray.records.header import CODEC_BITS
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -44,8 +49,6 @@ _AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
 _UNKNOWN_FACTOR: Final = 16
 _GREATEST_FACTOR: Final = 1000
 _WORTH_READING_OVER: Final = 64 << 10  # a gap between two batches that is cheaper to read than to skip
-_CODEC_BITS: Final = 0x07
-_LEADER_EPOCH: Final = 0
 
 T = TypeVar("T")
 Rows: TypeAlias = "pyarrow.RecordBatch"
@@ -84,7 +87,7 @@ async def rows_of(
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
     """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store."""
     source = _Source(unit, objects, runtime)
-    expected = unit.start
+    expected = source.first_offset
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
         async for piece in pieces:
             left: list[FetchedBatches | FetchedGroup] = [*piece.cut()]
@@ -97,7 +100,7 @@ async def rows_of(
                     continue
                 source.learn(part, batch)
                 expected += len(batch)
-                yield batch
+                yield rows_from(batch, unit.start)
     if expected != unit.end:
         where = f"{unit.topic}-{unit.partition}"
         raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
@@ -156,7 +159,7 @@ class FetchedBatches:
         joined = bytearray().join([batch.data for batch in self._batches])
         places = accumulate([len(batch.data) for batch in self._batches], initial=0)
         offsets = [batch.base_offset for batch in self._batches]
-        patch_all(joined, zip(places, offsets, strict=False), _LEADER_EPOCH)
+        patch_all(joined, zip(places, offsets, strict=False), LEADER_EPOCH)
         limit = UNFOLDED_BYTES if len(self._batches) > 1 else _ONE_BATCH_MOST
         try:
             rows = to_arrow(decode(joined, max_decompressed_bytes=limit), self._partition)
@@ -225,7 +228,8 @@ class _Source:
             self._entries = unit.decoded()
         except ValueCorrupt as error:
             raise ObjectCorrupt(f"{unit.topic}-{unit.partition}: {error}") from error
-        following = unit.start
+        first = self._entries[0]
+        following = first.start if first.start <= unit.start < first.end else unit.start
         for entry in self._entries:
             if entry.start != following:
                 raise ObjectCorrupt(
@@ -233,6 +237,7 @@ class _Source:
                     f"({entry.path}) instead of {following}"
                 )
             following = entry.end
+        self._below, self.first_offset = first_needed(first, unit.start)
 
     def pieces(self) -> Iterator[WalPiece | ParquetPiece]:
         """What is read at a time: small neighbours together, large ones cut."""
@@ -243,10 +248,10 @@ class _Source:
                 if runs:
                     yield WalPiece(runs)
                     runs, size = [], 0
-                for number, group in enumerate(entry.row_groups()):
+                for number, group in self._needed(entry, enumerate(entry.row_groups())):
                     yield ParquetPiece(entry, number, group)
                 continue
-            for base_offset, reference in entry.batches():
+            for base_offset, reference in self._needed(entry, entry.batches()):
                 weight = reference.length * (self._factor if _is_compressed(reference) else 1)
                 if runs and size + weight > PIECE_BYTES:
                     yield WalPiece(runs)
@@ -255,6 +260,10 @@ class _Source:
                 size += weight
         if runs:
             yield WalPiece(runs)
+
+    def _needed(self, entry: IndexEntry, parts: Iterable[T]) -> Iterator[T]:
+        """Without the batches or row groups of the first entry that lie below the unit's start."""
+        return islice(parts, self._below if entry is self._entries[0] else 0, None)
 
     async def fetch(self, piece: WalPiece | ParquetPiece) -> FetchedBatches | FetchedGroup:
         """Gets the bytes of a piece."""
@@ -288,7 +297,7 @@ class _Source:
 
 
 def _is_compressed(reference: BatchReference) -> bool:
-    return reference.attributes & _CODEC_BITS != 0
+    return reference.attributes & CODEC_BITS != 0
 
 
 def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[StoredBatch]:

@@ -21,7 +21,7 @@ from typing import Final
 
 import structlog
 
-from dray.compaction.plan import due_ms, settled
+from dray.compaction.plan import due_ms, reaches_below, settled
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import Backlog
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
@@ -129,10 +129,15 @@ class StreamMemories:
         settings: TopicSettings,
         before: StreamMemory | None,
         now: float,
+        *,
+        trim: bool = False,
     ) -> StreamMemory:
-        """A look at a stream; `before` is what was known where only the end of the index was read."""
+        """A look at a stream; `before` is what was known where only the end of the index was read. `trim`: as
+        for the plan, which has to see the file that is to be trimmed until it is."""
         live = view.split()[0]
         files = settled(live, self._settings, by_day=settings.partition_by_day)
+        if trim and reaches_below(live, view.start):
+            files = []
         if before is not None and before.settled_files:
             oldest = before.oldest
         else:

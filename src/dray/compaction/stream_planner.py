@@ -6,8 +6,11 @@ sealed as it needs, and perhaps a new job is begun.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from dray.compaction.job_board import JobBoard
 from dray.compaction.plan import StreamPlan, plan_stream, size_of
+from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import Round
 from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.settings import CompactionSettings
@@ -29,6 +32,7 @@ class StreamPlanner:
         retention: Retention,
         settings: CompactionSettings,
         known: StreamMemories,
+        starts: RaisedStarts,
         *,
         has_tables: bool,
     ) -> None:
@@ -39,16 +43,27 @@ class StreamPlanner:
         self._retention = retention
         self._settings = settings
         self._known = known
+        self._starts = starts
         self._has_tables = has_tables
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
+        self._trimming: set[int] = set()  # streams whose last unit was a file to be trimmed
+        self._untrimmed_until: dict[int, float] = {}  # those of them where that could not be written
 
     def stop(self, now: Round, stream: int, reason: str) -> None:
-        """Leave a stream alone for a while that would only fail again."""
-        self._stopped_until[stream] = self._runtime.monotonic() + self._settings.failed_pause_seconds
+        """Leave a stream alone for a while that would only fail again. Where only a file could not be
+        trimmed, leave that file alone: new records must not wait for it."""
+        until = self._untrimmed_until if stream in self._trimming else self._stopped_until
+        until[stream] = self._runtime.monotonic() + self._settings.failed_pause_seconds
         now.note(stream, reason)
 
     def _is_stopped(self, stream: int) -> bool:
         return self._runtime.monotonic() < self._stopped_until.get(stream, 0.0)
+
+    def _trims(self, topic: Topic, stream: int) -> bool:
+        """Is a file trimmed that reaches below the start? Where no table shows it, its first records are a
+        matter of bytes only, and go when the rest of it does."""
+        has_table = self._has_tables and topic.settings.iceberg_enabled
+        return has_table and self._runtime.monotonic() >= self._untrimmed_until.get(stream, 0.0)
 
     async def sort(self, now: Round, stream: int, job: Versioned[Job]) -> None:
         """What is next for a stream: its unfinished job, or a new plan."""
@@ -99,7 +114,8 @@ class StreamPlanner:
             return
         now.planned_bytes += size
         table = self._has_tables and topic.settings.iceberg_enabled
-        created = await self._saga.create(topic, partition, job, plan.inputs, table=table)
+        created = await self._saga.create(topic, partition, job, plan.inputs, start=plan.start, table=table)
+        (self._trimming.add if plan.trims else self._trimming.discard)(stream)
         if created is not None:
             now.units.append(created)
             now.summary.more = now.summary.more or plan.more
@@ -118,6 +134,7 @@ class StreamPlanner:
         if view is None or view.high_watermark.value.closed:
             return None
         now.summary.looked += 1
+        trim = self._trims(topic, stream)
         plan = plan_stream(
             view,
             self._runtime.wall_ms(),
@@ -126,8 +143,12 @@ class StreamPlanner:
             by_day=topic.settings.partition_by_day,
             most_inputs=self._most_inputs(),
             settled_files=0 if known is None else known.settled_files,
+            trim=trim,
         )
-        seen = self._known.remember(stream, view, topic.settings, known, self._runtime.monotonic())
+        plan = replace(plan, start=view.start)
+        now_seconds = self._runtime.monotonic()
+        seen = self._known.remember(stream, view, topic.settings, known, now_seconds, trim=trim)
+        self._starts.see(stream, view.start)
         if plan.is_empty:
             self._known.rests(seen, view, job.version)
         if plan.dead:

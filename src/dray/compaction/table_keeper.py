@@ -1,11 +1,17 @@
 """Holding a topic's table against the log, and keeping its metadata small.
 
-The table follows the log. A file whose job is over and which no index entry names has been merged or has
-expired, and leaves the table; a file that the index names and the table lacks (somebody dropped the table, or
-Iceberg was off for a while) is added again. Both are commits like any other, so whoever is slower loses.
+The table follows the log. A file whose job is over and which no live index entry names has been merged, has
+expired or was deleted, and leaves the table. A file that the index names and the table lacks (somebody
+dropped the table, or Iceberg was off for a while) is added again. Both are commits like any other, so whoever
+is slower loses.
+
+A file that reaches below the start is not added: what was deleted must not come back. It is about to be
+trimmed, and what is left of it comes with that job.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import structlog
 
@@ -35,18 +41,22 @@ class TableKeeper:
         self._runtime = runtime
         self._tables = tables
 
-    async def remove_expired(self, topic: Topic) -> int | None:
-        """Take the files out of the table that the log no longer has; how many went. None: not now, so that
-        nothing may be restored that would stand beside them."""
+    async def remove_expired(self, topic: Topic, streams: Collection[int] | None = None) -> int | None:
+        """Take the files out of the table that the log no longer has (of these streams, or of all); how many
+        went. None: not now, so that nothing may be restored that would stand beside them."""
         table = table_of(topic)
         current = await self._tables.current_files(table)
         files = {path: parsed for path in current or () if (parsed := parse_file_path(path)) is not None}
-        files = {path: parsed for path, parsed in files.items() if parsed.topic_id == topic.topic_id}
+        files = {
+            path: parsed
+            for path, parsed in files.items()
+            if parsed.topic_id == topic.topic_id and (streams is None or parsed.stream in streams)
+        }
         if not files:
             return 0
         settled = await settled_files(self._store, files)
-        indexed = await indexed_files(self._store, {parsed.stream for parsed in settled.values()})
-        gone = tuple(sorted(path for path in settled if path not in indexed))
+        live = await self._live_files({parsed.stream for parsed in settled.values()})
+        gone = tuple(sorted(path for path in settled if path not in live))
         if not gone:
             return 0
         # Whatever else happens meanwhile: these paths never come back.
@@ -85,15 +95,33 @@ class TableKeeper:
         _log.warning("files added to a table that lacked them", topic=topic.name, files=len(added))
         return len(added)
 
+    async def _live_files(self, streams: set[int]) -> set[str]:
+        """The files that count. An entry below the start does not, though it may still be there; of a stream
+        that is about to go, whatever is left does."""
+        found: set[str] = set()
+        for stream in sorted(streams):
+            await self._store.barrier(stream)
+            view = await self._store.view(stream)
+            if view is None or view.high_watermark.value.closed:
+                found |= await indexed_files(self._store, {stream})
+            else:
+                found |= {entry.value.path for entry in view.split()[0] if entry.value.is_parquet}
+        return found
+
     async def _settled_entries(self, stream: int) -> list[IndexEntry]:
-        """The live Parquet entries of a stream without a job under way; none of one that has one."""
+        """The live Parquet entries of a stream without a job under way, from its start on; none of one that
+        has one."""
         await self._store.barrier(stream)
         if (await self._store.job(stream)).value.state is not JobState.DONE:
             return []
         view = await self._store.view(stream)
         if view is None or view.high_watermark.value.closed:
             return []
-        return [entry.value for entry in view.split()[0] if entry.value.is_parquet]
+        return [
+            entry.value
+            for entry in view.split()[0]
+            if entry.value.is_parquet and entry.value.start >= view.start
+        ]
 
     async def _commit(self, table: TopicTable, change: TableChange) -> bool:
         async def always(_: TableChange) -> bool:

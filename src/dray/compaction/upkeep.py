@@ -14,6 +14,7 @@ import structlog
 from dray.compaction.collector import FileCollector
 from dray.compaction.job_board import JobBoard
 from dray.compaction.metadata_collector import MetadataCollector
+from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import Cause, CycleSummary, StalledStream
 from dray.compaction.table_keeper import TableKeeper, table_of
@@ -43,7 +44,9 @@ class Upkeep:
         *,
         may_delete: MayDelete,
         expiry: ExpiryClock | None = None,
+        starts: RaisedStarts | None = None,
     ) -> None:
+        self._starts = starts or RaisedStarts()
         self._runtime = runtime
         self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
@@ -104,13 +107,34 @@ class Upkeep:
             return
 
         async def hold(topic: Topic) -> None:
+            raised = self._starts.of(topic.streams)
             gone = await keeper.remove_expired(topic)
             summary.table_files_removed += gone or 0
+            if gone is not None:
+                self._starts.hold(raised)
             if topic.settings.iceberg_enabled and gone is not None:
                 summary.table_files_restored += await keeper.restore(topic)
 
         for topic in topics:
             await self._try(topic.name, hold(topic), summary)
+
+    async def remove_deleted(self, topics: list[Topic], summary: CycleSummary) -> None:
+        """Let whole files leave the tables whose streams' starts were raised above them. Nothing else of the
+        tables is looked at: DeleteRecords may come often."""
+        keeper = self._keeper
+        if keeper is None:
+            return
+
+        async def remove(topic: Topic, raised: dict[int, int]) -> None:
+            gone = await keeper.remove_expired(topic, raised)
+            summary.table_files_removed += gone or 0
+            if gone is not None:
+                self._starts.hold(raised)
+
+        for topic in topics:
+            raised = self._starts.of(topic.streams)
+            if raised and topic.settings.iceberg_enabled:
+                await self._try(topic.name, remove(topic, raised), summary)
 
     async def drop_dead_tables(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
         """The tables first, then the topics: a table is never older than its topic. The table of a topic that

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dray.config.kinds import TextMap, size_text
+from dray.config.kinds import TOKEN_MECHANISM, Address, TextMap, size_text
 from dray.config.model import Settings
 from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
 from dray.config.schema import fields, fields_by_path
@@ -118,7 +118,8 @@ def _check_together(settings: Settings, layer: Layer) -> None:
     taken = {settings.broker.listen: "broker.listen"}
     if settings.broker.http is not None:
         taken[settings.broker.http] = "broker.http"
-    for name, address in settings.broker.listeners.items():
+    for name, listener in settings.broker.listeners.items():
+        address = Address(listener.host, listener.port)  # two protocols cannot share one either
         key = f"broker.listeners.{name}"
         if name == "PLAINTEXT":
             raise refuse(key, "given as broker.listen, whose name that is")
@@ -130,6 +131,8 @@ def _check_together(settings: Settings, layer: Layer) -> None:
                 "an address that clients can connect to, or broker.advertised_listeners must name one",
             )
         taken[address] = key
+        if TOKEN_MECHANISM in listener.mechanisms and settings.oauth.key_set_file is None:
+            raise refuse("oauth.key_set_file", f"given: the listener {name} takes tokens")
     for name in settings.broker.advertised_listeners:
         if name not in settings.broker.listeners:
             raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")

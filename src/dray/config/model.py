@@ -21,6 +21,8 @@ from dray.config.kinds import (
     Duration,
     Either,
     HostPort,
+    ListenerAddress,
+    ListenerMap,
     SecretMap,
     Size,
     Switch,
@@ -32,6 +34,7 @@ from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSettings, OxiaSettings
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
+from dray.config.security import OAuthSection
 
 INT32_MAX = 2**31 - 1
 TAIL_CACHE_SHARE = 8
@@ -79,14 +82,25 @@ class BrokerSection(Section):
         "Needed when `listen` is a wildcard such as 0.0.0.0.",
     )
     listeners: Annotated[
-        Mapping[str, Address],
-        AddressMap(
-            "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}", free_port=True
+        Mapping[str, ListenerAddress],
+        ListenerMap(
+            "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
+            "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
+            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}"
         ),
     ] = Field(
         default_factory=dict,
         description="Further listeners, by name; the one of `listen` is called PLAINTEXT. A client is told "
-        "the brokers' addresses of the listener it came in on.",
+        "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
+        "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
+        "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "
+        "`oauth.key_set_file`); a known user may do everything. With SSL and "
+        "SASL_SSL the connection is encrypted; the two files are re-read when they change.",
+    )
+    longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(
+        default=None,
+        description="How long a client that has authenticated is believed before it must do so again: "
+        "Kafka's `connections.max.reauth.ms`.",
     )
     advertised_listeners: Annotated[
         Mapping[str, Address],
@@ -389,6 +403,12 @@ class RoutingSection(Section):
         description="Whether a broker refuses produce and fetch for partitions that another one should "
         "serve, so that clients ask for the metadata again. Without it, it serves them.",
     )
+    strict_zones: Annotated[bool, Switch()] = Field(
+        default=False,
+        description="Whether clients that name their zone are shown the brokers of that zone alone. Without "
+        "it they are also shown one broker of each other zone, which leads nothing: somebody to ask when "
+        "their zone goes dark. A group is led where its coordinator is, in either case.",
+    )
 
 
 class ConsoleSection(Section):
@@ -437,6 +457,7 @@ class Settings(Section):
     iceberg: IcebergSection = IcebergSection()
     spark: SparkSection = SparkSection()
     console: ConsoleSection = ConsoleSection()
+    oauth: OAuthSection = OAuthSection()
     logging: LoggingSection = LoggingSection()
 
     @property

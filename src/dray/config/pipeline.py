@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 from pydantic import Field, SecretStr
 
@@ -22,11 +22,32 @@ from dray.config.kinds import (
     Size,
     Switch,
     Text,
+    TextList,
     TextMap,
     Whole,
 )
 from dray.config.section import Section
 
+# Names that tools give to topics in which they keep state of their own. Only names that people would hardly
+# choose: MirrorMaker's `heartbeats` is not among them.
+INTERNAL_TOPICS: Final = (
+    "__*",  # Kafka's own, Cruise Control, many tools
+    "_schemas",  # Schema Registry, Karapace
+    "_confluent-*",  # ksqlDB's commands and queries, Confluent's tools
+    "*-changelog",  # Streams, ksqlDB, Faust
+    "*-repartition",
+    "*-KTABLE-FK-JOIN-SUBSCRIPTION-*-topic",  # Streams, joins by a foreign key
+    "*-subscription-registration-topic",
+    "*-subscription-response-topic",
+    "*-__assignor-__leader",  # Faust
+    "connect-*",  # Connect: configs, offsets, status
+    "mm2-*.internal",  # MirrorMaker 2
+    "*.checkpoints.internal",
+    "mirrormaker2-cluster-*",  # MirrorMaker 2 as Strimzi runs it
+    "strimzi.cruisecontrol.*",
+    "kafkasql-journal",  # Apicurio Registry
+    "kafkasql-snapshots",
+)
 _NAMESPACE = Text(r"[^\s./]+(?:\.[^\s./]+)*", "a namespace, such as dray or lake.streams")
 _SOME_TEXT = Text(r"\S+", "text without spaces")
 _SPARK_MEMORY = Text(r"[1-9][0-9]*[mg]", "a size as Spark has it, such as 800m or 2g")
@@ -138,6 +159,15 @@ class IcebergSection(Section):
         default_factory=dict,
         description="Credentials of the catalog (`token`, `credential`), never printed. Better from the "
         "environment: `DRAY_ICEBERG__SECRETS__TOKEN=...`.",
+    )
+    exclude_topics: Annotated[
+        tuple[str, ...],
+        TextList(r"[A-Za-z0-9._*?-]+", "patterns with commas between them, such as __*,*-changelog"),
+    ] = Field(
+        default=INTERNAL_TOPICS,
+        description="Topics whose names match (`*`: any text, `?`: any character) do not become tables, "
+        "unless they set `dray.iceberg.enabled=true`. The default names the internal topics of Streams, "
+        "Connect, MirrorMaker 2, schema registries, ksqlDB and Cruise Control.",
     )
     timeout: Annotated[float, Duration(1.0, 10 * MINUTE)] = Field(
         default=30.0,

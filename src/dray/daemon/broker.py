@@ -28,6 +28,7 @@ from dray.daemon.process import (
     settle_garbage_collector,
     tune_memory,
 )
+from dray.daemon.security import KeySetUnusable
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Supervisor
@@ -36,6 +37,7 @@ from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
 from dray.runtime.turn_watch import TurnWatch
 from dray.server import AddressInUse
+from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics import TopicError
 from dray.topics.configs import check_configs
@@ -84,7 +86,11 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
     stores = await open_stores(settings, runtime)
-    node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+    try:
+        node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+    except (CertificateUnusable, KeySetUnusable) as error:
+        await stores.close()
+        raise Failure(str(error), USAGE) from error
     beside: Supervisor | None = None
     console: ConsoleBeside | None = None
     watch = TurnWatch(node.note_held_up)
@@ -149,7 +155,8 @@ async def _start(node: Node, settings: Settings) -> None:
     except AddressInUse as error:
         taken = Address(error.host, error.port)
         choices = {settings.broker.listen: "--listen"} | {
-            address: f"broker.listeners.{name}" for name, address in settings.broker.listeners.items()
+            Address(place.host, place.port): f"broker.listeners.{name}"
+            for name, place in settings.broker.listeners.items()
         }
         choice = choices.get(taken, "--http")
         raise Failure(f"{error}: stop what listens there, or choose another {choice}") from error

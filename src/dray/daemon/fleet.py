@@ -7,14 +7,16 @@ real cluster: each broker has its own id and addresses, and any of them may be k
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
 from rich.console import Console
 
 from dray.config import Settings
-from dray.config.kinds import Address, size_text
+from dray.config.kinds import Address, ListenerPlace, size_text
 from dray.daemon.broker import check_settings
 from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console
@@ -103,8 +105,10 @@ def _environment(settings: Settings, number: int, count: int) -> Mapping[str, st
         variables["DRAY_LOG__TAIL_CACHE_BYTES"] = size_text(settings.for_one_of(count).tail_cache_bytes)
     if broker.advertised is not None:
         variables["DRAY_BROKER__ADVERTISED"] = str(_nth(broker.advertised, number))
-    for name, address in broker.listeners.items():
-        variables[f"DRAY_BROKER__LISTENERS__{name}"] = str(_nth(address, number))
+    for name, listener in broker.listeners.items():
+        place = replace(listener, port=_nth(listener, number).port)
+        shown = ListenerPlace().render(place)
+        variables[f"DRAY_BROKER__LISTENERS__{name}"] = shown if isinstance(shown, str) else json.dumps(shown)
     for name, address in broker.advertised_listeners.items():
         variables[f"DRAY_BROKER__ADVERTISED_LISTENERS__{name}"] = str(_nth(address, number))
     return variables

@@ -13,9 +13,9 @@ from typing import Any
 
 import structlog
 
-from dray.api.context import Services
 from dray.api.dispatcher import Dispatcher
-from dray.api.errors import RefuseConnection
+from dray.api.shared import RefuseConnection, Services
+from dray.api.shared.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
     Broker,
@@ -33,6 +33,7 @@ from dray.daemon.instrumented_stores import InstrumentedMetadataStore, Instrumen
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
+from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
 from dray.daemon.settings import (
     LISTENER,
     advertised_listeners,
@@ -89,7 +90,7 @@ class Node:
         self.metrics.built(version("dray"), "broker")
         self._serving = asyncio.Event()
         self._entrance: Entrance | None = Entrance()  # None once all that waited at it are in
-        self._dispatcher: Dispatcher | None = None
+        self._dispatcher: Dispatcher | SaslGate | None = None
         self.health = Health(
             {"serving": self._check_serving, **store_checks(self._metadata, self._objects)},
             self.metrics,
@@ -102,8 +103,13 @@ class Node:
             if settings.broker.http is None
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
+        self._security = BrokerSecurity(settings, runtime, self._metadata)
         self._server = Server(
-            self._dispatch, runtime, server_settings(settings), self.metrics, allocate=uninitialised
+            self._dispatch,
+            runtime,
+            server_settings(settings, self._security.certificates),
+            self.metrics,
+            allocate=uninitialised,
         )
         self._clocks: ClockGuard | None = None
         self._log: Log | None = None
@@ -130,6 +136,7 @@ class Node:
         bucket of another cluster) and what is out of reach raises, and leaves the rest to `stop`."""
         if self._entrance is not None:
             await self._entrance.close()
+        warn_of_open_listeners(self._settings)
         await self._listen()
         cluster = await open_cluster(
             self._metadata,
@@ -183,7 +190,8 @@ class Node:
         )
         measure_groups(self.metrics, self._groups)
         await self._groups.start()
-        self._dispatcher = Dispatcher(
+        await self._security.start()
+        dispatcher = Dispatcher(
             Services(
                 log=self._log,
                 topics=self._topics,
@@ -192,10 +200,12 @@ class Node:
                 runtime=self._runtime,
                 settings=api_settings(self._settings),
                 groups=self._groups,
+                users=self._security.users,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),
         )
+        self._dispatcher = self._security.guarded(dispatcher)
         self._serving.set()
         if self._entrance is not None:
             self._entrance.open()
@@ -237,6 +247,7 @@ class Node:
         ]
         parts = {
             "groups": self._groups,
+            "security": self._security,
             "retention": self._retention,
             "topics": self._topics,
             "log": self._log,
@@ -280,7 +291,7 @@ class Node:
         try:
             return await self._dispatcher.dispatch(frame, connection)
         except RefuseConnection as error:
-            raise CloseConnection(str(error)) from error
+            raise CloseConnection(str(error), error.answer) from error
 
     def _describe_myself(self) -> Broker:
         broker = self._settings.broker

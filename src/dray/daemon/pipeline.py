@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.daemon.catalogs import make_tables
-from dray.daemon.settings import log_settings
+from dray.daemon.settings import log_settings, table_names
 from dray.daemon.stores import Stores, read_cluster
 from dray.log.stream_store import StreamStore
 from dray.runtime import Runtime
@@ -33,6 +33,6 @@ async def open_pipeline(settings: Settings, runtime: Runtime, stores: Stores) ->
         stores,
         cluster,
         StreamStore(stores.metadata, cluster.domains, log_settings(settings).producer_expiry_ms),
-        StoredTopics(stores.metadata, settings.topics.defaults),
+        StoredTopics(stores.metadata, settings.topics.defaults, table_names(settings)),
         make_tables(settings, cluster.cluster_id, runtime) if settings.iceberg.enabled else None,
     )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
-from dray.api.context import ApiSettings, Feature
+from dray.api.shared import ApiSettings, Feature
 from dray.cluster import AdvertisedListener
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
@@ -27,8 +27,10 @@ from dray.metadata.etcd import EtcdSettings, EtcdTls
 from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
 from dray.protocol import ApiKey
 from dray.server import HttpSettings, Listener, ServerSettings
+from dray.server.tls import ServerCertificate
 from dray.tables.iceberg import CatalogSettings
 from dray.topics import TopicsOptions
+from dray.topics.table_names import TableNames
 
 LISTENER = "PLAINTEXT"
 GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
@@ -37,13 +39,16 @@ GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 # --- what clients meet
 
 
-def server_settings(settings: Settings) -> ServerSettings:
+def server_settings(
+    settings: Settings, certificates: Mapping[str, ServerCertificate] | None = None
+) -> ServerSettings:
+    contexts = {name: certificate.context for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen
     return ServerSettings(
         listeners=(
             Listener(LISTENER, listen.host, listen.port),
             *(
-                Listener(name, address.host, address.port)
+                Listener(name, address.host, address.port, contexts.get(name), address.asks)
                 for name, address in settings.broker.listeners.items()
             ),
         ),
@@ -86,6 +91,7 @@ def api_settings(settings: Settings) -> ApiSettings:
         max_request_decompressed_bytes=settings.limits.request_decompressed_bytes,
         fetch_max_bytes=settings.limits.fetch_bytes,
         enforce_owner=settings.routing.enforce_owner,
+        strict_zones=settings.routing.strict_zones,
         log_dir=settings.objects_url,
         broker_configs=broker_configs(settings),
         features=(GROUP_PROTOCOLS,),
@@ -304,3 +310,8 @@ def _ms(seconds: float) -> int:
 
 def _path(name: str | None) -> Path | None:
     return None if name is None else Path(name)
+
+
+def table_names(settings: Settings) -> TableNames:
+    """Which topics become tables: for compactors, and for who asks why one does not."""
+    return TableNames(settings.iceberg.exclude_topics)

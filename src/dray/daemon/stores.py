@@ -46,7 +46,7 @@ async def read_cluster(stores: Stores) -> ClusterInfo:
 
 
 async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
-    metadata = await _open_metadata(settings, runtime)
+    metadata = await open_metadata(settings, runtime)
     try:
         return Stores(metadata, await _open_objects(settings, runtime))
     except BaseException:
@@ -55,7 +55,7 @@ async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
         raise
 
 
-async def _open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
+async def open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:
     engine = settings.metadata.engine
     path = settings.metadata_path
     try:

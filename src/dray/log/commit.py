@@ -18,13 +18,14 @@ import structlog
 from dray.log.append import PendingBatch, PendingChunk, StagedObject
 from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.failed_sequences import FailedSequences
-from dray.log.producer_state import NO_PRODUCER, ProducerStates, RememberedBatch
+from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
 from dray.log.stream_state import StreamState, load_stream_state
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Unavailable
+from dray.records import NO_PRODUCER
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
@@ -324,7 +325,7 @@ class Committer:
             max_timestamp=judgement.max_timestamp,
             running_max_timestamp=judgement.running_max_timestamp,
             running_max_offset=judgement.running_max_offset,
-            wal_id=staged.wal_id,
+            object_id=staged.wal_id,
             path=staged.path,
             table=pack_batches(judgement.references),
         )
@@ -451,11 +452,11 @@ class Committer:
         if found is None:
             return CommitVerdict.MOVED
         head = found.value.head
-        if head is not None and head.wal_id == staged.wal_id:
+        if head is not None and head.object_id == staged.wal_id:
             self._committed(aim, found.version)
             return CommitVerdict.COMMITTED
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
-        if filed is not None and filed.value.wal_id == staged.wal_id:
+        if filed is not None and filed.value.object_id == staged.wal_id:
             self._committed(aim, 0)
             self.forget(stream)  # others have moved on: what we hold is an older state
             return CommitVerdict.COMMITTED

@@ -11,19 +11,21 @@ from struct import Struct
 from typing import Final
 
 from dray.log.types import LogUnavailable
-from dray.metadata.contract import ABSENT, Ambiguous, Expectation, MetadataError, MetadataStore, Put
+from dray.metadata.contract import ABSENT, Expectation, MetadataError, MetadataStore, Put
 from dray.metadata.keys import CLUSTER_DOMAIN
+from dray.metadata.update import update
 from dray.metadata.values import ValueCorrupt, unseal
+from dray.runtime import Runtime
 
 FORMAT: Final = 1
 
 _VALUE = Struct(">Bq")
-_TRIES: Final = 64
 
 
 class IdCounter:
-    def __init__(self, store: MetadataStore, key: str, block: int) -> None:
+    def __init__(self, store: MetadataStore, runtime: Runtime, key: str, block: int) -> None:
         self._store = store
+        self._runtime = runtime
         self._key = key
         self._block = block
         self._next = 0
@@ -42,22 +44,20 @@ class IdCounter:
             return taken
 
     async def _reserve(self, block: int) -> tuple[int, int]:
-        for _ in range(_TRIES):
-            try:
-                record = await self._store.get(CLUSTER_DOMAIN, self._key)
-                current = 0
-                if record is not None:
-                    current = decode(record.value)
-                expect: Expectation = ABSENT if record is None else record.version
-                put = Put(self._key, encode(current + block), expect)
-                [outcome] = await self._store.write(CLUSTER_DOMAIN, [put])
-            except Ambiguous:
-                continue  # this block may be ours or not: it is nobody's
-            except MetadataError as error:
-                raise LogUnavailable(f"no numbers to be had from {self._key}: {error}") from error
-            if outcome.applied:
-                return current, current + block
-        raise LogUnavailable(f"no numbers to be had from {self._key}: too many others ask")
+        """A block whose reply was lost may be ours or not: it is never used."""
+
+        async def attempt() -> tuple[int, int] | None:
+            record = await self._store.get(CLUSTER_DOMAIN, self._key)
+            current = 0 if record is None else decode(record.value)
+            expect: Expectation = ABSENT if record is None else record.version
+            put = Put(self._key, encode(current + block), expect)
+            [outcome] = await self._store.write(CLUSTER_DOMAIN, [put])
+            return (current, current + block) if outcome.applied else None
+
+        try:
+            return await update(self._runtime, attempt)
+        except MetadataError as error:
+            raise LogUnavailable(f"no numbers to be had from {self._key}: {error}") from error
 
 
 def encode(current: int) -> bytes:

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup
+from dray.records.header import LOG_APPEND_TIME
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
@@ -60,7 +61,7 @@ class BatchReference(NamedTuple):
     @property
     def append_time_ms(self) -> int:
         """The time that the broker stamped, or -1 where the producer's own times stand."""
-        return self.max_timestamp if self.attributes & 0x08 else NO_TIMESTAMP
+        return self.max_timestamp if self.attributes & LOG_APPEND_TIME else NO_TIMESTAMP
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    wal_id: UUID  # of the object, whatever its kind: see `object_id`
+    object_id: UUID  # of the WAL object, or of the Parquet file
     path: str
     table: bytes
     kind: EntryKind = EntryKind.WAL
@@ -102,7 +103,7 @@ class IndexEntry:
             max_timestamp=max(entry.max_timestamp for entry in inputs),
             running_max_timestamp=last.running_max_timestamp,
             running_max_offset=last.running_max_offset,
-            wal_id=parquet_id,
+            object_id=parquet_id,
             path=path,
             table=pack_row_groups(file_size, footer_length, row_groups),
             kind=EntryKind.PARQUET,
@@ -111,11 +112,6 @@ class IndexEntry:
     @property
     def is_parquet(self) -> bool:
         return self.kind is EntryKind.PARQUET
-
-    @property
-    def object_id(self) -> UUID:
-        """The id of the WAL object or of the Parquet file."""
-        return self.wal_id
 
     # --- of a WAL object
 
@@ -189,7 +185,7 @@ class IndexEntry:
                     self.max_timestamp,
                     self.running_max_timestamp,
                     self.running_max_offset,
-                    self.wal_id.bytes,
+                    self.object_id.bytes,
                     len(path),
                     count,
                 ),
@@ -214,7 +210,7 @@ class IndexEntry:
             maximum,
             running,
             running_offset,
-            wal_id,
+            object_id,
             path_size,
             count,
         ) = _ENTRY.unpack_from(value)
@@ -238,7 +234,7 @@ class IndexEntry:
             maximum,
             running,
             running_offset,
-            UUID(bytes=wal_id),
+            UUID(bytes=object_id),
             path,
             value[table_at:],
             expected,

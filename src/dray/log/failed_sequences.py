@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Final, Protocol
 
-from dray.log.producer_state import NO_PRODUCER, SEQUENCES
+from dray.log.producer_state import SEQUENCES
 from dray.log.types import OutOfOrderSequence, ProducerFenced
+from dray.records import NO_PRODUCER
 
 _REMEMBERED: Final = 10_000
 _REMEMBERED_MS: Final = 10 * 60_000

@@ -26,12 +26,12 @@ from dray.metadata.contract import (
     StoredValue,
     Unavailable,
 )
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal, unseal
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
-_TRIES = 16
 _CREATED_AT_ONCE = 500  # what takes ten milliseconds to encode
 _DAY_MS = 24 * 3_600_000
 # After which a closed mark may go. What it is there for are writes that arrive late, and those are late by
@@ -99,23 +99,19 @@ class Lifecycle:
             await asyncio.gather(*[self._close(stream) for stream in streams[first : first + 64]])
 
     async def _close(self, stream: int) -> None:
-        for _ in range(_TRIES):
-            try:
-                await self._store.barrier(
-                    stream
-                )  # or a stream that is newer than what we read would stay open
-                found = await self._store.high_watermark(stream)
-                if found is None or found.value.closed:
-                    return
-                closed = found.value.sealed(closed=True)
-                [outcome, *_] = await self._store.write(stream, self._store.advance(stream, found, closed))
-            except Ambiguous:
-                continue
-            except MetadataError as error:
-                raise LogUnavailable(f"stream {stream} could not be closed: {error}") from error
-            if outcome.applied:
-                return
-        raise LogUnavailable(f"stream {stream} could not be closed: too many others append")
+        async def attempt() -> bool | None:
+            await self._store.barrier(stream)  # or a stream that is newer than what we read would stay open
+            found = await self._store.high_watermark(stream)
+            if found is None or found.value.closed:
+                return True
+            closed = found.value.sealed(closed=True)
+            [outcome, *_] = await self._store.write(stream, self._store.advance(stream, found, closed))
+            return outcome.applied or None
+
+        try:
+            await update(self._runtime, attempt)
+        except MetadataError as error:
+            raise LogUnavailable(f"stream {stream} could not be closed: {error}") from error
 
     async def sweep(self, streams: Sequence[int]) -> None:
         """Remove the keys of closed streams, and the references that keep their objects.

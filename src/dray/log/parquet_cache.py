@@ -6,20 +6,16 @@ import asyncio
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from struct import Struct
 from typing import Final, TypeAlias
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
 from dray.parquet.reader import Footer
 from dray.parquet.statistics import RowGroup
+from dray.records import read_header
 
 GroupKey: TypeAlias = tuple[UUID, int]  # file, number of the row group
 
-_LENGTH = Struct(">i")
-_LENGTH_AT: Final = 8
-_PREFIX: Final = 12
-_COUNT_AT: Final = 57
 _FILE_BYTES: Final = 400
 _GROUP_BYTES: Final = 350
 
@@ -36,8 +32,9 @@ class Batches:
         at, offset = 0, first_offset
         while at < len(data):
             self.starts.append(offset)
-            offset += _LENGTH.unpack_from(data, at + _COUNT_AT)[0]
-            at += _PREFIX + _LENGTH.unpack_from(data, at + _LENGTH_AT)[0]
+            header = read_header(data, at)
+            offset += header.record_count
+            at += header.size
             self.positions.append(at)
         self.size = len(data)  # the positions are small beside batches that fill `BATCH_BYTES`
         self.used = 0

@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from dray.log.entries import IndexEntry
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.parquet_cache import Batches, FooterCache, GroupCache, GroupKey, LayoutCache
-from dray.log.segments import LEADER_EPOCH
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time
 from dray.parquet.statistics import RowGroup
-from dray.records import encode
+from dray.records import LEADER_EPOCH, encode
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:

@@ -19,12 +19,13 @@ from collections.abc import Sequence
 
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
-from dray.log.reader import ReadPlan, StreamReader
-from dray.log.types import AnswerRoom, LogError, ReadRequest, ReadResult
+from dray.log.plans import EmptyPlan, ParquetPlan, ReadPlan, TailPlan
+from dray.log.reader import StreamReader
+from dray.log.types import LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
-from dray.runtime import Runtime, run_once
+from dray.runtime import AnswerRoom, Runtime, run_once
 
 # A stream that was not asked about for this long is asked about again, watch or no watch.
 _DOUBT_SECONDS = 1.0
@@ -130,9 +131,9 @@ class Poller:
         oldest = self._runtime.monotonic() - self._bounds_seconds
         plans: dict[int, ReadPlan | ReadResult] = {}
         remaining = max_bytes
-        room = self._reader.parquet.cache_bytes
+        room = self._reader.decoded_room
         empty = True
-        for place in self._order(requests):
+        for place in self._reader.order(requests):
             request = requests[place]
             if request.stream in unheard and self._reader.confirmed(request.stream) < oldest:
                 # What it holds may have been deleted since. (Of all others the store was just asked.)
@@ -143,26 +144,18 @@ class Poller:
             except LogError as error:
                 plans[place] = self._failed(request, error)
                 continue
-            if plan.compacted is not None:
-                # A whole row group is decoded for the part that fits: of no more streams at once than stay
-                # in memory, or every one of them would be decoded again for every part.
-                room -= self._reader.parquet.group_bytes(plan.compacted[0], request.offset)
+            if isinstance(plan, ParquetPlan):
+                # Of no more streams at once than stay in memory, or every one of them would be decoded
+                # again for every part.
+                room -= plan.decoded_bytes
                 if room < 0 and not empty:
-                    plan = ReadPlan(request, plan.bounds)
+                    plan = EmptyPlan(request, plan.bounds)
             remaining -= plan.size
             empty = empty and plan.size == 0
             plans[place] = plan
             if len(plans) % _PLANNED_AT_ONCE == 0:
                 await self._runtime.sleep(0)  # a fetch may be of ten thousand partitions
         return [plans[place] for place in range(len(requests))]
-
-    def _order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
-        """As asked, but those first that are in the middle of a row group which is in memory: otherwise a
-        client that asks for its partitions in turns would have it decoded again for every part."""
-        places = range(len(requests))
-        if self._reader.parquet.is_empty:
-            return places
-        return sorted(places, key=lambda place: not self._reader.is_midway(requests[place]))
 
     @staticmethod
     def _enough(plans: Sequence[ReadPlan | ReadResult], min_bytes: int) -> bool:
@@ -176,7 +169,7 @@ class Poller:
     def _moved(self, plans: Sequence[ReadPlan | ReadResult]) -> bool:
         """Did a stream grow between planning it and now, when nobody waited for it yet?"""
         for plan in plans:
-            if isinstance(plan, ReadPlan):
+            if not isinstance(plan, ReadResult):
                 bounds = self._reader.known_bounds(plan.request.stream)
                 if bounds is None or bounds.end != plan.bounds.end:
                     return True
@@ -270,16 +263,16 @@ class Poller:
         be in memory when the client asks again, and the disk works while the client does."""
         results = [self._ready(plan, unheard) for plan in plans]
         for plan in plans:
-            if isinstance(plan, ReadPlan):
-                self._reader.read_ahead(plan)
+            if not isinstance(plan, ReadResult):
+                plan.read_ahead()
         waiting = [
             (place, plan)
             for place, (plan, result) in enumerate(zip(plans, results, strict=True))
-            if result is None and isinstance(plan, ReadPlan)
+            if result is None and not isinstance(plan, ReadResult)
         ]
         if waiting and _is_worthwhile(results, len(waiting), min_bytes):
             for place, plan in waiting:
-                if self._reader.is_coming(plan):
+                if plan.is_coming():
                     results[place] = _answer(plan, [])
             waiting = [(place, plan) for place, plan in waiting if results[place] is None]
         if waiting:
@@ -294,12 +287,12 @@ class Poller:
         if plan.size == 0:
             error = unheard.get(plan.request.stream)
             return _answer(plan, []) if error is None else self._failed(plan.request, error)
-        buffers = self._reader.ready(plan)
+        buffers = plan.ready()
         return None if buffers is None else _answer(plan, buffers)
 
     async def _wait_for(self, plan: ReadPlan) -> ReadResult:
         try:
-            return _answer(plan, await self._reader.read(plan))
+            return _answer(plan, await plan.read())
         except LogError as error:
             return self._failed(plan.request, error)
 
@@ -314,14 +307,14 @@ def _planned(plans: Sequence[ReadPlan | ReadResult], allowed: int) -> int:
     """What the answer may take: of compacted files, whose sizes are guessed, as much as they may give."""
     size = most = 0
     for plan in plans:
-        if isinstance(plan, ReadPlan):
+        if not isinstance(plan, ReadResult):
             size += plan.size
-            most += plan.size if plan.compacted is None else max(plan.size, plan.limit)
+            most += plan.most
     return max(size, min(most, allowed))
 
 
 def _without_records(plan: ReadPlan | ReadResult) -> ReadPlan | ReadResult:
-    return ReadPlan(plan.request, plan.bounds) if isinstance(plan, ReadPlan) else plan
+    return plan if isinstance(plan, ReadResult) else EmptyPlan(plan.request, plan.bounds)
 
 
 def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:
@@ -331,7 +324,7 @@ def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes
 
 
 def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:
-    size = plan.size if plan.tail is not None else sum([len(buffer) for buffer in buffers])
+    size = plan.size if isinstance(plan, TailPlan) else sum([len(buffer) for buffer in buffers])
     return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
 
 

@@ -16,9 +16,9 @@ from typing import Final, NamedTuple
 from dray.log.entries import BatchReference, IndexEntry
 from dray.log.types import OutOfOrderSequence, ProducerFenced
 from dray.metadata.values import ValueCorrupt, unseal
+from dray.records import NO_PRODUCER
 
 REMEMBERED_BATCHES: Final = 5
-NO_PRODUCER: Final = -1
 FORMAT: Final = 1
 RETRIED_MS: Final = 15 * 60_000
 """For how long a client may send a batch again: clients give up after two minutes, unless told otherwise."""

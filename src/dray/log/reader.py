@@ -8,16 +8,16 @@ deleted: so bounds are good for a few seconds, and then the store is asked (`doc
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
 from dray.log.index_cache import IndexCache
 from dray.log.parquet_reader import ParquetReader
-from dray.log.segments import EntryLayout, SegmentReader
+from dray.log.plans import EmptyPlan, ParquetPlan, ReadPlan, Slice, TailPlan, WalPlan
+from dray.log.segments import SegmentReader
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.tail_cache import TailBatch, TailCache
+from dray.log.tail_cache import TailCache
 from dray.log.types import (
     Bounds,
     LogError,
@@ -32,31 +32,6 @@ from dray.objects.contract import ObjectMissing
 from dray.runtime import Runtime, run_once
 
 _WINDOW = 64
-
-
-@dataclass(slots=True)
-class Slice:
-    """Some adjoining batches of one entry."""
-
-    entry: IndexEntry
-    layout: EntryLayout
-    first: int
-    end: int
-
-
-@dataclass(slots=True)
-class ReadPlan:
-    """What a read will return: sizes are known from the index, before a byte is read. Of compacted files
-    they are only guessed: there the read itself keeps to `limit`."""
-
-    request: ReadRequest
-    bounds: Bounds
-    size: int = 0
-    limit: int = 0
-    at_least_one: bool = False
-    tail: list[TailBatch] | None = None
-    slices: list[Slice] | None = None
-    compacted: list[IndexEntry] | None = None
 
 
 class StreamReader:
@@ -76,7 +51,7 @@ class StreamReader:
         self._on_growth = on_growth
         self._index = index
         self._tail = tail
-        self._segments = segments
+        self.segments = segments
         self.parquet = parquet
 
     # --- bounds
@@ -155,12 +130,12 @@ class StreamReader:
         """What nobody read lately, of all that is kept of streams and objects."""
         self._index.forget_idle()
         self._tail.forget_idle()
-        self._segments.forget_idle()
+        self.segments.forget_idle()
         self.parquet.forget_idle()
 
     @property
     def kept_bytes(self) -> int:
-        return self._index.size + self._tail.size + self._segments.size + self.parquet.size
+        return self._index.size + self._tail.size + self.segments.size + self.parquet.size
 
     # --- planning
 
@@ -174,61 +149,73 @@ class StreamReader:
             if not bounds.start <= request.offset <= bounds.end:
                 raise OffsetOutOfRange(request.offset, bounds.start, bounds.end)
         limit = min(max_bytes, request.max_bytes)
-        plan = ReadPlan(request, bounds, limit=limit, at_least_one=at_least_one)
         if request.offset == bounds.end or (limit <= 0 and not at_least_one):
-            return plan
+            return EmptyPlan(request, bounds)
         if self._tail.holds(request.stream, request.offset):
-            plan.tail = self._tail.read(request.stream, request.offset, limit, at_least_one)
-            plan.size = sum([len(batch.view) for batch in plan.tail])
-            return plan
-        plan.slices = []
+            batches = self._tail.read(request.stream, request.offset, limit, at_least_one)
+            return TailPlan(request, bounds, sum([len(batch.view) for batch in batches]), batches)
+        slices: list[Slice] = []
+        size = 0
         offset = request.offset
-        while offset < bounds.end and (plan.size < limit or not plan.slices):
+        while offset < bounds.end and (size < limit or not slices):
             entry = self._index.find(request.stream, offset)
             if entry is None:
-                if plan.slices:
+                if slices:
                     break  # enough for one answer: the next one goes on from here
                 entry = await self.find(request.stream, offset)
             if entry.is_parquet:
-                if not plan.slices:
-                    await self._plan_compacted(plan, entry)
+                if not slices:
+                    return self._plan_compacted(request, bounds, limit, at_least_one, entry)
                 break
-            took = self._take(
-                request.stream, entry, offset, limit - plan.size, at_least_one and not plan.slices
-            )
+            took = self._take(request.stream, entry, offset, limit - size, at_least_one and not slices)
             if took is None:
                 break
-            plan.slices.append(took[0])
-            plan.size += took[1]
+            slices.append(took[0])
+            size += took[1]
             if took[0].end < len(took[0].layout.starts):
                 break
             offset = entry.end
-        return plan
+        return WalPlan(request, bounds, size, slices, self) if slices else EmptyPlan(request, bounds)
 
-    def is_midway(self, request: ReadRequest) -> bool:
+    def _plan_compacted(
+        self, request: ReadRequest, bounds: Bounds, limit: int, at_least_one: bool, entry: IndexEntry
+    ) -> ParquetPlan:
+        """Files that follow each other, until they are enough. What lies behind them is for another read:
+        only then is what was taken known to the byte."""
+        offset, size, entries = request.offset, 0, [entry]
+        while True:
+            size += self.parquet.estimate(entry, offset)
+            offset = entry.end
+            following = self._index.find(request.stream, offset)
+            if size >= limit or following is None or not following.is_parquet:
+                break
+            entry = following
+            entries.append(entry)
+        return ParquetPlan(request, bounds, max(1, min(size, limit)), limit, at_least_one, entries, self)
+
+    def order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
+        """The places of the requests, in the order to plan them: as asked, but those first that are in the
+        middle of a row group which is in memory. Otherwise a client that asks for its partitions in turns
+        would have it decoded again for every part."""
+        places = range(len(requests))
+        if self.parquet.is_empty:
+            return places
+        return sorted(places, key=lambda place: not self._is_midway(requests[place]))
+
+    def _is_midway(self, request: ReadRequest) -> bool:
         """Does it go on in a row group of a compacted file that is in memory?"""
         entry = self._index.find(request.stream, request.offset)
         return entry is not None and entry.is_parquet and self.parquet.is_midway(entry, request.offset)
 
-    async def _plan_compacted(self, plan: ReadPlan, entry: IndexEntry) -> None:
-        """Files that follow each other, until they are enough. What lies behind them is for another read:
-        only then is what was taken known to the byte."""
-        stream, offset = plan.request.stream, plan.request.offset
-        plan.slices, plan.compacted = None, [entry]
-        while True:
-            plan.size += self.parquet.estimate(entry, offset)
-            offset = entry.end
-            following = self._index.find(stream, offset)
-            if plan.size >= plan.limit or following is None or not following.is_parquet:
-                break
-            entry = following
-            plan.compacted.append(entry)
-        plan.size = max(1, min(plan.size, plan.limit))
+    @property
+    def decoded_room(self) -> int:
+        """What decoded row groups may take in memory, all together."""
+        return self.parquet.cache_bytes
 
     def _take(
         self, stream: int, entry: IndexEntry, offset: int, limit: int, at_least_one: bool
     ) -> tuple[Slice, int] | None:
-        layout = self._segments.layout(entry, stream)
+        layout = self.segments.layout(entry, stream)
         first = end = layout.place_of(offset)
         size = 0
         for length in layout.lengths[first:]:
@@ -256,7 +243,7 @@ class StreamReader:
             bounds = await self.refresh(stream, barrier=True)
             high_watermark = self._index.high_watermark(stream)
             head = None if high_watermark is None else high_watermark.head
-            if head is not None and head.start <= offset < head.end and head.wal_id not in without:
+            if head is not None and head.start <= offset < head.end and head.object_id not in without:
                 return head
             if offset < bounds.start:
                 raise OffsetOutOfRange(offset, bounds.start, bounds.end)
@@ -264,61 +251,7 @@ class StreamReader:
 
     # --- reading
 
-    def ready(self, plan: ReadPlan) -> list[memoryview] | None:
-        """What was planned, if it is in memory. WAL objects that have to be read are asked for from here on,
-        before anybody waits for one of them."""
-        if plan.tail is not None:
-            return [batch.view for batch in plan.tail]
-        if plan.slices is None:
-            return None
-        views: list[memoryview] | None = []
-        for part in plan.slices:
-            found = self._segments.ready(part.layout, part.first, part.end)
-            views = None if found is None or views is None else views + found
-        return views
-
-    def is_coming(self, plan: ReadPlan) -> bool:
-        """Will what was not ready be so when it is asked for again?"""
-        if plan.slices is None:
-            return False
-        return all(self._segments.is_coming(part.layout, part.first, part.end) for part in plan.slices)
-
-    async def read(self, plan: ReadPlan) -> list[memoryview]:
-        """What was planned, and was not ready."""
-        if plan.compacted is not None:
-            return await self._read_compacted(plan, plan.compacted)
-        views: list[memoryview] = []
-        for part in plan.slices or ():
-            try:
-                views += await self._segments.batches(part.layout, part.first, part.end)
-            except ObjectMissing:
-                if views:
-                    break  # what was read adjoins; the next fetch starts at what is missing
-                return await self._read_elsewhere(plan.request, part.entry)
-        return views
-
-    async def _read_compacted(self, plan: ReadPlan, entries: list[IndexEntry]) -> list[memoryview]:
-        stream, offset = plan.request.stream, plan.request.offset
-        views: list[memoryview] = []
-        size = 0
-        for entry in entries:
-            at_least_one = plan.at_least_one and not views
-            try:
-                taken = await self.parquet.read(entry, offset, plan.limit - size, at_least_one)
-            except ObjectMissing:
-                if views:
-                    break
-                return await self._read_elsewhere(plan.request, entry)
-            views += taken.views
-            size += taken.size
-            if taken.near_end:
-                self._read_ahead_from(stream, entry.end, 1)
-            if not taken.finished:
-                break
-            offset = entry.end
-        return views
-
-    def _read_ahead_from(self, stream: int, offset: int, size: int) -> None:
+    def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
         """The entries that hold the next `size` bytes, as far as they are known and not in memory already."""
         while size > 0 and not self._tail.holds(stream, offset):
             entry = self._index.find(stream, offset)
@@ -327,44 +260,30 @@ class StreamReader:
             if entry.is_parquet:
                 self.parquet.read_ahead(entry)
                 return
-            size -= self._segments.read_ahead(self._segments.layout(entry, stream))
+            size -= self.segments.read_ahead(self.segments.layout(entry, stream))
             offset = entry.end
 
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
         """One batch, for a look inside."""
-        [view] = await self._segments.batches(self._segments.layout(entry, stream), place, place + 1)
+        [view] = await self.segments.batches(self.segments.layout(entry, stream), place, place + 1)
         return view
 
-    def read_ahead(self, plan: ReadPlan) -> None:
-        """Who took that many bytes will take about as many again."""
-        if not plan.slices:
-            return
-        last = plan.slices[-1]
-        if last.end == len(last.layout.starts):
-            self._read_ahead_from(plan.request.stream, last.entry.end, plan.size)
-            return
-        number = last.layout.segment_of(last.end)
-        if last.layout.segments[number].first < last.end:
-            number += 1  # some of it was taken: it is in memory
-        if number < len(last.layout.segments):
-            self._segments.read_ahead(last.layout, number)
-
-    async def _read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
+    async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
         """The object of a (perhaps cached) entry is gone: the records were compacted into another,
         or have expired. The index knows; entries whose objects are gone are passed over."""
         self._index.forget_entries(request.stream)
         without: frozenset[UUID] = frozenset()
         for _ in range(8):
-            entry = await self.find(request.stream, request.offset, without or frozenset({gone.wal_id}))
+            entry = await self.find(request.stream, request.offset, without or frozenset({gone.object_id}))
             try:
                 if entry.is_parquet:
                     taken = await self.parquet.read(entry, request.offset, request.max_bytes, True)
                     return taken.views
                 took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
                 assert took is not None
-                return await self._segments.batches(took[0].layout, took[0].first, took[0].end)
+                return await self.segments.batches(took[0].layout, took[0].first, took[0].end)
             except ObjectMissing:
-                without = without | {gone.wal_id, entry.wal_id}
+                without = without | {gone.object_id, entry.object_id}
         raise ObjectCorrupt(
             f"stream {request.stream}: the objects that held offset {request.offset} are gone"
         )
@@ -375,6 +294,6 @@ def _holding(
 ) -> IndexEntry | None:
     for versioned in entries:
         entry = versioned.value
-        if entry.start <= offset < entry.end and entry.wal_id not in without:
+        if entry.start <= offset < entry.end and entry.object_id not in without:
             return entry
     return None

@@ -22,11 +22,10 @@ from typing import Final
 from dray.log.entries import IndexEntry
 from dray.log.types import LogUnavailable, ObjectCorrupt
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore, OwnBuffer, RangeOutside
-from dray.records import restore
+from dray.records import LEADER_EPOCH, restore
 from dray.runtime import Runtime, run_once
 
 SEGMENT_BYTES: Final = 1 << 20
-LEADER_EPOCH: Final = 0
 
 LAYOUT_BYTES: Final = 32 << 20
 """What all layouts take together."""

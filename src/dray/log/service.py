@@ -24,7 +24,7 @@ from dray.log.poll import Poller
 from dray.log.producer_state import RememberedBatch
 from dray.log.reader import StreamReader
 from dray.log.retention import Retention
-from dray.log.segments import LEADER_EPOCH, SegmentReader
+from dray.log.segments import SegmentReader
 from dray.log.settings import LogSettings
 from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
@@ -32,10 +32,8 @@ from dray.log.tail_cache import TailBatch, TailCache
 from dray.log.time_lookup import TimeLookup
 from dray.log.types import (
     ActiveProducer,
-    AnswerRoom,
     AppendResult,
     Bounds,
-    EndlessRoom,
     LogError,
     ReadRequest,
     ReadResult,
@@ -45,8 +43,18 @@ from dray.log.wakeups import Wakeups
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.objects.contract import ObjectError, ObjectStore
-from dray.records import Batch, patch
-from dray.runtime import Allowance, ExpiryClock, KeptTask, Runtime, UndoubtedClock, keep_running, run_once
+from dray.records import LEADER_EPOCH, Batch, patch
+from dray.runtime import (
+    Allowance,
+    AnswerRoom,
+    EndlessRoom,
+    ExpiryClock,
+    KeptTask,
+    Runtime,
+    UndoubtedClock,
+    keep_running,
+    run_once,
+)
 from dray.runtime.memory import give_back
 
 _log = structlog.get_logger(__name__)
@@ -108,11 +116,11 @@ class Log:
         )
         self._lifecycle = Lifecycle(
             self._streams,
-            IdCounter(store, keys.STREAM_COUNTER, settings.stream_id_block),
+            IdCounter(store, runtime, keys.STREAM_COUNTER, settings.stream_id_block),
             runtime,
             self._expiry,
         )
-        self._producer_ids = IdCounter(store, keys.PRODUCER_COUNTER, settings.producer_id_block)
+        self._producer_ids = IdCounter(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
             objects,

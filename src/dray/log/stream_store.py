@@ -180,13 +180,16 @@ class StreamView:
 
     def split(self) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
         """The filed entries that count, and those that do not: covered by a later one, or wholly below
-        the start. A late write can bring an entry back, but only one that is nobody's data any more."""
+        the start. A late write can bring an entry back, but only one that is nobody's data any more.
+
+        Of an entry that reaches below the start, only what is above it has to be covered: the file that
+        replaced it begins at the start."""
         value = self.high_watermark.value
         covered_from = value.head.start if value.head is not None else value.end
         live: list[Versioned[IndexEntry]] = []
         dead: list[Versioned[IndexEntry]] = []
         for entry in reversed(self.entries):
-            if entry.value.end > self.start and entry.value.start < covered_from:
+            if entry.value.end > self.start and max(entry.value.start, self.start) < covered_from:
                 live.append(entry)
                 covered_from = entry.value.start
             else:
@@ -197,6 +200,6 @@ class StreamView:
     def holds(self, wal_id: UUID) -> bool:
         """Is the object the head, or one of the live entries?"""
         head = self.high_watermark.value.head
-        if head is not None and head.wal_id == wal_id:
+        if head is not None and head.object_id == wal_id:
             return True
-        return any(entry.value.wal_id == wal_id for entry in self.split()[0])
+        return any(entry.value.object_id == wal_id for entry in self.split()[0])

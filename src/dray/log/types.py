@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer
@@ -100,29 +100,3 @@ class ReadResult:
     high_watermark: int = -1
     start_offset: int = -1
     error: LogError | None = None
-
-
-class AnswerRoom(Protocol):
-    """The memory that one read may fill, of what all readers share."""
-
-    def most(self) -> int:
-        """How much to plan with. A batch may be planned even where it is less."""
-
-    def take(self, size: int) -> bool:
-        """Hold so much, instead of what was held before; False if there is no room."""
-
-    async def wait(self, size: int, seconds: float) -> bool:
-        """Queue for so much, for so long; True once it is held."""
-
-
-class EndlessRoom:
-    """For those who count for themselves."""
-
-    def most(self) -> int:
-        return 1 << 62
-
-    def take(self, size: int) -> bool:  # noqa: ARG002 - as all rooms
-        return True
-
-    async def wait(self, size: int, seconds: float) -> bool:  # noqa: ARG002 - as all rooms
-        return True

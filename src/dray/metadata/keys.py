@@ -10,6 +10,7 @@ newer build may have families that this one does not know.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 from uuid import UUID
@@ -280,6 +281,58 @@ def place_of_offset(key: str) -> tuple[str, str, int] | None:
         case [group_id, topic_name, partition] if (index := _number_of(partition)) is not None:
             return parse_name(group_id), parse_name(topic_name), index
     return None
+
+
+# --- security: all in the cluster's domain, and in the memory of every broker
+
+USERS: Final = f"{ROOT}users/"
+ACLS: Final = f"{ROOT}acls/"
+CLIENT_QUOTAS: Final = f"{ROOT}client-quotas/"
+
+
+def user(user_name: str, mechanism: str) -> str:
+    """A user's credential for one mechanism."""
+    return f"{USERS}{name(user_name)}/{name(mechanism)}"
+
+
+def credential_of(key: str) -> tuple[str, str] | None:
+    """User and mechanism of a credential."""
+    match _parts_below(USERS, key):
+        case [user_name, mechanism]:
+            return parse_name(user_name), parse_name(mechanism)
+    return None
+
+
+def acl(
+    resource_type: str,
+    pattern_type: str,
+    resource_name: str,
+    principal: str,
+    host: str,
+    operation: str,
+    permission: str,
+) -> str:
+    """The key is the whole ACL."""
+    parts = (resource_type, pattern_type, resource_name, principal, host, operation, permission)
+    return ACLS + "/".join(map(name, parts))
+
+
+def parts_of_acl(key: str) -> list[str] | None:
+    """As `acl` takes them."""
+    parts = _parts_below(ACLS, key)
+    return [parse_name(part) for part in parts] if len(parts) == 7 else None
+
+
+def client_quota(entity: Mapping[str, str]) -> str:
+    """By kind of entity, a name; an empty one is the default."""
+    return CLIENT_QUOTAS + "/".join(f"{kind}={name(named)}" for kind, named in sorted(entity.items()))
+
+
+def parts_of_client_quota(key: str) -> dict[str, str] | None:
+    parts = [part.partition("=") for part in _parts_below(CLIENT_QUOTAS, key)]
+    if not parts or not all(kind and equals for kind, equals, _ in parts):
+        return None
+    return {kind: parse_name(named) for kind, _, named in parts}
 
 
 # --- WAL objects

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dray.parquet.schema import LEAF_IDS, file_schema
 from dray.parquet.statistics import ColumnSizes, FileStatistics, RowGroup
+from dray.records import HEADER_SIZE
 
 if TYPE_CHECKING:
     import pyarrow
@@ -20,9 +21,8 @@ GROUP_BYTES: Final = 4 * MIB  # a row group is closed once it has this much,
 MOST_GROUP_BYTES: Final = 8 * MIB  # and before it has more than this, if one piece alone is not larger
 COMPRESSION_LEVEL: Final = 1
 
-# About what Kafka's format takes for a record beside key, value and headers, and for a batch beside records.
+# About what Kafka's format takes for a record beside key, value and headers.
 _RECORD_BYTES: Final = 10
-_BATCH_BYTES: Final = 61
 _TAIL_BYTES: Final = 8  # behind the footer: its length, and the magic
 _MICROSECONDS: Final = 1000
 
@@ -126,7 +126,7 @@ class FileWriter:
         self._groups.append(
             _Group(
                 table.column("offset")[0].as_py(),
-                self._pending_bytes + _BATCH_BYTES,
+                self._pending_bytes + HEADER_SIZE,
                 times["min"] // _MICROSECONDS,
                 times["max"] // _MICROSECONDS,
             )

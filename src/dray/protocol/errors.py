@@ -150,6 +150,14 @@ class ErrorCode(IntEnum):
         """Whether a client that sees this error will try again by itself."""
         return self in _RETRIABLE
 
+    @classmethod
+    def name_of(cls, code: int) -> str:
+        """Also of a code that is newer than this list."""
+        try:
+            return cls(code).name
+        except ValueError:
+            return f"ERROR_{code}"
+
 
 _RETRIABLE = frozenset(
     {

@@ -16,6 +16,10 @@ NEVER_FLEXIBLE: Final = 0x8000
 """`FLEXIBLE_FROM` of a message that has no flexible version: one more than the largest version."""
 
 
+SECRET_FIELDS: Final = frozenset({"auth_bytes", "salt", "salted_password"})
+"""Never shown: a message may end up in a log line, or in a traceback."""
+
+
 class Struct:
     """A group of fields. Subclasses are dataclasses with slots; build them with keywords."""
 
@@ -28,7 +32,10 @@ class Struct:
         return all(getattr(self, name) == getattr(other, name) for name in self.__slots__)
 
     def __repr__(self) -> str:
-        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        fields = ", ".join(
+            f"{name}={'(hidden)' if name in SECRET_FIELDS else repr(getattr(self, name))}"
+            for name in self.__slots__
+        )
         return f"{type(self).__name__}({fields})"
 
 

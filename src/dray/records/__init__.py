@@ -26,9 +26,14 @@ from .buffer import Buffer
 from .columns import BytesColumn, Columns, Record
 from .compression import Codec
 from .faults import RecordError, RecordFault
+from .header import HEADER_SIZE, LEADER_EPOCH, NO_PRODUCER, BatchHeader, read_header
 
 __all__ = [
+    "HEADER_SIZE",
+    "LEADER_EPOCH",
+    "NO_PRODUCER",
     "Batch",
+    "BatchHeader",
     "Buffer",
     "BytesColumn",
     "Codec",
@@ -42,6 +47,7 @@ __all__ = [
     "find_timestamp",
     "patch",
     "patch_all",
+    "read_header",
     "recompress",
     "records_said",
     "restore",

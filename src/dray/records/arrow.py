@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from .buffer import Buffer
 from .columns import BytesColumn, Columns
+from .header import NO_PRODUCER
 
 if TYPE_CHECKING:
     import pyarrow
-
-_NO_PRODUCER = -1
 
 
 @cache
@@ -68,7 +67,7 @@ def to_arrow(columns: Columns, partition: int) -> pyarrow.RecordBatch:
     )
     headers = pa.Array.from_buffers(list_type, rows, [None, pa.py_buffer(columns.headers)], children=[header])
     producer_ids = numbers(pa.int64(), columns.producer_ids)
-    has_producer = pc.not_equal(producer_ids, _NO_PRODUCER)
+    has_producer = pc.not_equal(producer_ids, NO_PRODUCER)
 
     def of_producer(values: Any) -> Any:
         return pc.if_else(has_producer, values, pa.scalar(None, values.type))
@@ -104,7 +103,7 @@ def from_arrow(batch: pyarrow.RecordBatch) -> Columns:
     def numbers(name: str) -> Buffer:
         array = column(name)
         if array.null_count:
-            array = array.fill_null(_NO_PRODUCER)
+            array = array.fill_null(NO_PRODUCER)
         return _numbers(array)
 
     headers = column("headers")

@@ -6,41 +6,39 @@ on damaged ones. It shares the decompression and the error type with the core, a
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from ._core import Batch
 from .buffer import Buffer
 from .columns import Record
 from .compression import compress, decompress
 from .faults import RecordError, RecordFault
+from .header import (
+    CODEC_BITS,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    MAGIC_AT,
+    NO_PRODUCER,
+    OPENING,
+    PREFIX,
+    REST,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+)
 from .twin_frames import MUCH, named_by
 
-# base offset, length, leader epoch, magic, checksum
-_OPENING = struct.Struct(">qiibI")
-# attributes, last offset delta, base and max timestamp, producer id, epoch, base sequence, record count
-_REST = struct.Struct(">hiqqqhii")
-_PREFIX_SIZE = 12
-_HEADER_SIZE = 61
-
-_CODEC = 0x07
-_LOG_APPEND_TIME = 0x08
-_FORBIDDEN = {0x20: "it is a control batch", 0x10: "it is transactional", 0x40: "it carries a delete horizon"}
+_FORBIDDEN = {
+    CONTROL: "it is a control batch",
+    TRANSACTIONAL: "it is transactional",
+    DELETE_HORIZON: "it carries a delete horizon",
+}
 
 _INT64 = range(-(2**63), 2**63)
-
-
-class Header(NamedTuple):
-    base_offset: int
-    size: int
-    attributes: int
-    base_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    record_count: int
 
 
 def _make_crc_table() -> list[int]:
@@ -91,7 +89,9 @@ def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: in
     return batches
 
 
-def decode(buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1) -> list[tuple[Header, list[Record]]]:
+def decode(
+    buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1
+) -> list[tuple[BatchHeader, list[Record]]]:
     """The records of every batch, each batch with its header."""
     view = memoryview(buffer)
     batches = []
@@ -114,22 +114,23 @@ def find_timestamp(batch: Buffer, timestamp: int) -> tuple[int, int] | None:
 def unfolds_to(buffer: Buffer) -> int:
     view = memoryview(buffer)
     total = 0
-    while len(view) >= _HEADER_SIZE:
-        size = int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE
-        if not _HEADER_SIZE <= size <= len(view):
+    while len(view) >= HEADER_SIZE:
+        header = read_header(view)
+        size = header.size
+        if not HEADER_SIZE <= size <= len(view):
             break
-        codec = int.from_bytes(view[21:23], "big") & _CODEC
+        codec = header.attributes & CODEC_BITS
         if codec:
-            total += max(1, named_by(codec, bytes(view[_HEADER_SIZE:size])))
+            total += max(1, named_by(codec, bytes(view[HEADER_SIZE:size])))
         view = view[size:]
     return min(total, MUCH)
 
 
 def records_said(buffer: Buffer) -> int:
     view = memoryview(buffer)
-    if len(view) < _HEADER_SIZE or int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE != len(view):
+    if len(view) < HEADER_SIZE or (header := read_header(view)).size != len(view):
         return -1
-    return max(int.from_bytes(view[57:61], "big", signed=True), -1)
+    return max(header.record_count, -1)
 
 
 def restore(buffer: bytearray | memoryview, places: list[tuple[int, int, int]], leader_epoch: int) -> int:
@@ -137,11 +138,10 @@ def restore(buffer: bytearray | memoryview, places: list[tuple[int, int, int]], 
     view = memoryview(buffer)
     for place, (position, length, base_offset) in enumerate(places):
         batch = view[position : position + length]
-        _, size, _, magic, crc = _OPENING.unpack_from(batch)
-        if size != length - _PREFIX_SIZE or magic != 2 or crc32c(batch[_OPENING.size :]) != crc:
+        _, size, _, magic, crc = OPENING.unpack_from(batch)
+        if size != length - PREFIX.size or magic != MAGIC or crc32c(batch[OPENING.size :]) != crc:
             return place
-        batch[:8] = struct.pack(">q", base_offset)
-        batch[12:16] = struct.pack(">i", leader_epoch)
+        OPENING.pack_into(batch, 0, base_offset, size, leader_epoch, magic, crc)
     return -1
 
 
@@ -162,7 +162,7 @@ def encode(
         _encode_record(record, record.timestamp - first.timestamp, record.offset - first.offset)
         for record in records
     )
-    rest = _REST.pack(
+    rest = REST.pack(
         attributes | codec,
         len(records) - 1,
         first.timestamp,
@@ -172,8 +172,8 @@ def encode(
         base_sequence,
         len(records),
     ) + bytes(compress(codec, section))
-    length = _OPENING.size + len(rest) - _PREFIX_SIZE
-    return bytearray(_OPENING.pack(first.offset, length, leader_epoch, 2, crc32c(rest)) + rest)
+    length = OPENING.size + len(rest) - PREFIX.size
+    return bytearray(OPENING.pack(first.offset, length, leader_epoch, MAGIC, crc32c(rest)) + rest)
 
 
 def encode_varint(number: int) -> bytes:
@@ -209,37 +209,35 @@ def _refuse(fault: RecordFault, message: str) -> NoReturn:
     raise RecordError(fault, message)
 
 
-def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> Header:
-    if len(view) <= 16:
+def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> BatchHeader:
+    if len(view) <= MAGIC_AT:
         _refuse(RecordFault.INVALID_RECORD, f"{where}: it is cut off in its header")
-    if view[16] in (0, 1):
+    if view[MAGIC_AT] in (0, 1):
         _refuse(RecordFault.UNSUPPORTED_FORMAT, f"{where}: its format is that of magic 0 or 1")
-    if view[16] != 2:
+    if view[MAGIC_AT] != MAGIC:
         _refuse(RecordFault.CORRUPT, f"{where}: its magic is unknown")
-    size = int.from_bytes(view[8:12], "big", signed=True) + _PREFIX_SIZE
-    if size < _HEADER_SIZE:
+    size = PREFIX.size + PREFIX.unpack_from(view)[1]
+    if size < HEADER_SIZE:
         _refuse(RecordFault.CORRUPT, f"{where}: its length is less than that of a header")
     if size > len(view):
         _refuse(RecordFault.INVALID_RECORD, f"{where}: its length reaches past the end")
     if size > max_batch_bytes:
         _refuse(RecordFault.TOO_LARGE, f"{where}: it is larger than allowed")
-    base_offset, _, _, _, checksum = _OPENING.unpack_from(view)
-    if checksum != crc32c(view[_OPENING.size : size]):
+    header = read_header(view)
+    if header.checksum != crc32c(view[OPENING.size : size]):
         _refuse(RecordFault.CORRUPT, f"{where}: its checksum is wrong")
-    fields = _REST.unpack_from(view, _OPENING.size)
-    attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, epoch, sequence, count = fields
-    if attributes & _CODEC > 4:
+    if header.attributes & CODEC_BITS > 4:
         _refuse(RecordFault.UNSUPPORTED_COMPRESSION, f"{where}: its codec is unknown")
     for bit, what in _FORBIDDEN.items():
-        if attributes & bit:
+        if header.attributes & bit:
             _refuse(RecordFault.INVALID_RECORD, f"{where}: {what}")
-    if count <= 0 or last_offset_delta != count - 1:
+    count = header.record_count
+    if count <= 0 or header.last_offset_delta != count - 1:
         _refuse(RecordFault.INVALID_RECORD, f"{where}: its counts of records are wrong")
-    if producer_id < -1 or (producer_id >= 0 and (epoch < 0 or sequence < 0)):
+    producer = header.producer_id
+    if producer < NO_PRODUCER or (producer >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0)):
         _refuse(RecordFault.INVALID_RECORD, f"{where}: its producer fields do not go together")
-    return Header(
-        base_offset, size, attributes, base_timestamp, max_timestamp, producer_id, epoch, sequence, count
-    )
+    return header
 
 
 class _Reader:
@@ -287,9 +285,9 @@ class _Reader:
             self.refuse("bytes are left over")
 
 
-def _read_section(view: memoryview, header: Header, limit: int, where: str) -> memoryview:
-    codec = header.attributes & _CODEC
-    section: Buffer = view[_HEADER_SIZE : header.size]
+def _read_section(view: memoryview, header: BatchHeader, limit: int, where: str) -> memoryview:
+    codec = header.attributes & CODEC_BITS
+    section: Buffer = view[HEADER_SIZE : header.size]
     if codec:
         try:
             section = decompress(codec, section, limit)
@@ -298,7 +296,7 @@ def _read_section(view: memoryview, header: Header, limit: int, where: str) -> m
     return memoryview(section)
 
 
-def _read_records(section: memoryview, header: Header, where: str) -> list[Record]:
+def _read_records(section: memoryview, header: BatchHeader, where: str) -> list[Record]:
     reader = _Reader(section, where)
     records = []
     for index in range(header.record_count):
@@ -309,7 +307,7 @@ def _read_records(section: memoryview, header: Header, where: str) -> list[Recor
             body.refuse("its timestamp does not fit 64 bits")
         if body.varint(32) != index:
             body.refuse("its offset delta is out of order")
-        if header.attributes & _LOG_APPEND_TIME:
+        if header.attributes & LOG_APPEND_TIME:
             timestamp = header.max_timestamp
         key, value = body.bytes_or_null(), body.bytes_or_null()
         count = body.varint(32)

@@ -3,44 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
+
+from dray.runtime import AnswerRoom, EndlessRoom
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
 class CloseConnection(Exception):
-    """Raised by a dispatch: answer what came before this request, then close, with one log line."""
+    """Raised by a dispatch: answer what came before this request, then close, with one log line. `answer` is
+    the last one, where this request has one."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
         super().__init__(reason)
         self.reason = reason
-
-
-class EndlessRoom:
-    """Of a request whose answer is not counted."""
-
-    def most(self) -> int:
-        return 1 << 62
-
-    def take(self, size: int) -> bool:  # noqa: ARG002 - as all rooms
-        return True
-
-    async def wait(self, size: int, seconds: float) -> bool:  # noqa: ARG002 - as all rooms
-        return True
-
-
-class AnswerRoom(Protocol):
-    """The memory that the request at hand may fill with its answer, of what all connections share."""
-
-    def most(self) -> int:
-        """How much to plan with. A batch may be planned even where it is less."""
-
-    def take(self, size: int) -> bool:
-        """Hold so much for the answer, instead of what was held for it before; False if there is no room.
-        It is given back when the peer has the answer, or the request ends without one."""
-
-    async def wait(self, size: int, seconds: float) -> bool:
-        """Queue for so much, for so long; True once it is held."""
+        self.answer = answer
 
 
 class Connection:
@@ -58,6 +35,7 @@ class Connection:
         "state",
         "tls",
         "turn",
+        "welcome",
     )
 
     def __init__(
@@ -68,6 +46,7 @@ class Connection:
         tls: bool,
         turn: Callable[[], Awaitable[None]] | None = None,
         room: Callable[[], AnswerRoom] = EndlessRoom,
+        welcome: Callable[[], None] = lambda: None,
     ) -> None:
         self.id = identifier
         self.peer = peer
@@ -83,6 +62,9 @@ class Connection:
         begin with this: else a peer that asks much and reads little could fill our memory."""
         self.room = room
         """Called from within a dispatch: what its answer may take of the memory for answers."""
+        self.welcome = welcome
+        """Called once a peer has said who it is, where the listener asks: from then on it may send large
+        frames, and several at a time."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         """Call back, once, when this connection will bring no more requests: the peer hung up, the

@@ -27,7 +27,7 @@ class Exchange:
         self.done = False
         self.turn: asyncio.Future[None] | None = None  # somebody waits for it to be first in the queue
         self.last = False
-        """The connection ends here: this request gets no answer, nor does any after it."""
+        """The connection ends here: this answer is the last, if there is one."""
 
     def give_turn(self) -> None:
         """Whether or not it is its turn."""

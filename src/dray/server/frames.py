@@ -90,6 +90,10 @@ class FrameReader:
             return len(self._frame)
         return 0 if self._rest and not self.stalled else -1
 
+    def allow(self, largest: int) -> None:
+        """From the next frame on."""
+        self._largest = largest
+
     def buffer(self) -> memoryview:
         """Where to receive next; valid until the following `received`."""
         frame = self._frame

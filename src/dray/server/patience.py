@@ -31,6 +31,8 @@ class ConnectionProgress:
     """Bytes of answers that the peer has acknowledged, so far."""
     pauses: int = 0
     """How often we have stopped reading, so far."""
+    stranger: bool = False
+    """The peer was asked who it is, and has not said it yet."""
 
 
 class Patience:
@@ -77,7 +79,8 @@ class Patience:
         still = now - self._moved_at
         if standing.closing:
             return "unsent answers at close" if still > settings.frame_seconds else None
-        if not standing.frames and not standing.busy and now - self._made_at > settings.first_request_seconds:
+        unknown = standing.stranger or not standing.frames
+        if unknown and not standing.busy and now - self._made_at > settings.first_request_seconds:
             return NO_REQUEST
         if standing.unfinished >= 0:
             if self._frame != standing.frames:

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
+from dray.runtime import AnswerRoom, EndlessRoom
 from dray.server.answers import Reservation
-from dray.server.connection import AnswerRoom, Buffer, CloseConnection, Connection, EndlessRoom, at_once
+from dray.server.connection import Buffer, CloseConnection, Connection, at_once
 from dray.server.exchange import Exchange, current_exchange
 from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
 from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
+from dray.server.states import ConnectionStates, Event, Reading, Writing
 
 if TYPE_CHECKING:
     from dray.server.shared import ServerResources
@@ -32,23 +34,27 @@ _UNCOUNTED_BYTES: Final = 64 * 1024
 """Of answers that wait for their turn. Small ones that leave together are not worth a count each."""
 
 
+# Looked up once: to look up a member of an enumeration would cost a request more than the transition.
+_READING_PAUSED: Final = Reading.PAUSED
+_WRITING_OPEN: Final = Writing.OPEN
+_WRITING_DUE: Final = Writing.DUE
+_WRITING_LOST: Final = Writing.LOST
+_FLUSH_SCHEDULED: Final = Event.FLUSH_SCHEDULED
+_FLUSH_BEGUN: Final = Event.FLUSH_BEGUN
+
+
 class FrameProtocol(asyncio.BufferedProtocol):
     """A member of `ServerResources` from its connection being made until it is lost *and* its last request is
     done: a peer that hangs up does not undo what it asked for."""
 
     __slots__ = (
-        "_closing",
         "_counted",
-        "_deaf",
         "_dispatch",
-        "_flush_due",
         "_frames",
-        "_held",
-        "_hung_up",
+        "_in_flight_limit",
         "_lingering",
         "_listener",
         "_loop",
-        "_lost",
         "_memory",
         "_patience",
         "_pauses",
@@ -62,9 +68,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_settings",
         "_shared",
         "_socket",
+        "_states",
+        "_stranger",
         "_tls",
         "_transport",
-        "_writable",
         "address",
         "connection",
     )
@@ -73,16 +80,20 @@ class FrameProtocol(asyncio.BufferedProtocol):
     _transport: asyncio.Transport
     _loop: asyncio.AbstractEventLoop
 
-    def __init__(self, shared: ServerResources, listener: str, tls: bool) -> None:
+    def __init__(self, shared: ServerResources, listener: str, tls: bool, asks: bool = False) -> None:
         self._shared = shared
         self._settings = shared.settings
         self._dispatch = shared.dispatch
         self._listener = listener
         self._tls = tls
+        self._stranger = asks  # the peer has yet to say who it is
+        self._in_flight_limit = 1 if asks else shared.settings.max_in_flight
         self._memory = FrameClaims(shared.budget, shared.settings, self._proceed)
         self._reader = FrameReader(
             shared.scratch,
-            shared.settings.largest_frame,
+            min(shared.settings.stranger_frame_bytes, shared.settings.largest_frame)
+            if asks
+            else shared.settings.largest_frame,
             self._admit,
             self._deliver,
             shared.allocate,
@@ -98,14 +109,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._reserved = 0  # for answers that are being made
         self._counted = 0  # what the budget for answers has for us
         self._pauses = 0
-        self._held = False  # reading is paused, by us
-        self._deaf = False  # no more frames will be taken from this peer
-        self._hung_up = False  # the peer sends no more
-        self._writable = True  # the transport wants more
-        self._flush_due = False
-        self._closing = False
+        self._states = ConnectionStates()
         self._lingering: asyncio.TimerHandle | None = None
-        self._lost = False
         self._socket = -1
 
     # What the event loop calls.
@@ -117,10 +122,16 @@ class FrameProtocol(asyncio.BufferedProtocol):
         name = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.connection = Connection(
-            self._shared.identifier(), name, self._listener, self._tls, self._turn, self._room
+            self._shared.identifier(),
+            name,
+            self._listener,
+            self._tls,
+            self._turn,
+            self._room,
+            self._welcome,
         )
         if not self._shared.join(self):
-            self._lost = self._deaf = self._closing = True
+            self._states.happened(Event.LOST)
             self._transport.abort()
             return
         self._socket = -1 if self._tls else _descriptor(transport)
@@ -135,7 +146,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         self._received_bytes += nbytes
         self._shared.metrics.received_bytes.value += nbytes
-        if self._deaf:
+        if not self._states.listening:
             return
         try:
             self._reader.received(nbytes)
@@ -148,20 +159,18 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """The peer sends no more. What it asked is still answered, as it may yet be reading (TLS
         cannot be closed by halves: there, hanging up is the end)."""
-        self._hung_up = True
-        self._stop_listening()
-        if self._queue and not self._tls and not self._closing:
+        self._stop_listening(Event.HUNG_UP)
+        if self._queue and not self._tls and not self._states.closing:
             return True
-        self._closing = True
+        self._states.happened(Event.CLOSED)
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
-        if self._lost:
+        if self._states.writing is Writing.LOST:
             return
-        self._lost = self._closing = True
         self._socket = -1  # its number may soon be another's
         self._shared.metrics.connections_active.value -= 1
-        self._stop_listening()
+        self._stop_listening(Event.LOST)
         for exchange in self._queue:
             exchange.buffers = ()
             exchange.give_turn()
@@ -173,14 +182,15 @@ class FrameProtocol(asyncio.BufferedProtocol):
         del self._reader, self._memory
         self.connection.turn = at_once
         self.connection.room = EndlessRoom
+        self.connection.welcome = _nothing
         if not self._running:
             self._shared.leave(self)
 
     def pause_writing(self) -> None:
-        self._writable = False
+        self._states.happened(Event.TRANSPORT_FULL)
 
     def resume_writing(self) -> None:
-        self._writable = True
+        self._states.happened(Event.TRANSPORT_READY)
         self._flush()
         self.settle()
 
@@ -191,11 +201,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if memory.granted:
             return True
         settings = self._settings
+        states = self._states
         return (
             memory.waiting is None
-            and not self._deaf
-            and len(self._queue) < settings.max_in_flight
-            and self._writable
+            and states.listening
+            and len(self._queue) < self._in_flight_limit
+            and states.writable
             and self._ready_bytes < settings.max_unsent_bytes
         )
 
@@ -207,19 +218,19 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.refuse("bad frame", str(error))
             return
         if not self._reader.stalled:
-            self._held = False
+            self._states.happened(Event.GATE_OPENED)
             self._transport.resume_reading()
 
     def _hold(self) -> None:
-        if not self._held and not self._deaf:
-            self._held = True
+        if self._states.reading is Reading.OPEN:
+            self._states.happened(Event.GATE_CLOSED)
             self._pauses += 1
             self._transport.pause_reading()
 
     def _deliver(self, frame: memoryview) -> None:
         exchange = Exchange(self._memory.delivered())
         self._queue.append(exchange)
-        if not self._frames:
+        if not self._frames and not self._stranger:
             self._shared.used(self)
         self._frames += 1
         self._running += 1
@@ -237,6 +248,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 exchange.bytes = PREFIX + size_out
         except CloseConnection as close:
             exchange.last = True
+            if close.answer is not None:
+                size_out = sum(map(len, close.answer))
+                exchange.buffers = (LENGTH.pack(size_out), *close.answer)
+                exchange.bytes = PREFIX + size_out
             self._note_closing("request", close.reason)
         except asyncio.CancelledError:
             exchange.last = True
@@ -268,60 +283,72 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._reserved -= reservation.size
             exchange.reservation = None
         shared.budget.release(size, exchange.share)
-        if self._lost:
-            self.settle()
-            if not self._running:
-                shared.leave(self)
-        elif self._closing:
-            exchange.buffers = ()
-        else:
+        states = self._states
+        if not states.closing:
             self._ready_bytes += exchange.bytes
-            if self._queue[0] is exchange and not self._flush_due:
+            if self._queue[0] is exchange and states.writing is _WRITING_OPEN:
                 if len(self._queue) == 1:
                     self._flush()
                 else:
                     # Requests that were committed together finish in this turn of the loop, one
                     # task after the other: answer them with one write.
-                    self._flush_due = True
+                    states.happened(_FLUSH_SCHEDULED)
                     self._loop.call_soon(self._flush)
+        elif states.writing is Writing.LOST:
+            self.settle()
+            if not self._running:
+                shared.leave(self)
+        else:
+            exchange.buffers = ()
         if reservation is not None or self._ready_bytes > _UNCOUNTED_BYTES:
             self.settle()
 
     def _flush(self) -> None:
         """Hand over the answers whose turn it is, as far as the transport wants them."""
-        self._flush_due = False
+        states = self._states
+        if states.writing is _WRITING_DUE:
+            states.happened(_FLUSH_BEGUN)
         queue = self._queue
         outgoing: list[Buffer] = []
         gathered = 0
-        while queue and queue[0].done and self._writable and not self._closing:
+        while queue and queue[0].done and states.writable:
             exchange = queue.popleft()
+            outgoing += exchange.buffers
+            gathered += exchange.bytes
             if exchange.last:
                 self._write(outgoing, gathered)
                 self.close()
                 return
-            outgoing += exchange.buffers
-            gathered += exchange.bytes
             if gathered >= self._settings.max_unsent_bytes:
                 self._write(outgoing, gathered)
                 outgoing, gathered = [], 0
         self._write(outgoing, gathered)
-        if self._closing:
+        if states.closing:
             return
         self._give_turn()
-        if self._deaf:
+        if not states.listening:
             if not queue:
                 self.close()
-        elif self._held and self._memory.waiting is None:
+        elif states.reading is _READING_PAUSED and self._memory.waiting is None:
             self._proceed()
+
+    def _welcome(self) -> None:
+        """The peer has said who it is. The next frame is read when the answer to that has left."""
+        if self._stranger and self._states.writing is not Writing.LOST:
+            self._stranger = False
+            self._in_flight_limit = self._settings.max_in_flight
+            self._reader.allow(self._settings.largest_frame)
+            self._shared.used(self)
 
     async def _turn(self) -> None:
         exchange = current_exchange.get()
-        if not (self._closing or (self._writable and self._queue[0] is exchange)):
+        states = self._states
+        if not (states.closing or (states.writable and self._queue[0] is exchange)):
             exchange.turn = self._loop.create_future()
             await exchange.turn
 
     def _give_turn(self) -> None:
-        if self._queue and self._writable:
+        if self._queue and self._states.writable:
             self._queue[0].give_turn()
 
     def _write(self, buffers: list[Buffer], size: int) -> None:
@@ -351,7 +378,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def settle(self) -> None:
         """Have the budget for answers know what we hold now."""
         held = self._ready_bytes + self._reserved
-        if not self._lost:
+        if self._states.writing is not _WRITING_LOST:
             held += self._transport.get_write_buffer_size()
         counted = self._counted
         if held != counted:
@@ -362,11 +389,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def answer_bytes(self) -> int:
         return self._counted
 
-    def _stop_listening(self) -> None:
-        """Take no more frames; give back what the unfinished one had reserved."""
+    def _stop_listening(self, event: Event) -> None:
+        """Take no more frames, because of this; give back what the unfinished one had reserved."""
+        listened = self._states.listening
+        self._states.happened(event)
         self.connection.end()
-        if not self._deaf:
-            self._deaf = True
+        if listened:
             self._reader.abandon()
             self._memory.give_up()
 
@@ -389,7 +417,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """The peer misbehaved: answer what is in flight, then close, with one log line."""
         self._note_closing(kind, reason)
         self._hold()
-        self._stop_listening()
+        self._stop_listening(Event.NO_MORE_FRAMES)
         end = Exchange()
         end.done = end.last = True
         self._queue.append(end)
@@ -398,7 +426,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def drain(self) -> None:
         """Answer what is in flight, then close."""
         self._hold()
-        self._stop_listening()
+        self._stop_listening(Event.NO_MORE_FRAMES)
         if not self._queue:
             self.close()
 
@@ -406,21 +434,20 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Close once the transport has sent what it was given. A socket closed with bytes unread
         resets the connection, and the peer may lose answers it has not read yet: so we end our half,
         throw away what still comes, and let the peer hang up, for a short while."""
-        if self._closing:
+        if self._states.closing:
             return
-        self._closing = True
-        self._stop_listening()
+        before = self._states.reading
+        self._stop_listening(Event.CLOSED)
         for exchange in self._queue:
             exchange.buffers = ()
             exchange.give_turn()
         self._ready_bytes = 0
         self.settle()
-        if self._hung_up or not self._transport.can_write_eof():
+        if before is Reading.ENDED or not self._transport.can_write_eof():
             self._transport.close()
             return
         self._transport.write_eof()
-        if self._held:
-            self._held = False
+        if before is not Reading.OPEN:
             self._transport.resume_reading()
         self._lingering = self._loop.call_later(self._settings.linger_seconds, self._transport.close)
 
@@ -429,23 +456,23 @@ class FrameProtocol(asyncio.BufferedProtocol):
         for exchange in self._queue:
             if exchange.task is not None:
                 exchange.task.cancel()
-        if not self._lost:
-            self._closing = True
-            self._transport.abort()
+        if self._states.writing is not Writing.LOST:
+            self._end_now()
 
     def sweep(self, now: float) -> None:
         """Give up on a peer that has made us wait too long."""
-        if self._lost:
+        if self._states.writing is Writing.LOST:
             return
-        reading = not self._held and not self._deaf
+        reading = self._states.reading is Reading.OPEN
         unsent = self._transport.get_write_buffer_size()
         standing = ConnectionProgress(
             received_bytes=self._received_bytes,
             frames=self._frames,
+            stranger=self._stranger,
             unfinished=self._reader.unfinished if reading else -1,
             unsent=unsent,
             busy=bool(self._queue) or self._memory.waiting is not None,
-            closing=self._closing,
+            closing=self._states.closing,
             taken=self._sent_bytes - unsent - unacknowledged(_descriptor(self._transport)) if unsent else 0,
             pauses=self._pauses,
         )
@@ -458,15 +485,15 @@ class FrameProtocol(asyncio.BufferedProtocol):
         elif standing.unsent:
             self._note_closing(reason, reason)
             self._end_now()
-        elif not self._closing:
+        elif not self._states.closing:
             self.refuse(reason, reason)
 
     @property
     def pace(self) -> float | None:
-        return None if self._closing else self._patience.pace
+        return None if self._states.closing else self._patience.pace
 
     def unread_for(self, now: float) -> float:
-        return 0.0 if self._closing else self._patience.unread_for(now, self._settings)
+        return 0.0 if self._states.closing else self._patience.unread_for(now, self._settings)
 
     def drop(self, kind: str) -> None:
         """Close now, as one of perhaps many. Requests in flight go on: what was asked for is done."""
@@ -474,9 +501,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._end_now()
 
     def _end_now(self) -> None:
-        self._closing = True
-        self._stop_listening()
+        self._stop_listening(Event.CLOSED)
         self._transport.abort()
+
+
+def _nothing() -> None:
+    """The welcome of a peer that has left."""
 
 
 def _descriptor(transport: asyncio.BaseTransport) -> int:

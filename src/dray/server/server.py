@@ -114,7 +114,7 @@ class Server:
         tls = listener.tls is not None
         try:
             accepting = await asyncio.get_running_loop().create_server(
-                lambda: FrameProtocol(self._shared, listener.name, tls),
+                lambda: FrameProtocol(self._shared, listener.name, tls, listener.asks),
                 listener.host,
                 listener.port,
                 ssl=listener.tls,

@@ -17,6 +17,8 @@ class Listener:
     host: str
     port: int
     tls: ssl.SSLContext | None = None
+    asks: bool = False
+    """Whether peers are strangers until they have said who they are (`Connection.welcome`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +39,9 @@ class ServerSettings:
     """The first two bytes of requests that may have to wait for memory whatever their size: Produce."""
     answer_budget_bytes: int
     """How many bytes of answers may be held for all connections together."""
+    stranger_frame_bytes: int = 512 * 1024
+    """The largest frame of a peer that has not said who it is, on a listener that asks: Kafka's
+    `sasl.server.max.receive.size`. Such a peer is read one frame at a time."""
     max_in_flight: int
     """How many requests of one connection may be unanswered before it is no longer read."""
     max_unsent_bytes: int = MEBIBYTE
@@ -53,7 +58,8 @@ class ServerSettings:
     unread_seconds: float = 10.0
     """How long a peer may take nothing of its answers when memory for answers is short."""
     first_request_seconds: float = 30.0
-    """By when a connection must have made a request that was answered, or be making one that has arrived."""
+    """By when a connection must have made a request that was answered, or be making one that has arrived;
+    where the listener asks, by when a peer must have said who it is."""
     idle_seconds: float
     """How long a connection may do nothing at all, or leave its answers unread."""
     linger_seconds: float = 1.0
@@ -76,6 +82,7 @@ class ServerSettings:
             "short_seconds",
             "unread_seconds",
             "first_request_seconds",
+            "stranger_frame_bytes",
             "max_in_flight",
             "max_unsent_bytes",
             "slowest_frame_bytes_per_second",

@@ -15,6 +15,7 @@ from random import SystemRandom
 import structlog
 
 from dray.simulation.cluster.run import ClusterReport, RunFailed, simulate_cluster
+from dray.simulation.kinds import EVERY_KIND, kind_of
 
 _AHEAD = 2  # runs per processor that wait for their turn
 
@@ -24,6 +25,7 @@ class CampaignCoverage:
     """What the runs did, together."""
 
     seeds: int = 0
+    kinds: Counter[str] = field(default_factory=Counter)
     operations: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     by_kind: Counter[str] = field(default_factory=Counter)
@@ -34,6 +36,7 @@ class CampaignCoverage:
 
     def add(self, outcome: RunOutcome) -> None:
         self.seeds += 1
+        self.kinds[outcome.kind] += 1
         self.processor_seconds += outcome.seconds
         if outcome.report is None:
             self.failed.append(outcome.seed)
@@ -55,19 +58,21 @@ class RunOutcome:
     seed: int
     seconds: float
     report: ClusterReport | None  # None: it failed
+    kind: str = "weather"
 
 
 def fresh_seed() -> int:
-    """One that nobody has tried yet, most likely."""
+    """One that has not been tried yet, most likely."""
     return SystemRandom().randrange(1 << 40)
 
 
-def run_seed(seed: int) -> RunOutcome:
+def run_seed(seed: int, kinds: Sequence[str] = EVERY_KIND) -> RunOutcome:
     began = time.process_time()
     report: ClusterReport | None = None
-    with suppress(RunFailed):  # whoever cares runs it again, and looks at it
-        report = simulate_cluster(seed)
-    return RunOutcome(seed, time.process_time() - began, report)
+    kind = kind_of(seed, kinds)
+    with suppress(RunFailed):  # the caller runs it again, and looks at it
+        report = simulate_cluster(seed, kind.choose(seed))
+    return RunOutcome(seed, time.process_time() - began, report, kind.name)
 
 
 def campaign(
@@ -76,10 +81,11 @@ def campaign(
     seconds: float = float("inf"),
     jobs: int = 1,
     progress: Callable[[CampaignCoverage], None] = lambda _: None,
+    kinds: Sequence[str] = EVERY_KIND,
 ) -> CampaignCoverage:
     """Stops at the first failure."""
     coverage = CampaignCoverage()
-    for outcome in _outcomes(seeds, jobs, time.monotonic() + seconds):
+    for outcome in _outcomes(seeds, jobs, time.monotonic() + seconds, kinds):
         coverage.add(outcome)
         progress(coverage)
         if coverage.failed:
@@ -87,13 +93,13 @@ def campaign(
     return coverage
 
 
-def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[RunOutcome]:
+def _outcomes(seeds: Sequence[int], jobs: int, deadline: float, kinds: Sequence[str]) -> Iterator[RunOutcome]:
     if jobs == 1:
         be_quiet()
         for seed in seeds:
             if time.monotonic() >= deadline:
                 return
-            yield run_seed(seed)
+            yield run_seed(seed, kinds)
         return
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=be_quiet) as pool:
         remaining = iter(seeds)
@@ -104,7 +110,7 @@ def _outcomes(seeds: Sequence[int], jobs: int, deadline: float) -> Iterator[RunO
                     following = next(remaining, None)
                     if following is None:
                         break
-                    under_way.add(pool.submit(run_seed, following))
+                    under_way.add(pool.submit(run_seed, following, kinds))
                 if not under_way:
                     return
                 done, under_way = wait(under_way, return_when=FIRST_COMPLETED)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.run import RunFailed, simulate_cluster
 from dray.simulation.kernel.trace import TraceStep
 
@@ -23,10 +24,10 @@ class RecordedRun:
     """The last of them, in order: a run keeps only so many."""
 
 
-def record_run(seed: int) -> RecordedRun:
+def record_run(seed: int, conditions: ClusterConditions | None = None) -> RecordedRun:
     steps: list[TraceStep] = []
     try:
-        report = simulate_cluster(seed, recorded=steps)
+        report = simulate_cluster(seed, conditions, recorded=steps)
     except RunFailed as failure:
         return RecordedRun(seed, repr(failure.__cause__), failure.at, "", {}, {}, steps)
     ended = steps[-1].at if steps else 0.0

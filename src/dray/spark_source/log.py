@@ -15,8 +15,9 @@ from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST, fetch, joined, list_offsets
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import PartitionData
-from dray.records import decode
+from dray.records import HEADER_SIZE, decode, read_header
 from dray.records.arrow import to_arrow
+from dray.records.header import CONTROL
 from dray.runtime import Runtime
 from dray.spark_source.options import SourceOptions
 from dray.spark_source.ranges import Range
@@ -28,12 +29,6 @@ T = TypeVar("T")
 
 DIAL: Final = Dialer(client_id="dray-spark")
 _FETCH_BYTES: Final = 16 * 1024 * 1024
-# Of a record batch's header: where its length, attributes and the delta of its last offset stand.
-_LENGTH_AT: Final = 8
-_ATTRIBUTES_AT: Final = 21
-_LAST_DELTA_AT: Final = 23
-_SMALLEST_HEADER: Final = 61
-_CONTROL: Final = 0x20
 
 
 class SourceError(Exception):
@@ -181,19 +176,16 @@ def whole_batches(data: bytes | bytearray | memoryview) -> tuple[list[memoryview
     runs: list[memoryview] = []
     begun = position = 0
     following: int | None = None
-    while position + _SMALLEST_HEADER <= len(view):
-        size = view[position + _LENGTH_AT : position + _LENGTH_AT + 4]
-        length = 12 + int.from_bytes(size, "big", signed=True)
-        if length < _SMALLEST_HEADER or position + length > len(view):
+    while position + HEADER_SIZE <= len(view):
+        header = read_header(view, position)
+        if header.size < HEADER_SIZE or position + header.size > len(view):
             break
-        header = view[position : position + _SMALLEST_HEADER]
-        last_delta = int.from_bytes(header[_LAST_DELTA_AT : _LAST_DELTA_AT + 4], "big", signed=True)
-        following = int.from_bytes(header[:8], "big", signed=True) + last_delta + 1
-        if int.from_bytes(header[_ATTRIBUTES_AT : _ATTRIBUTES_AT + 2], "big") & _CONTROL:
+        following = header.base_offset + header.last_offset_delta + 1
+        if header.attributes & CONTROL:
             if begun < position:
                 runs.append(view[begun:position])
-            begun = position + length
-        position += length
+            begun = position + header.size
+        position += header.size
     if begun < position:
         runs.append(view[begun:position])
     return runs, following

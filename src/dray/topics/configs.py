@@ -187,7 +187,8 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "dray.iceberg.enabled",
         _B,
         "true",
-        "Whether the topic is also an Iceberg table; false opts it out.",
+        "Whether the topic is also an Iceberg table; false opts it out. Set on the topic, true also gives a "
+        "table to one whose name is among the compactors' iceberg.exclude_topics.",
     ),
     ConfigDefinition(
         "dray.iceberg.partition.by.day",

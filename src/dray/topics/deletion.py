@@ -12,13 +12,12 @@ Every step may be repeated by anyone at any time: stream ids and topic ids are n
 
 from __future__ import annotations
 
-from typing import Final
-
 import structlog
 
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, MetadataStore, Put, Unavailable
+from dray.metadata.update import ALL_FAILURES, update
 from dray.metadata.values import UnreadableValue
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.topics.errors import TopicsUnavailable
@@ -27,9 +26,6 @@ from dray.topics.records import TopicRecords
 from dray.topics.streams import Streams
 
 _log = structlog.get_logger(__name__)
-
-_ATTEMPTS: Final = 8
-_PAUSE: Final = 0.05
 
 
 class TopicDeletion:
@@ -65,19 +61,16 @@ class TopicDeletion:
     async def delete(self, topic: Topic) -> None:
         """The topic is gone and its streams are closed when this returns."""
         tombstone = Tombstone(topic.name, topic.topic_id, topic.streams, self._runtime.wall_ms())
-        for attempt in range(_ATTEMPTS):
-            try:
-                if attempt:
-                    await self._runtime.sleep(_PAUSE * attempt)
-                await self._bury(tombstone)
-                await self._finish(tombstone)
-                _log.info(
-                    "topic deleted", topic=topic.name, id=str(topic.topic_id), partitions=len(topic.streams)
-                )
-                return
-            except (Unavailable, Ambiguous, LogUnavailable):
-                continue  # each step is safe to repeat
-        raise TopicsUnavailable(f"Whether topic '{topic.name}' was deleted is not known yet.")
+
+        async def attempt() -> Tombstone:
+            await self._bury(tombstone)
+            return await self._finish(tombstone)
+
+        try:  # each step is safe to repeat
+            await update(self._runtime, attempt, (*ALL_FAILURES, LogUnavailable))
+        except (Unavailable, Ambiguous, LogUnavailable) as error:
+            raise TopicsUnavailable(f"Whether topic '{topic.name}' was deleted is not known yet.") from error
+        _log.info("topic deleted", topic=topic.name, id=str(topic.topic_id), partitions=len(topic.streams))
 
     async def _bury(self, tombstone: Tombstone) -> None:
         key = keys.deleted_topic(tombstone.topic_id)

@@ -13,6 +13,7 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.metadata.values import UnreadableValue
 from dray.topics.model import Topic, decode_topic
+from dray.topics.table_names import TableNames
 
 _log = structlog.get_logger(__name__)
 
@@ -38,7 +39,12 @@ class TopicSource(Protocol):
 class StoredTopics:
     """The topics as the metadata store holds them."""
 
-    def __init__(self, store: MetadataStore, defaults: Mapping[str, str]) -> None:
+    def __init__(
+        self, store: MetadataStore, defaults: Mapping[str, str], tables: TableNames | None = None
+    ) -> None:
+        """`tables`: which names become tables; not asked where it is left out, as in brokers."""
+        self._tables = tables
+        self._excluded: set[UUID] = set()  # topics of which it was said that they do not become tables
         self._store = store
         self._defaults = defaults  # the brokers' own defaults for topic configs
 
@@ -52,8 +58,20 @@ class StoredTopics:
             if name is None:
                 continue
             try:
-                known.append(decode_topic(name, record.value, self._defaults))
+                known.append(self._with_table_or_not(decode_topic(name, record.value, self._defaults)))
             except UnreadableValue as error:
                 _log.error("a topic is neither compacted nor retained", topic=name, error=str(error))
                 unreadable.add(name)
+        self._excluded &= {topic.topic_id for topic in known}
         return LiveTopics(known, frozenset(unreadable))
+
+    def _with_table_or_not(self, topic: Topic) -> Topic:
+        """It is said once of each topic that its name keeps it from becoming a table: somebody may wonder."""
+        if self._tables is None:
+            return topic
+        seen = self._tables.applied_to(topic)
+        if seen is not topic and topic.topic_id not in self._excluded:
+            self._excluded.add(topic.topic_id)
+            pattern = self._tables.pattern_of(topic)
+            _log.info("a topic does not become a table", topic=topic.name, iceberg_exclude_topics=pattern)
+        return seen

@@ -12,12 +12,11 @@ from typing import Final
 
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataStore, Put, Unavailable
+from dray.metadata.update import ALL_FAILURES, update
 from dray.runtime import Runtime
 from dray.topics.errors import InvalidTopicRequest, TopicExists, TopicsUnavailable, UnknownTopic
 from dray.topics.model import Topic, decode_topic, encode_topic
 
-_ATTEMPTS: Final = 8
-_PAUSE: Final = 0.05
 # What a tombstone holds beyond the record's streams: a name, an id, a time.
 _ROOM_FOR_TOMBSTONE: Final = 1024
 
@@ -55,28 +54,33 @@ class TopicRecords:
         """The version of the new record. Raises `TopicExists`, `Undecided`, `TopicsUnavailable`."""
         put = Put(keys.topic(topic.name), self._encoded(topic), ABSENT)
         unclear = False
-        for attempt in range(_ATTEMPTS):
+
+        async def attempt() -> int | None:
+            nonlocal unclear
+            if unclear and (found := await self.read(topic.name, certain=True)) is not None:
+                if found[0].topic_id == topic.topic_id:
+                    return found[1]
+                raise TopicExists(topic.name)
             try:
-                if attempt:
-                    await self._runtime.sleep(_PAUSE * attempt)
-                if unclear and (found := await self.read(topic.name, certain=True)) is not None:
-                    if found[0].topic_id == topic.topic_id:
-                        return found[1]
-                    raise TopicExists(topic.name)
                 [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
-            except Unavailable:
-                continue
             except Ambiguous:
                 unclear = True
-                continue
+                raise
             if outcome.applied:
                 return outcome.version
             # After an unclear reply, what stands in the way may be our own first copy: read it.
             if not unclear:
                 raise TopicExists(topic.name)
-        if unclear:
-            raise Undecided(f"Whether topic '{topic.name}' was created is not known yet.")
-        raise TopicsUnavailable(f"Topic '{topic.name}' was not created: the metadata store is unavailable.")
+            return None
+
+        try:
+            return await update(self._runtime, attempt, ALL_FAILURES)
+        except Ambiguous as error:
+            raise Undecided(f"Whether topic '{topic.name}' was created is not known yet.") from error
+        except Unavailable as error:
+            raise TopicsUnavailable(
+                f"Topic '{topic.name}' was not created: the metadata store is unavailable."
+            ) from error
 
     async def change(self, name: str, change: Callable[[Topic | None], Topic]) -> tuple[Topic, int]:
         """Make `change` of the topic as it is, even while others change it.
@@ -84,29 +88,26 @@ class TopicRecords:
         `change` gets the topic (None: there is none) and answers the changed one; what it raises ends
         the attempt. It may be called several times.
         """
-        unclear = False
-        for attempt in range(_ATTEMPTS):
-            try:
-                if attempt:
-                    await self._runtime.sleep(_PAUSE * attempt)
-                found = await self.read(name, certain=True)
-                changed = change(None if found is None else found[0])
-                if found is None:
-                    raise UnknownTopic(name)
-                if changed == found[0]:
-                    return found  # also: our own write, whose reply was lost
-                put = Put(keys.topic(name), self._encoded(changed), found[1])
-                [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
-            except Unavailable:
-                continue
-            except Ambiguous:
-                unclear = True
-                continue
-            if outcome.applied:
-                return changed, outcome.version
-        if unclear:
-            raise Undecided(f"Whether topic '{name}' was changed is not known yet.")
-        raise TopicsUnavailable(f"Topic '{name}' was not changed: the metadata store is unavailable.")
+
+        async def attempt() -> tuple[Topic, int] | None:
+            found = await self.read(name, certain=True)
+            changed = change(None if found is None else found[0])
+            if found is None:
+                raise UnknownTopic(name)
+            if changed == found[0]:
+                return found  # also: our own write, whose reply was lost
+            put = Put(keys.topic(name), self._encoded(changed), found[1])
+            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [put])
+            return (changed, outcome.version) if outcome.applied else None
+
+        try:
+            return await update(self._runtime, attempt, ALL_FAILURES)
+        except Ambiguous as error:
+            raise Undecided(f"Whether topic '{name}' was changed is not known yet.") from error
+        except Unavailable as error:
+            raise TopicsUnavailable(
+                f"Topic '{name}' was not changed: the metadata store is unavailable."
+            ) from error
 
     async def delete(self, name: str, version: int) -> bool:
         """Delete that version of the record. False if it has changed. Raises the store's errors."""

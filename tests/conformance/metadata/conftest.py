@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
+from tests.conformance.metadata.engines import ENGINES, Engine
 
 from dray.metadata.contract import MetadataStore
 from dray.runtime import SystemRuntime
-from metadata_engines import ENGINES, Engine
 
 
 @pytest.fixture

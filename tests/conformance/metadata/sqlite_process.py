@@ -14,7 +14,7 @@ import resource
 import sys
 import time
 
-from dray.metadata.contract import ABSENT, Ambiguous, Put, Unavailable
+from dray.metadata.contract import ABSENT, Ambiguous, Expectation, Put, Unavailable
 from dray.metadata.sqlite import SqliteStore
 from dray.runtime import SystemRuntime
 
@@ -24,11 +24,12 @@ def say(**what: object) -> None:
 
 
 async def increment(store: SqliteStore, times: str) -> None:
-    """Raise one counter by compare-and-set, against whoever else does."""
+    """Raise one counter by compare-and-set, against other processes that do so."""
     for _ in range(int(times)):
         while True:
             record = await store.get(0, "/counter")
-            value, expect = (0, ABSENT) if record is None else (int(record.value), record.version)
+            value = 0 if record is None else int(record.value)
+            expect: Expectation = ABSENT if record is None else record.version
             [outcome] = await store.write(0, [Put("/counter", b"%d" % (value + 1), expect)])
             if outcome.applied:
                 break

@@ -12,10 +12,20 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
+from tests.conformance.metadata.engines import ENGINES
 
-from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, StoredValue
+from dray.metadata.contract import (
+    ABSENT,
+    ANY,
+    Delete,
+    DeleteRange,
+    Expectation,
+    Operation,
+    Outcome,
+    Put,
+    StoredValue,
+)
 from dray.runtime import SystemRuntime
-from metadata_engines import ENGINES
 
 T = TypeVar("T")
 
@@ -73,7 +83,7 @@ class Comparison(RuleBasedStateMachine):
         known = sorted(self.model[domain])
         chosen = data.draw(st.sampled_from(known)) if known else key
         record = self.model[domain].get(chosen)
-        expect = ABSENT if record is None else record.version
+        expect: Expectation = ABSENT if record is None else record.version
         [outcome] = self.run(self.clients[client].write(domain, [Put(chosen, b"set", expect)]))
         assert outcome.applied
         self.check_outcome(domain, Put(chosen, b"set", expect), outcome)

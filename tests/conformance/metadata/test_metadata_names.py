@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
+from tests.conformance.metadata.engines import ENGINES
 from tests.services.batches import batch as sample
 from tests.services.batches import plain
 
@@ -41,7 +42,6 @@ from dray.protocol.messages.offset_fetch import (
 )
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.runtime import SystemRuntime
-from metadata_engines import ENGINES
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.conformance.metadata.engines import Engine
 
 from dray.metadata.contract import (
     ABSENT,
@@ -17,7 +18,6 @@ from dray.metadata.contract import (
     SessionEnded,
 )
 from dray.runtime import SystemRuntime
-from metadata_engines import Engine
 
 LONG = 60.0
 PATIENCE = 20.0

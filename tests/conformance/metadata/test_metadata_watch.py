@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 
+from tests.conformance.metadata.engines import Engine
+
 from dray.metadata.contract import Change, Delete, DeleteRange, MetadataStore, Put
 from dray.metadata.watching import PENDING_KEYS
-from metadata_engines import Engine
 
 PATIENCE = 10.0
 

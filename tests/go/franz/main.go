@@ -3,6 +3,7 @@
 //	franz read BOOTSTRAP GROUP ISOLATION FETCH_BYTES TOPIC...   orders on stdin, see line_reader.py
 //	franz produce BOOTSTRAP TOPIC PARTITION CODEC IDEMPOTENT    records on stdin, their offsets to stdout
 //	franz fetch BOOTSTRAP TOPIC PARTITION OFFSET COUNT          records to stdout
+//	franz transact BOOTSTRAP ID                                 what a producer with that transactional id is told
 package main
 
 import (
@@ -34,6 +35,8 @@ func main() {
 		err = produce(bootstrap, arguments, output)
 	case "fetch":
 		err = fetch(bootstrap, arguments, output)
+	case "transact":
+		err = transact(bootstrap, arguments[0], output)
 	default:
 		err = fmt.Errorf("what is %q?", mode)
 	}
@@ -280,5 +283,28 @@ func fetch(bootstrap kgo.Opt, arguments []string, output *bufio.Writer) error {
 			left--
 		}
 	}
+	return nil
+}
+
+// --- transactions
+
+func transact(bootstrap kgo.Opt, id string, output *bufio.Writer) error {
+	client, err := kgo.NewClient(bootstrap, kgo.TransactionalID(id))
+	if err != nil {
+		return err
+	}
+	defer client.Close()
+	if err := client.BeginTransaction(); err != nil {
+		fmt.Fprintln(output, err)
+		return nil
+	}
+	limited, cancel := context.WithTimeout(context.Background(), 60*time.Second)
+	defer cancel()
+	_, _, err = client.ProducerID(limited)
+	if err == nil {
+		fmt.Fprintln(output, "begun")
+		return nil
+	}
+	fmt.Fprintln(output, err)
 	return nil
 }

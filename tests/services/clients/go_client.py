@@ -1,4 +1,4 @@
-"""franz-go: new versions of every API. A program of ours, `tests/go`, built once from the module proxy."""
+"""franz-go (new versions of every API) and sarama: programs of ours, `tests/go`, built once."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ SOURCES = Path(__file__).parents[2] / "go"
 
 
 def require_franz() -> Path:
+    return _require("franz")
+
+
+def require_sarama() -> Path:
+    return _require("sarama")
+
+
+def _require(name: str) -> Path:
     """The program, or the end of the test."""
-    found = find_program("franz")
+    found = find_program(name)
     if isinstance(found, ProgramMissing):
         missing(str(found))
     return found
@@ -52,6 +60,13 @@ class FranzGo(LineClient):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap, [str(require_franz())])
+
+
+class Sarama(LineClient):
+    """It writes and reads nothing here: what it is asked for is what tools that are built on it ask for."""
+
+    def __init__(self, bootstrap: str) -> None:
+        super().__init__(bootstrap, [str(require_sarama())])
 
 
 class FranzGoReader(LineReader):

@@ -96,8 +96,8 @@ class KcatReader(Reader):
             "isolation.level": self.reading.isolation,
             "queued.min.messages": "200" if self.reading.little else "100000",
         }
-        told = [word for name, value in options.items() for word in ("-X", f"{name}={value}")]
-        return LineProcess([str(self._kcat.program), "-b", self.reading.bootstrap, "-J", "-u", *told, *mode])
+        extra = [word for name, value in options.items() for word in ("-X", f"{name}={value}")]
+        return LineProcess([str(self._kcat.program), "-b", self.reading.bootstrap, "-J", "-u", *extra, *mode])
 
     def read(self, ends: Mapping[Place, int]) -> dict[Place, list[Message]]:
         seen: dict[Place, list[Message]] = {place: [] for place in ends}

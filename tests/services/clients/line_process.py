@@ -13,7 +13,7 @@ from tests.services.clients.contract import SECONDS
 
 
 class LineProcess:
-    """As long as nobody reads its lines, it waits in its own output: so a command line stands still."""
+    """As long as its lines are not read, it waits in its own output: so a command line stands still."""
 
     def __init__(self, command: Sequence[str]) -> None:
         self.name = os.path.basename(command[0])
@@ -47,7 +47,7 @@ class LineProcess:
         return self._errors.read().decode(errors="replace")[-3000:]
 
     def close(self) -> None:
-        """It ends at the end of its input, or when it is told to."""
+        """It ends at the end of its input, or when it is terminated."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

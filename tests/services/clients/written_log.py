@@ -1,4 +1,4 @@
-"""A log of every kind of record, and the truth about it as the broker acknowledged it: nobody read it."""
+"""A log of every kind of record, and the truth about it as the broker acknowledged it, without reading it."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def as_acknowledged(message: Message, report: Received) -> Message:
     )
 
 
-class GoingOn:
+class BackgroundProducer:
     """A producer that does not stop while something else happens."""
 
     def __init__(self, log: WrittenLog, pause_seconds: float) -> None:
@@ -219,7 +219,7 @@ class GoingOn:
             while not self._stopping.wait(self._pause):
                 self._log.write(*kinds[number % len(kinds)], count=5)
                 number += 1
-        except BaseException as failure:  # told to whoever stops it
+        except BaseException as failure:  # raised where it is stopped
             self._failure = failure
 
     def stop(self) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
-from tests.unit.api.api_fakes import Harness, running
+from tests.unit.api.fakes import Harness, running
 
 
 @pytest.fixture

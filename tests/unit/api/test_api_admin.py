@@ -10,9 +10,9 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, running
+from tests.unit.api.fakes import Harness, running
 
-from dray.api.broker_defaults import BROKER_DEFAULTS
+from dray.api.shared.broker_defaults import BROKER_DEFAULTS
 from dray.log.types import LogUnavailable
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.alter_configs import AlterableConfig, AlterConfigsRequest, AlterConfigsResource
@@ -93,6 +93,15 @@ async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
     assert len(topic.streams) == 2
 
 
+WRONG_ASSIGNMENTS: list[list[tuple[int, list[int]]]] = [
+    [(1, [0])],
+    [(0, [])],
+    [(0, [7])],
+    [(0, [0]), (1, [7])],
+    [(0, [0, 0])],
+]
+
+
 @pytest.mark.parametrize("validate_only", [True, False])
 @pytest.mark.parametrize("version", [2, 5, 7])
 @pytest.mark.parametrize(
@@ -115,7 +124,7 @@ async def test_defaults_and_assignments(broker: Harness, version: int) -> None:
                 new("a", -1, -1, assignments=[CreatableReplicaAssignment(*one) for one in assignments]),
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             )
-            for assignments in ([(1, [0])], [(0, [])], [(0, [7])], [(0, [0]), (1, [7])], [(0, [0, 0])])
+            for assignments in WRONG_ASSIGNMENTS
         ),
         (
             new("taken", -1, -1, assignments=[CreatableReplicaAssignment(0, [7])]),
@@ -197,7 +206,7 @@ async def test_no_timeout_waits(broker: Harness) -> None:
 
 
 async def test_a_store_that_is_away_leaves_it_open(broker: Harness) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     [result] = (await broker.ask(creation(new("orders")), 5)).topics
     assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
 

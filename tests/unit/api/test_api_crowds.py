@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.crowds import AT_A_TIME, gather_some
+from dray.api.shared import AT_A_TIME, gather_some
 
 
 async def test_some_at_a_time_and_in_their_order() -> None:
@@ -21,4 +21,4 @@ async def test_some_at_a_time_and_in_their_order() -> None:
     count = 3 * AT_A_TIME + 7
     assert await gather_some(one(number) for number in range(count)) == list(range(count))
     assert most == AT_A_TIME
-    assert await gather_some(one(number) for number in ()) == []
+    assert await gather_some(one(number) for number in range(0)) == []

@@ -5,7 +5,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from tests.unit.api.api_fakes import Harness, batch, running
+from tests.services.batches import joined
+from tests.unit.api.fakes import Harness, batch, running
 
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest
 from dray.protocol import ErrorCode
@@ -58,7 +59,7 @@ async def test_every_version_reads_what_is_there(broker: Harness, topic: Topic, 
     assert (partition.error_code, partition.high_watermark, partition.last_stable_offset) == (0, 2, 2)
     assert partition.log_start_offset == (0 if version >= 5 else -1)
     assert partition.preferred_read_replica == -1
-    records = decode(bytes(partition.records or b"")).records()
+    records = decode(joined(partition.records)).records()
     assert [(record.offset, record.value) for record in records] == [(0, b"first"), (1, b"second")]
     if version < 13:
         assert response.responses[0].topic == "orders"
@@ -68,7 +69,7 @@ async def test_every_version_reads_what_is_there(broker: Harness, topic: Topic, 
 
 async def test_nothing_to_read_is_empty_and_not_null(broker: Harness, topic: Topic) -> None:
     response = await broker.ask(request(topic, (0, 2), (1, 0)), 12)
-    assert [bytes(part.records or b"?") or b"" for part in response.responses[0].partitions] == [b"?", b"?"]
+    assert [joined(part.records) or b"?" for part in response.responses[0].partitions] == [b"?", b"?"]
     assert [part.records is None for part in response.responses[0].partitions] == [False, False]
 
 
@@ -233,7 +234,7 @@ async def test_a_poll_that_is_cancelled_stays_cancelled(broker: Harness, topic: 
 
 
 async def test_a_store_that_is_away(broker: Harness, topic: Topic) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     assert only(await broker.ask(request(topic, (0, 0)), 12)).error_code == 0
     unknown = FetchRequest(topics=[FetchTopic(topic="x", partitions=[FetchPartition()])])
     assert only(await broker.ask(unknown, 12)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -5,8 +5,7 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from tests.unit.api.api_fakes import Harness, running
-from tests.unit.api.test_api_groups import beat, stable
+from tests.unit.api.fakes import Harness, beat, running, stable
 
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.offset_commit import (
@@ -269,7 +268,7 @@ async def test_a_topic_that_another_broker_made_a_moment_ago(broker: Harness) ->
 
 
 async def test_topics_that_cannot_be_asked_for(broker: Harness, topic: Topic) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     request = commit(topic, 9, {0: 1})
     request.topics[0].name = "other"
     assert errors(await broker.ask(request, 9)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]

@@ -6,80 +6,32 @@ import asyncio
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, running
-from tests.unit.topics.topic_fakes import settle
+from tests.unit.api.fakes import METADATA, FakeConnection, Harness, beat, join, joined, running, stable
+from tests.unit.topics.fakes import settle
 
 from dray.daemon.settings import GROUP_PROTOCOLS
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
 from dray.protocol.messages.consumer_group_heartbeat import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
 from dray.protocol.messages.delete_groups import DeleteGroupsRequest
 from dray.protocol.messages.describe_groups import DescribeGroupsRequest
 from dray.protocol.messages.find_coordinator import FindCoordinatorRequest
 from dray.protocol.messages.heartbeat import HeartbeatRequest
-from dray.protocol.messages.join_group import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    JoinGroupResponse,
-)
 from dray.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from dray.protocol.messages.list_groups import ListGroupsRequest
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.topics import NewTopic
-
-METADATA = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
-
-
-def join(member_id: str = "", **fields: object) -> JoinGroupRequest:
-    request = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=30_000,
-        rebalance_timeout_ms=30_000,
-        member_id=member_id,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol("range", METADATA)],
-    )
-    for name, value in fields.items():
-        setattr(request, name, value)
-    return request
 
 
 def code(error: ErrorCode) -> int:
     return int(error)
 
 
-async def joined(broker: Harness, version: int, **fields: object) -> JoinGroupResponse:
-    """Joined, in the two steps that newer versions need."""
-    answer = await broker.ask(join(**fields), version)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = await broker.ask(join(answer.member_id, **fields), version)
-    assert answer.error_code == 0, answer
-    return answer
-
-
 def sync(group_id: str, generation: int, member_id: str) -> SyncGroupRequest:
     return SyncGroupRequest(group_id, generation, member_id, None, "consumer", "range")
-
-
-async def stable(broker: Harness, group_id: str = "g") -> JoinGroupResponse:
-    answer = await joined(broker, 9, group_id=group_id)
-    await broker.ask(
-        SyncGroupRequest(
-            group_id,
-            answer.generation_id,
-            answer.member_id,
-            None,
-            "consumer",
-            "range",
-            [SyncGroupRequestAssignment(answer.member_id, b"mine")],
-        ),
-        5,
-    )
-    return answer
 
 
 # --- classic
@@ -252,7 +204,7 @@ async def test_another_brokers_group(broker: Harness) -> None:
 
 async def test_a_store_that_is_away(broker: Harness) -> None:
     answer = await stable(broker)
-    broker.store.failing = True
+    broker.store.down = True
     away = code(ErrorCode.COORDINATOR_NOT_AVAILABLE)
     assert (await broker.ask(HeartbeatRequest("g", 1, answer.member_id), 4)).error_code == 0
     assert (await broker.ask(FindCoordinatorRequest(key="other"), 3)).error_code == away
@@ -264,17 +216,6 @@ async def test_a_store_that_is_away(broker: Harness) -> None:
 
 
 # --- KIP-848
-
-
-def beat(member_id: str = "m", epoch: int = 0, **fields: object) -> ConsumerGroupHeartbeatRequest:
-    request = ConsumerGroupHeartbeatRequest("g", member_id, epoch)
-    if epoch == 0:
-        request.rebalance_timeout_ms = 30_000
-        request.subscribed_topic_names = ["t"]
-        request.topic_partitions = []
-    for name, value in fields.items():
-        setattr(request, name, value)
-    return request
 
 
 @pytest.mark.parametrize("version", [0, 1])

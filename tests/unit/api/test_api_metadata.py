@@ -9,12 +9,13 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, running
+from tests.unit.api.fakes import FakeConnection, Harness, running
 
 from dray.cluster import ALL_ZONES, owner_of, owners
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Put
 from dray.protocol import ZERO_UUID, ErrorCode
+from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -148,7 +149,7 @@ async def test_authorized_operations_are_shown_where_asked_for(broker: Harness) 
 
 async def test_a_store_that_is_away_is_worth_another_try(broker: Harness) -> None:
     topic = await broker.topics.create(NewTopic("orders"))
-    broker.store.failing = True
+    broker.store.down = True
     response = await broker.ask(by_name("orders", "other", create=True), 9)
     assert codes(response) == {"orders": 0, "other": ErrorCode.LEADER_NOT_AVAILABLE}
     asked = [MetadataRequestTopic(topic_id=UUID(int=5), name=None)]
@@ -261,7 +262,8 @@ async def test_a_partition_is_described_in_full(broker: Harness) -> None:
 
 async def test_cursors_that_point_nowhere(broker: Harness) -> None:
     await broker.topics.create(NewTopic("a"))
-    refused = ([("a", ErrorCode.INVALID_REQUEST, [])], None)
+    none: list[int] = []
+    refused = ([("a", ErrorCode.INVALID_REQUEST, none)], None)
     assert await page(broker, ["a"], cursor=Cursor(topic_name="b", partition_index=0)) == refused
     assert await page(broker, ["a"], cursor=Cursor(topic_name="a", partition_index=-1)) == refused
     assert await page(broker, cursor=Cursor(topic_name="a", partition_index=-1)) == ([], None)
@@ -304,6 +306,23 @@ async def test_other_coordinators_there_are_none(broker: Harness, version: int, 
     found = response if version < 4 else response.coordinators[0]
     assert (found.error_code, found.node_id, found.port) == (code, -1, -1)
     assert found.error_message
+
+
+@pytest.mark.parametrize(
+    ("software", "code"),
+    [
+        ("sarama", ErrorCode.UNSUPPORTED_VERSION),
+        ("librdkafka", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+        ("confluent-kafka-python", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    ],
+)
+async def test_clients_that_ask_in_one_version_are_told_apart_by_what_they_call_themselves(
+    broker: Harness, software: str, code: ErrorCode
+) -> None:
+    named = ApiVersionsRequest(client_software_name=software, client_software_version="1.0")
+    assert (await broker.ask(named, 3)).error_code == ErrorCode.NONE
+    request = FindCoordinatorRequest(key="t", key_type=1)
+    assert (await broker.ask(request, 2)).error_code == code
 
 
 @pytest.mark.parametrize("create", [True, False])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.api.api_fakes import FakeStream, Harness, running
+from tests.unit.api.fakes import FakeStream, Harness, running
 
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt
 from dray.metadata.values import ValueCorrupt

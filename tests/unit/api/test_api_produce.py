@@ -9,12 +9,12 @@ from uuid import UUID
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, batch, frame, running
+from tests.unit.api.fakes import FakeConnection, Harness, batch, frame, running
 
 from dray.api import RefuseConnection
-from dray.api import produce as produce_api
-from dray.api.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
-from dray.api.refusals import Refusals
+from dray.api.produce import handler as produce_api
+from dray.api.produce.batches import EARLIEST_TIMESTAMP, LATEST_TIMESTAMP
+from dray.api.produce.refusals import Refusals
 from dray.log.types import (
     LogError,
     LogUnavailable,
@@ -454,7 +454,7 @@ async def test_partitions_added_elsewhere_are_found(broker: Harness, topic: Topi
 async def test_a_store_that_is_away_is_told_apart_from_an_unknown_topic(
     broker: Harness, topic: Topic
 ) -> None:
-    broker.store.failing = True
+    broker.store.down = True
     assert (await produce(broker, topic, good())).error_code == 0, "what is known needs no store"
     unknown = ProduceRequest(
         acks=-1, topic_data=[TopicProduceData(name="x", partition_data=[PartitionProduceData(0, good())])]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 
 import pytest
-from tests.unit.api.api_fakes import Harness, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, running, sees_brokers
+from tests.unit.topics.fakes import eventually
 
 from dray.protocol.messages.create_topics import (
     CreatableReplicaAssignment,
@@ -32,7 +33,7 @@ async def brokers(request: pytest.FixtureRequest) -> AsyncIterator[list[Harness]
             beside = made[0] if made else None
             made.append(await stack.enter_async_context(running(beside=beside, broker_id=number, zone=zone)))
         for broker in made:
-            await eventually(lambda broker=broker: len(broker.membership.brokers()) == 3)
+            await eventually(partial(sees_brokers, broker, 3))
         yield made
 
 
@@ -99,9 +100,11 @@ async def test_changes_of_a_topic_and_of_the_brokers_do_not_lose_it(brokers: lis
     assert await shown(brokers, "orders") == {3}
     await brokers[2].membership.stop()
     for broker in brokers[:2]:
-        await eventually(lambda broker=broker: len(broker.membership.brokers()) == 2)
+        await eventually(partial(sees_brokers, broker, 2))
     assert await shown(brokers[:2], "orders") == {2}
-    assert (await brokers[0].topics.get("orders")).replication_factor == 3
+    topic = await brokers[0].topics.get("orders")
+    assert topic is not None
+    assert topic.replication_factor == 3
 
 
 async def test_a_lone_broker_is_all_the_replicas_there_are(broker: Harness) -> None:

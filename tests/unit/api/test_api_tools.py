@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, batch, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, batch, running
+from tests.unit.topics.fakes import eventually
 
 from dray.log.types import LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode

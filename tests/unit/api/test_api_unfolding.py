@@ -11,7 +11,7 @@ from typing import Any
 import cramjam
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import FakeConnection, Harness, batch, running
+from tests.unit.api.fakes import FakeConnection, Harness, batch, running
 
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (

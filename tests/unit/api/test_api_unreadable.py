@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.unit.api.api_fakes import Harness
+from tests.unit.api.fakes import Harness
 
 from dray.metadata import keys
 from dray.metadata.contract import Put

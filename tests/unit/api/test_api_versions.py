@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
+from pkgutil import iter_modules
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, frame, running
+from tests.unit.api.fakes import Harness, frame, running
 
-from dray.api import HANDLERS, Dispatcher, Feature, RefuseConnection, handles
+from dray import api
+from dray.api import HANDLERS, Dispatcher, Feature, Handler, RefuseConnection, handles
+from dray.api.registry import MODULES
 from dray.protocol import SCHEMAS, ApiKey, ErrorCode, RequestHeader, encode_request_header, request_class
 from dray.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -31,7 +34,7 @@ async def test_every_version_lists_what_is_served(broker: Harness, version: int)
     assert response.finalized_features_epoch == -1
 
 
-@pytest.mark.parametrize("key", [24, 25, 26, 27, 28, 65, 71, 72, 76])
+@pytest.mark.parametrize("key", [24, 25, 26, 27, 28, 71, 72, 76])
 async def test_what_must_not_be_advertised_is_not(broker: Harness, key: int) -> None:
     response = await broker.ask(ApiVersionsRequest(**NAMED), 4)
     assert key not in {one.api_key for one in response.api_keys}
@@ -108,7 +111,7 @@ async def test_a_version_whose_response_can_say_so_is_answered(broker: Harness) 
 
 async def test_an_unserved_version_without_room_for_an_error_closes(broker: Harness) -> None:
     @handles(request_class(ApiKey.METADATA), 5, 8)
-    async def handle(context, request):  # type: ignore[no-untyped-def]
+    async def handle(context, request):
         raise AssertionError
 
     dispatcher = Dispatcher(broker.services, [handle])
@@ -150,7 +153,7 @@ async def test_the_observer_hears_of_each_request(broker: Harness) -> None:
     assert broker.observed == [(ApiKey.API_VERSIONS, True)]
 
     @handles(ApiVersionsRequest, 0, 4)
-    async def failing(context, request):  # type: ignore[no-untyped-def]
+    async def failing(context, request):
         raise ZeroDivisionError
 
     dispatcher = Dispatcher(broker.services, [failing], broker._observe)
@@ -167,3 +170,10 @@ def test_a_handler_cannot_serve_what_has_no_messages() -> None:
 async def test_two_handlers_for_one_api_are_a_mistake(broker: Harness) -> None:
     with pytest.raises(ValueError, match="two handlers"):
         Dispatcher(broker.services, [HANDLERS[0], HANDLERS[0]])
+
+
+def test_every_api_module_is_served_and_the_listing_of_the_room_is_the_protocol() -> None:
+    there = {found.name for found in iter_modules(api.__path__)}
+    assert there - {"dispatcher", "registry", "shared"} == set(MODULES)
+    assert all(isinstance(handler, Handler) for handler in HANDLERS)
+    assert len(HANDLERS) == len(MODULES) == len(set(MODULES))

@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.api_fakes import Harness, batch, running
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.api.fakes import Harness, batch, running, sees_brokers
+from tests.unit.topics.fakes import eventually
 
 from dray.api import ApiSettings
-from dray.api.errors import RefuseConnection
+from dray.api.shared import RefuseConnection
 from dray.cluster import ALL_ZONES, owner_of, owners, way_out
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
@@ -87,7 +88,7 @@ async def start(settings: ApiSettings | None, stack: AsyncExitStack) -> Fleet:
             running(settings, beside=beside, broker_id=number, zone=zone)
         )
     for broker in brokers.values():
-        await eventually(lambda broker=broker: len(broker.membership.brokers()) == len(ZONES))
+        await eventually(partial(sees_brokers, broker, len(ZONES)))
     topic = await brokers[0].topics.create(NewTopic("orders", PARTITIONS))
     for broker in brokers.values():
         await broker.topics.refresh("orders")
@@ -104,6 +105,12 @@ async def fleet() -> AsyncIterator[Fleet]:
 async def strict() -> AsyncIterator[Fleet]:
     async with AsyncExitStack() as stack:
         yield await start(room_settings.api(enforce_owner=True), stack)
+
+
+@pytest.fixture
+async def strictly_zoned() -> AsyncIterator[Fleet]:
+    async with AsyncExitStack() as stack:
+        yield await start(room_settings.api(strict_zones=True), stack)
 
 
 # --- what is told
@@ -317,6 +324,52 @@ async def test_errors_are_told_before_anyone_is_sent_away(fleet: Fleet) -> None:
     told = await fleet.fetch(0, 1, rack_id="b")
     assert told.error_code != 0
     assert told.preferred_read_replica == -1
+
+
+# --- routing.strict_zones
+
+
+@pytest.mark.parametrize("at", ZONES)
+@pytest.mark.parametrize("zone", ["a", "b", "c"])
+async def test_strictly_no_broker_of_another_zone_is_named(strictly_zoned: Fleet, at: int, zone: str) -> None:
+    told = await strictly_zoned.metadata(at, f"zone_id={zone},app=x")
+    inside = [number for number, home in ZONES.items() if home == zone]
+    assert [node.node_id for node in told.brokers] == inside
+    assert told.controller_id in inside
+    request = DescribeTopicPartitionsRequest(topics=[TopicRequest("orders")], response_partition_limit=2000)
+    described = await strictly_zoned.brokers[at].ask(request, 0, client_id=f"zone_id={zone}")
+    for topic in (told.topics[0], described.topics[0]):
+        for partition in topic.partitions:
+            leader = strictly_zoned.owner(partition.partition_index, zone)
+            assert (partition.leader_id, partition.replica_nodes, partition.isr_nodes) == (
+                leader,
+                [leader],
+                [leader],
+            )
+
+
+async def test_strictly_replicas_are_as_many_as_were_asked_for_and_the_zone_has(
+    strictly_zoned: Fleet,
+) -> None:
+    await strictly_zoned.brokers[0].topics.create(NewTopic("asked", 4, replication_factor=3))
+    request = MetadataRequest(topics=[MetadataRequestTopic(name="asked")])
+    for zone in ("a", "b", "c"):
+        inside = {number for number, home in ZONES.items() if home == zone}
+        told = await strictly_zoned.brokers[0].ask(request, 12, client_id=f"zone_id={zone}")
+        for partition in told.topics[0].partitions:
+            assert set(partition.replica_nodes) == inside
+            assert len(partition.replica_nodes) == len(inside)
+
+
+@pytest.mark.parametrize("client_id", ["app", "zone_id=nowhere"])
+async def test_strictly_others_see_all_brokers(strictly_zoned: Fleet, client_id: str) -> None:
+    """A zone without brokers falls back to all, as ever: there is nobody else to go to."""
+    told = await strictly_zoned.metadata(3, client_id)
+    assert [node.node_id for node in told.brokers] == list(ZONES)
+    await strictly_zoned.brokers[4].membership.stop()
+    await eventually(lambda: len(strictly_zoned.brokers[0].membership.brokers()) == 4)
+    told = await strictly_zoned.metadata(0, "zone_id=c")
+    assert [node.node_id for node in told.brokers] == [0, 1, 2, 3]
 
 
 # --- routing.enforce_owner

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -14,7 +15,7 @@ import typer
 from dray.cli.main import COMMANDS, app, main
 
 
-class Ran:
+class CommandResult:
     def __init__(self, code: int, out: str, error: str) -> None:
         self.code = code
         self.out = out
@@ -25,14 +26,14 @@ class Shell:
     def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
         self._capsys = capsys
 
-    def __call__(self, *arguments: str) -> Ran:
+    def __call__(self, *arguments: str) -> CommandResult:
         code = 0
         try:
             main(arguments)
         except SystemExit as ended:
             code = ended.code if isinstance(ended.code, int) else 1
         captured = self._capsys.readouterr()
-        return Ran(code, captured.out, captured.err)
+        return CommandResult(code, captured.out, captured.err)
 
 
 @pytest.fixture
@@ -204,6 +205,7 @@ def test_help_needs_none_of_the_heavy_modules() -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str) -> None:
     """The list is written down so that no command is imported for it."""
-    command = typer.main.get_command(app).get_command(None, name)
+    group: Any = typer.main.get_command(app)
+    command = group.get_command(None, name)
     first = command.help.split("\n\n")[0]
     assert " ".join(first.split()) == COMMANDS[name].line

@@ -5,7 +5,8 @@ from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.topics.topic_fakes import FaultyStore, ImpatientRuntime
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.topics.fakes import ImpatientRuntime
 
 from dray.cluster import open_cluster, uuid_text
 from dray.metadata import keys
@@ -20,12 +21,12 @@ def runtime() -> ImpatientRuntime:
 
 
 @pytest.fixture
-def store(runtime: ImpatientRuntime) -> FaultyStore:
-    return FaultyStore(runtime, MemoryState())
+def store(runtime: ImpatientRuntime) -> ScriptedStore:
+    return ScriptedStore(runtime, MemoryState())
 
 
 async def test_the_first_broker_makes_the_cluster_and_the_others_find_it(
-    store: FaultyStore, runtime: ImpatientRuntime
+    store: ScriptedStore, runtime: ImpatientRuntime
 ) -> None:
     found = await asyncio.gather(*(open_cluster(store, runtime, 4) for _ in range(3)))
     assert len(set(found)) == 1
@@ -33,7 +34,7 @@ async def test_the_first_broker_makes_the_cluster_and_the_others_find_it(
     assert len(found[0].cluster_id) == 22
 
 
-async def test_the_stored_number_of_domains_wins(store: FaultyStore, runtime: ImpatientRuntime) -> None:
+async def test_the_stored_number_of_domains_wins(store: ScriptedStore, runtime: ImpatientRuntime) -> None:
     first = await open_cluster(store, runtime, 4)
     with capture_logs() as logs:
         assert await open_cluster(store, runtime, 16) == first
@@ -41,7 +42,7 @@ async def test_the_stored_number_of_domains_wins(store: FaultyStore, runtime: Im
 
 
 async def test_a_default_that_differs_gives_way_silently(
-    store: FaultyStore, runtime: ImpatientRuntime
+    store: ScriptedStore, runtime: ImpatientRuntime
 ) -> None:
     first = await open_cluster(store, runtime, 4)
     with capture_logs() as logs:
@@ -49,33 +50,35 @@ async def test_a_default_that_differs_gives_way_silently(
     assert logs == []
 
 
-@pytest.mark.parametrize("plan", [["applied"], ["lost"], ["unavailable", "lost"]])
+@pytest.mark.parametrize("plan", [[Fate.LOSE_REPLY], [Fate.LOSE], [Fate.REFUSE, Fate.LOSE]])
 async def test_faults_are_read_through(
-    store: FaultyStore, runtime: ImpatientRuntime, plan: list[str | None]
+    store: ScriptedStore, runtime: ImpatientRuntime, plan: list[Fate]
 ) -> None:
-    store.plan = list(plan)
+    store.script(*plan)
     first = await open_cluster(store, runtime, 4)
     assert await open_cluster(store, runtime, 4) == first
 
 
-async def test_a_store_that_stays_away_is_reported(store: FaultyStore, runtime: ImpatientRuntime) -> None:
-    store.failing = True
+async def test_a_store_that_stays_away_is_reported(store: ScriptedStore, runtime: ImpatientRuntime) -> None:
+    store.down = True
     with pytest.raises(Unavailable):
         await open_cluster(store, runtime, 4)
 
 
-async def test_a_newer_cluster_is_refused(store: FaultyStore, runtime: ImpatientRuntime) -> None:
+async def test_a_newer_cluster_is_refused(store: ScriptedStore, runtime: ImpatientRuntime) -> None:
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.CLUSTER, b"\x02{}")])
     with pytest.raises(FormatTooNew):
         await open_cluster(store, runtime, 4)
 
 
-async def test_no_domains_no_cluster(store: FaultyStore, runtime: ImpatientRuntime) -> None:
+async def test_no_domains_no_cluster(store: ScriptedStore, runtime: ImpatientRuntime) -> None:
     with pytest.raises(ValueError, match="at least one domain"):
         await open_cluster(store, runtime, 0)
 
 
-async def test_a_cluster_id_never_looks_like_an_option(store: FaultyStore, runtime: ImpatientRuntime) -> None:
+async def test_a_cluster_id_never_looks_like_an_option(
+    store: ScriptedStore, runtime: ImpatientRuntime
+) -> None:
     dashed, plain = UUID(bytes=b"\xf8" + bytes(15)), UUID(bytes=b"\x04" + bytes(15))
     assert uuid_text(dashed).startswith("-")
     drawn = iter([dashed, plain])

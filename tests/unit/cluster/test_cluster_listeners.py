@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
-from tests.unit.topics.topic_fakes import eventually
+from tests.unit.topics.fakes import eventually
 
 from dray.client import KafkaConnection
 from dray.config import ConfigError, Settings, load
-from dray.config.kinds import Address
+from dray.config.kinds import ListenerAddress
 from dray.config.render import show
 from dray.daemon.fleet import broker_children
 from dray.daemon.node import CannotListen, Node
@@ -101,8 +104,8 @@ def test_listeners_from_a_file(tmp_path: Path) -> None:
     path.write_text("broker:\n  listeners: {INTERNAL: 127.0.0.1:9192, OUT_2: '[::1]:0'}\n")
     loaded = load(path)
     assert loaded.settings.broker.listeners == {
-        "INTERNAL": Address("127.0.0.1", 9192),
-        "OUT_2": Address("::1", 0),
+        "INTERNAL": ListenerAddress("127.0.0.1", 9192),
+        "OUT_2": ListenerAddress("::1", 0),
     }
     assert [listener.name for listener in server_settings(loaded.settings).listeners] == [
         "PLAINTEXT",
@@ -147,3 +150,66 @@ def test_brokers_of_one_machine_count_upwards_on_every_listener() -> None:
         "DRAY_BROKER__LISTENERS__IN": "0.0.0.0:9194",
         "DRAY_BROKER__ADVERTISED_LISTENERS__IN": "inside.example:9294",
     }
+
+
+SECURE = {"address": "127.0.0.1:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
+FILES = {"certificate_file": "tls.crt", "key_file": "tls.key"}
+
+
+def test_listeners_that_ask_and_encrypt(tmp_path: Path) -> None:
+    path = tmp_path / "dray.yaml"
+    encrypted = {"address": "127.0.0.1:9194", "protocol": "SASL_SSL", **FILES}
+    only_tls = {"address": "127.0.0.1:9294", "protocol": "SSL", **FILES}
+    wanted = {"SECURE": SECURE, "BOTH": encrypted, "TLS": only_tls}
+    path.write_text(json.dumps({"broker": {"listeners": wanted}}))
+    loaded = load(path)
+    secure, both, tls = loaded.settings.broker.listeners.values()
+    assert (secure.asks, secure.encrypts, secure.mechanisms) == (True, False, ("SCRAM-SHA-512", "PLAIN"))
+    assert (both.asks, both.encrypts, both.key_file) == (True, True, "tls.key")
+    assert both.mechanisms == ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN"), "all that are served"
+    assert (tls.asks, tls.encrypts) == (False, True)
+    assert [listener.asks for listener in server_settings(loaded.settings).listeners] == [
+        *(False, True, True, False),
+    ]
+    again = tmp_path / "again.yaml"
+    again.write_text(show(loaded, False))
+    assert load(again).settings == loaded.settings
+    secured = loaded.settings.model_copy(
+        update={"broker": loaded.settings.broker.model_copy(update={"listeners": {"BOTH": both}})}
+    )
+    for number, child in enumerate(broker_children(secured, 2, None)):
+        one = load(environment=child.environment).settings.broker.listeners["BOTH"]
+        assert one == replace(both, port=9194 + number), "a fleet's brokers ask as well"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"protocol": "SASL_PLAINTEXT"},
+        {"address": "127.0.0.1:9093", "protocol": "SASL"},
+        {"address": "127.0.0.1:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": []},
+        {"address": "127.0.0.1:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": ["GSSAPI"]},
+        {"address": "127.0.0.1:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": "PLAIN"},
+        {"address": "127.0.0.1:9093", "mechanisms": ["PLAIN"]},
+        {"address": "127.0.0.1:9093", "protocol": "SSL"},
+        {"address": "127.0.0.1:9093", "protocol": "SSL", "certificate_file": "x"},
+        {"address": "127.0.0.1:9093", "protocol": "PLAINTEXT", **FILES},
+        {"address": "127.0.0.1:9093", "super_users": ["User:admin"]},
+        {**SECURE, "address": "127.0.0.1:9092"},
+    ],
+)
+def test_what_is_not_served_is_not_configurable(wrong: dict[str, Any], tmp_path: Path) -> None:
+    path = tmp_path / "dray.yaml"
+    path.write_text(json.dumps({"broker": {"listeners": {"SECURE": wrong}}}))
+    with pytest.raises(ConfigError, match=r"^[^\n]*broker\.listeners[^\n]*$"):
+        load(path)
+
+
+@pytest.mark.parametrize("setting", ["authorization", "super_users", "allow_if_no_acl"])
+def test_authorization_is_not_configurable_as_long_as_nothing_enforces_it(
+    setting: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "dray.yaml"
+    path.write_text(json.dumps({"security": {setting: "acls"}}))
+    with pytest.raises(ConfigError):
+        load(path)

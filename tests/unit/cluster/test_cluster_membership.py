@@ -2,14 +2,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import pytest
-from tests.unit.topics.topic_fakes import FaultyStore, eventually
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.topics.fakes import eventually
 
 from dray.cluster import AUTOMATIC, AdvertisedListener, Broker, BrokerIdTaken, Membership
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.metadata.memory import MemoryState
+from dray.metadata.sessions import KeptSession
 from dray.runtime import SystemRuntime
 
 
@@ -49,13 +52,13 @@ class Cluster:
         *,
         ttl: float = 30,
         is_dead: Callable[[Broker], bool] = lambda _: False,
-        store: FaultyStore | None = None,
+        store: ScriptedStore | None = None,
         runtime: SystemRuntime | None = None,
         reread: float = 3600,
     ) -> Membership:
         runtime = runtime or self.runtime
         membership = Membership(
-            store or FaultyStore(runtime, self.state),
+            store or ScriptedStore(runtime, self.state),
             runtime,
             who,
             session_ttl=ttl,
@@ -107,10 +110,10 @@ async def test_ids_are_given_out_from_the_lowest_free(cluster: Cluster) -> None:
 async def test_an_id_that_is_alive_is_refused_in_one_line() -> None:
     state, runtime = MemoryState(), QuickRuntime()
     first = Membership(
-        FaultyStore(SystemRuntime(threads=1), state), SystemRuntime(threads=1), broker(7, 9099)
+        ScriptedStore(SystemRuntime(threads=1), state), SystemRuntime(threads=1), broker(7, 9099)
     )
     await first.start()
-    second = Membership(FaultyStore(SystemRuntime(threads=1), state), runtime, broker(7))
+    second = Membership(ScriptedStore(SystemRuntime(threads=1), state), runtime, broker(7))
     with pytest.raises(BrokerIdTaken, match=r"broker id 7 is taken by the broker at 127\.0\.0\.1:9099") as no:
         await second.start()
     assert "\n" not in str(no.value)
@@ -119,7 +122,7 @@ async def test_an_id_that_is_alive_is_refused_in_one_line() -> None:
 
 
 async def test_a_crashed_namesakes_session_is_waited_for(cluster: Cluster) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
+    store = ScriptedStore(cluster.runtime, cluster.state)
     crashed = cluster.member(broker(7, 9099), ttl=0.3, store=store)
     await crashed.start()
     store.abandon()
@@ -130,18 +133,19 @@ async def test_a_crashed_namesakes_session_is_waited_for(cluster: Cluster) -> No
 
 
 async def test_a_namesake_known_to_be_dead_is_replaced_at_once(cluster: Cluster) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
+    store = ScriptedStore(cluster.runtime, cluster.state)
     await cluster.member(broker(7, 9099, machine="m", process=1234), store=store).start()
     store.abandon()
     restarted = cluster.member(broker(7), is_dead=lambda other: (other.machine, other.process) == ("m", 1234))
     async with asyncio.timeout(2):
         await restarted.start()
-    record = await FaultyStore(cluster.runtime, cluster.state).get(keys.CLUSTER_DOMAIN, keys.broker(7))
+    record = await ScriptedStore(cluster.runtime, cluster.state).get(keys.CLUSTER_DOMAIN, keys.broker(7))
+    assert record is not None
     assert b"9092" in record.value
 
 
 async def test_a_killed_broker_comes_back_under_the_id_it_was_given(cluster: Cluster) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
+    store = ScriptedStore(cluster.runtime, cluster.state)
     await cluster.member(broker(AUTOMATIC, machine="m", process=1234), store=store).start()
     store.abandon()
     restarted = cluster.member(
@@ -153,8 +157,8 @@ async def test_a_killed_broker_comes_back_under_the_id_it_was_given(cluster: Clu
 
 @pytest.mark.parametrize("broker_id", [4, AUTOMATIC])
 async def test_an_unclear_registration_is_settled_by_reading(cluster: Cluster, broker_id: int) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
-    store.plan = ["applied"]
+    store = ScriptedStore(cluster.runtime, cluster.state)
+    store.script(Fate.LOSE_REPLY)
     member = cluster.member(broker(broker_id), store=store)
     async with asyncio.timeout(2):
         await member.start()
@@ -186,8 +190,8 @@ async def test_its_own_old_registration_is_not_in_its_way(cluster: Cluster) -> N
 
 
 async def test_a_silent_watch_is_made_up_for_by_reading_again(cluster: Cluster) -> None:
-    class SilentStore(FaultyStore):
-        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+    class SilentStore(ScriptedStore):
+        async def watch(self, domain: int) -> Any:
             await asyncio.Event().wait()
             yield None
 
@@ -198,7 +202,7 @@ async def test_a_silent_watch_is_made_up_for_by_reading_again(cluster: Cluster) 
 
 
 async def test_a_broker_of_a_newer_build_hides_no_other(cluster: Cluster) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
+    store = ScriptedStore(cluster.runtime, cluster.state)
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(9), b"\x02{}")])
     await cluster.member(broker(2)).start()
     member = cluster.member(broker(1))
@@ -206,7 +210,7 @@ async def test_a_broker_of_a_newer_build_hides_no_other(cluster: Cluster) -> Non
     assert ids(member) == [1, 2]
 
 
-class HeldStore(FaultyStore):
+class HeldStore(ScriptedStore):
     """Sessions are opened only while `open` is set, and watches tell nothing."""
 
     def __init__(self, cluster: Cluster) -> None:
@@ -215,12 +219,12 @@ class HeldStore(FaultyStore):
         self.open.set()
         self.opened = 0
 
-    async def session(self, domain: int, ttl: float):  # type: ignore[no-untyped-def, override]
+    async def session(self, domain: int, ttl: float) -> KeptSession:
         await self.open.wait()
         self.opened += 1
         return await super().session(domain, ttl)
 
-    async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+    async def watch(self, domain: int) -> Any:
         await asyncio.Event().wait()
         yield None
 
@@ -301,13 +305,13 @@ async def test_a_given_id_is_never_changed(cluster: Cluster) -> None:
 
 @pytest.mark.parametrize("value", [b"\x02{}", b"\x01", b""])
 async def test_the_id_of_a_broker_that_cannot_be_read_is_taken(cluster: Cluster, value: bytes) -> None:
-    store = FaultyStore(cluster.runtime, cluster.state)
+    store = ScriptedStore(cluster.runtime, cluster.state)
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.broker(0), value)])
     member = cluster.member(broker(AUTOMATIC))
     await member.start()
     assert ids(member) == [1]
     quick = QuickRuntime()
-    namesake = Membership(FaultyStore(SystemRuntime(threads=1), cluster.state), quick, broker(0))
+    namesake = Membership(ScriptedStore(SystemRuntime(threads=1), cluster.state), quick, broker(0))
     with pytest.raises(BrokerIdTaken, match=r"^broker id 0 is taken by another broker \(.*\): give this one"):
         await namesake.start()
     record = await store.get(keys.CLUSTER_DOMAIN, keys.broker(0))

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.simulation.scripted import Fate, ScriptedObjects
 
 from dray.cluster import BucketGuard, BucketRefused, ClusterInfo, claim_bucket
 from dray.cluster.owner import OWNER, Owner, decode_owner, encode_owner, put_owner, read_owner
@@ -15,7 +16,6 @@ from dray.metadata.values import FormatTooNew, ValueCorrupt
 from dray.objects.contract import Buffer, ObjectError, Unsupported
 from dray.objects.memory import MemoryBucket
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import Fate, ScriptedObjects
 
 VALUES = Path(__file__).parents[2] / "fixtures" / "values"
 MINE = ClusterInfo("mine-mine-mine-mine-mi", 4, 1_700_000_000_000)

@@ -37,7 +37,7 @@ def kafka_batch(
 
 
 async def wal_entry(
-    objects: ObjectStore, start: int, batches: Sequence[bytes], refused: Sequence[int] = ()
+    objects: ObjectStore, start: int, batches: Sequence[bytes | bytearray], refused: Sequence[int] = ()
 ) -> IndexEntry:
     """An object of batches, each behind its length, of which some are not in the index."""
     data = bytearray(b"header of the object")

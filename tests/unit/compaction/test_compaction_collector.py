@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
+from tests.simulation.scripted import Fate, ScriptedTables
 
 from dray.compaction.collector import FileCollector
 from dray.compaction.cycle import Compactor, CompactorStores
@@ -24,8 +25,6 @@ from dray.compaction.paths import (
 )
 from dray.compaction.summary import CycleSummary
 from dray.log.collector import Collector
-from dray.simulation.cluster.tables import ScriptedTables
-from dray.simulation.kernel.scripted import Fate
 from dray.tables.contract import Tables
 from dray.tables.iceberg.locations import METADATA_PREFIX, table_path
 
@@ -220,7 +219,7 @@ async def test_metadata_that_no_table_needs_goes_when_it_is_old(cluster: Cluster
     assert set(cluster.bucket.objects) == {foreign}
 
 
-class Doubted:
+class DoubtedClock:
     """An expiry clock."""
 
     def now_ms(self) -> int | None:
@@ -239,7 +238,7 @@ async def test_no_metadata_looks_old_while_the_clock_is_doubted(cluster: Cluster
         cluster.topics,
         3600.0,
         may_delete=cluster.may_delete,
-        expiry=Doubted(),
+        expiry=DoubtedClock(),
     )
     assert (await collector.run()).deleted == 0
     assert set(cluster.bucket.objects) == {path}
@@ -253,7 +252,7 @@ async def test_no_snapshot_of_a_table_expires_while_the_clock_is_doubted(cluster
         await cluster.worker(keeping).once()
     await asyncio.sleep(7200)
     worker = cluster.worker(keeping).compactor
-    kept, worker.upkeep._expiry = worker.upkeep._expiry, Doubted()
+    kept, worker.upkeep._expiry = worker.upkeep._expiry, DoubtedClock()
     summary = CycleSummary()
     await worker.upkeep.run(summary)
     assert summary.snapshots_expired == 0
@@ -263,7 +262,7 @@ async def test_no_snapshot_of_a_table_expires_while_the_clock_is_doubted(cluster
 
 
 async def test_the_parts_of_a_compactor_ask_its_clock(cluster: Cluster) -> None:
-    clock = Doubted()
+    clock = DoubtedClock()
     tables = KnownMetadata(cluster.catalog, cluster.runtime)
     stores = CompactorStores(cluster.streams, cluster.objects, cluster.may_delete)
     compactor = Compactor(

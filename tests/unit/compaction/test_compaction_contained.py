@@ -100,7 +100,7 @@ async def test_a_commit_that_fails_keeps_no_other_topic_waiting(cluster: Cluster
         return await kept(table, *rest)
 
     worker.contains = True
-    worker.tables.commit = commit  # type: ignore[method-assign]
+    worker.tables.commit = commit  # type: ignore[method-assign, assignment]
     summary = await worker.once()
     assert summary.finished == 1
     assert "bad" in {trouble.topic for trouble in summary.troubles}
@@ -178,7 +178,7 @@ async def test_etcd_holds_retention_and_compaction_of_a_stream_with_too_many_pro
 # --- a unit that ends its worker
 
 
-class Fragile:
+class DyingWriter:
     """Ends, and fails all it was given, when it is given a unit of these streams."""
 
     def __init__(self, inner: Any, deadly: set[int]) -> None:
@@ -196,9 +196,9 @@ class Fragile:
         return answers
 
 
-def fragile(worker: Worker, *deadly: int) -> Fragile:
+def fragile(worker: Worker, *deadly: int) -> DyingWriter:
     worker.contains = True
-    writer = Fragile(worker.writer, set(deadly))
+    writer = DyingWriter(worker.writer, set(deadly))
     worker.compactor._writer = CarefulWriter(writer, worker.runtime)
     return writer
 

@@ -9,9 +9,16 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from executor_inputs import START, kafka_batch, parquet_entry, records, unit_of, wal_entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.unit.compaction.executor_inputs import (
+    START,
+    kafka_batch,
+    parquet_entry,
+    records,
+    unit_of,
+    wal_entry,
+)
 
 from dray.compaction import sources
 from dray.compaction.executor import LocalUnitWriter, write_unit
@@ -42,7 +49,8 @@ async def read_table(objects: MemoryObjects, written: WrittenFile) -> list[dict[
     """By a reader that knows nothing of ours."""
     data = await objects.get(written.path)
     assert len(data) == written.file_size
-    return pq.read_table(pa.BufferReader(data)).to_pylist()
+    rows: list[dict[str, Any]] = pq.read_table(pa.BufferReader(data)).to_pylist()
+    return rows
 
 
 def row_of(record: Record, partition: int = 3) -> dict[str, Any]:

@@ -100,6 +100,23 @@ async def test_a_topic_in_its_table(lake: Lake) -> None:
     assert await lake.rows(topic) == {0: [(12, b"0.6-a"), (13, b"0.6-b")], 1: []}
 
 
+async def test_what_was_deleted_leaves_the_table(lake: Lake) -> None:
+    """In two partitions, by one commit; and what was never compacted does not come in."""
+    cluster = lake.cluster
+    topic = await cluster.topic("orders", 2)
+    for stream in topic.streams:
+        await cluster.append(stream, *[b"%d" % number for number in range(100)])
+    await cluster.log.delete_records(topic.streams[1], 10)
+    assert (await cluster.worker().once()).troubles == []
+    await lake.check(topic)
+    for stream in topic.streams:
+        await cluster.log.delete_records(stream, 97)
+    summary = await cluster.worker().once()
+    assert (summary.troubles, summary.commits) == ([], 1)
+    await lake.check(topic)
+    assert [len(rows) for rows in (await lake.rows(topic)).values()] == [3, 3]
+
+
 async def test_a_new_topic_of_an_old_name(lake: Lake) -> None:
     cluster = lake.cluster
     old = await cluster.topic("orders", config=DAILY)

@@ -21,7 +21,7 @@ LARGE = Random(1).randbytes(20_000)
 STREAMS = 8
 
 
-class Counted:
+class ReadCounts:
     """How often a worker reads which part of a stream, and how many records come back."""
 
     def __init__(self, worker: Worker) -> None:
@@ -87,7 +87,7 @@ async def follower(cluster: Cluster, settings: CompactionSettings = QUIET) -> Wo
 async def test_an_idle_cluster_costs_a_few_reads_however_many_streams_it_has(cluster: Cluster) -> None:
     worker = await follower(cluster)
     await resting(cluster, worker)
-    counted = Counted(worker)
+    counted = ReadCounts(worker)
     assert (await cycle(worker)).looked == 0
     assert counted.take() == ({"other scan": compaction_cluster.DOMAINS}, 0)
 
@@ -95,7 +95,7 @@ async def test_an_idle_cluster_costs_a_few_reads_however_many_streams_it_has(clu
 async def test_without_a_watch_every_stream_is_asked_for_one_key(cluster: Cluster) -> None:
     worker = cluster.worker(QUIET)
     await resting(cluster, worker)
-    counted = Counted(worker)
+    counted = ReadCounts(worker)
     assert (await cycle(worker)).looked == 0
     assert counted.take()[0] == {"other scan": compaction_cluster.DOMAINS, "get of a stream": STREAMS}
 
@@ -130,7 +130,7 @@ async def with_large_files(cluster: Cluster, worker: Worker, files: int) -> int:
 async def test_only_the_end_of_a_long_index_is_read(cluster: Cluster) -> None:
     worker = await follower(cluster)
     stream = await with_large_files(cluster, worker, 10)
-    counted = Counted(worker)
+    counted = ReadCounts(worker)
     await cluster.append(stream, b"one")
     await cluster.append(stream, b"two")
     assert (await cycle(worker)).looked == 1
@@ -144,7 +144,7 @@ async def test_only_the_end_of_a_long_index_is_read(cluster: Cluster) -> None:
 async def test_small_files_at_the_end_are_merged_though_the_others_are_not_read(cluster: Cluster) -> None:
     worker = await follower(cluster, replace(QUIET, wal_max_age_ms=0, parquet_max_files=5))
     stream = await with_large_files(cluster, worker, 4)
-    counted = Counted(worker)
+    counted = ReadCounts(worker)
     for value in (b"one", b"two"):
         await cluster.append(stream, value)
         for _ in range(3):  # compact, perhaps merge, rest
@@ -193,7 +193,7 @@ async def test_a_topic_that_is_configured_otherwise_is_looked_at(cluster: Cluste
 async def test_resting_streams_are_asked_for_retention_when_something_expires(cluster: Cluster) -> None:
     worker = await follower(cluster, replace(QUIET, reread_seconds=1e9))
     topic = await resting(cluster, worker)
-    counted = Counted(worker)
+    counted = ReadCounts(worker)
     await worker.runtime.sleep(3_500)
     await cycle(worker)
     assert "get of a stream" not in counted.take()[0], "nothing can have expired"

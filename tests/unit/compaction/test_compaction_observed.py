@@ -8,15 +8,15 @@ from dataclasses import replace
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
+from tests.simulation.scripted import Fate
 
 from dray.compaction.model import UnitFailed
 from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Observers, Phase
-from dray.simulation.kernel.scripted import Fate
 
 assert compaction_cluster.DOMAINS  # this module runs on virtual time
 
 
-class Heard(CompactionObserver):
+class RecordingObserver(CompactionObserver):
     def __init__(self) -> None:
         self.phases: list[Phase] = []
         self.commits: list[str] = []
@@ -47,7 +47,7 @@ async def test_phases_and_commits_are_told_to_all(cluster: Cluster) -> None:
     topic = await cluster.topic("orders", 2)
     for stream in topic.streams:
         await cluster.fill(stream, 2)
-    one, other = Heard(), Heard()
+    one, other = RecordingObserver(), RecordingObserver()
     await cluster.worker(observer=Observers(one, other)).once()
     assert set(one.phases) == set(Phase)
     assert one.commits == ["done"]
@@ -57,7 +57,7 @@ async def test_phases_and_commits_are_told_to_all(cluster: Cluster) -> None:
 async def test_a_catalog_that_is_away_is_trouble_with_a_table(cluster: Cluster) -> None:
     [stream] = (await cluster.topic("orders")).streams
     await cluster.fill(stream, 1)
-    heard = Heard()
+    heard = RecordingObserver()
     worker = cluster.worker(observer=heard)
     worker.tables.trap(Fate.REFUSE, "commit", "orders")
     await worker.once()
@@ -94,7 +94,7 @@ async def test_the_backlog_is_what_is_in_no_file_yet(cluster: Cluster) -> None:
 
 async def test_a_cycle_that_cannot_be_run_is_told(cluster: Cluster) -> None:
     await cluster.topic("orders")
-    heard = Heard()
+    heard = RecordingObserver()
     worker = cluster.worker(replace(ALL, interval_seconds=1.0), observer=heard)
     worker.store.trap(Fate.REFUSE, "scan", "compaction/")
     stop = asyncio.Event()

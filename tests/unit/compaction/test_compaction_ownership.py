@@ -12,6 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
+from tests.simulation.scripted import Fate, ScriptedStore, ScriptedTables
 
 from dray.cluster import BucketGuard, ClusterInfo
 from dray.cluster.owner import put_owner
@@ -25,8 +26,6 @@ from dray.compaction.summary import CycleSummary
 from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.simulation.cluster.tables import ScriptedTables
-from dray.simulation.kernel.scripted import Fate, ScriptedStore
 from dray.tables.contract import TopicTable
 from dray.tables.iceberg.locations import table_path
 from dray.topics.model import Tombstone, Topic, encode_tombstone, encode_topic

@@ -49,7 +49,7 @@ def view(*entries: IndexEntry, head: IndexEntry | None = None, start: int = 0) -
 def planned(
     view: StreamView, settings: CompactionSettings = SETTINGS, **options: bool
 ) -> list[tuple[int, int]]:
-    plan = plan_stream(view, NOW, settings, **options)  # type: ignore[arg-type]
+    plan = plan_stream(view, NOW, settings, **options)
     return [(entry.value.start, entry.value.end) for entry in plan.inputs]
 
 
@@ -97,11 +97,35 @@ def test_the_engine_limits_the_inputs() -> None:
 
 
 def test_what_is_covered_or_expired_is_dead_and_no_input() -> None:
-    stream = view(wal(0, 10, age=99_999), wal(4, 12), wal(12, 15), parquet(10, 20), start=10)
+    stream = view(wal(0, 10, age=99_999), wal(10, 12), wal(12, 15), parquet(10, 20), start=10)
     plan = plan_stream(stream, NOW, SETTINGS)
-    assert [(entry.value.start, entry.value.end) for entry in plan.dead] == [(12, 15), (0, 10)]
+    assert [(entry.value.start, entry.value.end) for entry in plan.dead] == [(12, 15), (10, 12), (0, 10)]
     # What reaches above the start is live, though part of it has expired.
     assert planned(view(wal(0, 10, age=99_999), wal(10, 20), start=5)) == [(0, 10), (10, 20)]
+
+
+def test_a_file_from_the_start_on_covers_what_it_replaced() -> None:
+    """A late write may bring the entry back that reached below the start: the file has none of that part."""
+    plan = plan_stream(view(wal(4, 12, age=99_999), parquet(10, 20), start=10), NOW, SETTINGS)
+    assert [(entry.value.start, entry.value.end) for entry in plan.dead] == [(4, 12)]
+    assert plan.inputs == []
+    # Without the file it counts: nothing else has what lies above the start.
+    assert planned(view(wal(4, 12, age=99_999), parquet(12, 20), start=10)) == [(4, 12)]
+
+
+def test_a_file_that_reaches_below_the_start_is_trimmed_first() -> None:
+    files = [parquet(0, 10, 5000), *[parquet(place, place + 10) for place in range(10, 90, 10)]]
+    stream = view(*files, wal(90, 95, age=99_999), start=5)
+    plan = plan_stream(stream, NOW, SETTINGS, trim=True)
+    assert ([entry.value.path for entry in plan.inputs], plan.trims, plan.more) == (["p10"], True, True)
+    assert not plan_stream(stream, NOW, SETTINGS).trims, "there is no table that shows it"
+    whole = view(parquet(0, 10, 5000), parquet(10, 20, 5000), start=10)
+    assert plan_stream(whole, NOW, SETTINGS, trim=True).inputs == [], "what lies above stays as it is"
+
+
+def test_records_that_were_never_compacted_are_not_trimmed_first() -> None:
+    """They begin at the start when their turn comes."""
+    assert plan_stream(view(wal(0, 10), wal(10, 20), start=5), NOW, SETTINGS, trim=True).inputs == []
 
 
 def test_kinds_are_not_mixed() -> None:

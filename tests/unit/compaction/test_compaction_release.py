@@ -13,6 +13,7 @@ from tests.services import (
     room_settings,
 )
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
+from tests.simulation.scripted import Fate
 from typer.testing import CliRunner
 
 from dray.cli.main import app
@@ -26,7 +27,6 @@ from dray.metadata.contract import Put, StoredValue
 from dray.metadata.factory import SqliteFile, open_store
 from dray.runtime import SystemRuntime
 from dray.simulation.kernel.loop import SimulationLoop
-from dray.simulation.kernel.scripted import Fate
 
 
 @pytest.fixture

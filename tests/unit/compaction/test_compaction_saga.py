@@ -11,15 +11,17 @@ import copy
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any
 
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster, Worker
+from tests.simulation.scripted import Fate
 
+from dray.log.retention import WaitsForTable
 from dray.metadata.contract import Ambiguous, MetadataError, Unavailable
 from dray.objects.contract import ObjectError
 from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.scripted import Fate
 from dray.tables.contract import TablesUnavailable
 from dray.topics.model import Topic
 
@@ -45,7 +47,7 @@ def count_calls(worker: Worker, fault: Fault, stop: Callable[[], None]) -> None:
     def wrap(target: object, name: str, error: Exception, unclear: Exception) -> None:
         kept = getattr(target, name)
 
-        async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+        async def called(*arguments, **options):
             number = fault.seen
             fault.seen += 1
             if number != fault.number:
@@ -86,45 +88,58 @@ async def _work(worker: Worker) -> None:
 
 
 @cache
-def prepared() -> Cluster:
-    return run(prepare())
+def prepared(deletes: bool) -> Cluster:
+    return run(prepare(deletes))
 
 
 @pytest.fixture(autouse=True)
 def once_for_all() -> None:
     """Made once, outside of any test's own loop, and copied for every run."""
-    prepared()
+    for deletes in (False, True):
+        prepared(deletes)
 
 
-def small_topic() -> tuple[Cluster, Topic]:
-    """Two partitions with WAL entries; in the first also two files that are to be merged."""
-    kept = prepared()
+def small_topic(deletes: bool = False) -> tuple[Cluster, Topic]:
+    """Two partitions with WAL entries; in the first also two files that are to be merged. `deletes`: the
+    first records of both were deleted, in the middle of a file and of an entry."""
+    kept = prepared(deletes)
     copied = (
         copy.deepcopy(part) for part in (kept.state, kept.bucket, kept.catalog, kept.topics, kept.written)
     )
-    state, bucket, catalog, topics, written = copied
+    parts: tuple[Any, ...] = tuple(copied)
+    state, bucket, catalog, topics, written = parts
     cluster = Cluster(state=state, bucket=bucket, catalog=catalog, topics=topics, written=written, seed=2)
     return cluster, topics.topics[0]
 
 
-async def prepare() -> Cluster:
+async def prepare(deletes: bool) -> Cluster:
     cluster = Cluster()
     topic = await cluster.topic("orders", 2)
     first, second = topic.streams
     for turn in range(2):
         await cluster.fill(first, 1, first=turn)
         await cluster.worker().once()
-    await cluster.append(second, b"x", producer=(7, 0, 0))
-    await cluster.append(second, b"y", producer=(7, 0, 1))
+    if deletes:
+        await cluster.append(second, b"w", b"x", producer=(7, 0, 0))
+        await cluster.append(second, b"y", producer=(7, 0, 2))
+        for stream in topic.streams:
+            assert await cluster.log.delete_records(stream, 1) == 1
+    else:
+        await cluster.append(second, b"x", producer=(7, 0, 0))
+        await cluster.append(second, b"y", producer=(7, 0, 1))
     await asyncio.sleep(1)  # until everything is settled
     return cluster
 
 
 async def faulty_run(
-    number: int, how: str, after: Callable[[Cluster, Topic], Awaitable[None]] | None = None
+    number: int,
+    how: str,
+    after: Callable[[Cluster, Topic], Awaitable[None]] | None = None,
+    *,
+    deletes: bool = False,
 ) -> bool:
     """False once the fault lies beyond the last call."""
-    cluster, topic = small_topic()
+    cluster, topic = small_topic(deletes)
     worker = cluster.worker(MERGING)
     fault = Fault(number, how)
     task = worker.runtime.spawn(_work(worker), "compactor")
@@ -139,8 +154,9 @@ async def faulty_run(
         if after is not None:
             await after(cluster, topic)
         await cluster.check_settled()
-        again = await cluster.append(topic.streams[1], b"y", producer=(7, 0, 1)) if after is None else None
-        assert again is None or again.base_offset == 1, "the producers are still known"
+        last = 2 if deletes else 1
+        again = await cluster.append(topic.streams[1], b"y", producer=(7, 0, last)) if after is None else None
+        assert again is None or again.base_offset == last, "the producers are still known"
     except AssertionError as error:
         raise AssertionError(f"{how} call {number}, {fault.hit}: {error}") from error
     return True
@@ -152,6 +168,31 @@ def test_a_fault_at_every_call(how: str, calls: int) -> None:
     while run(faulty_run(number, how)):
         number += 1
     assert number > calls, "it did less than it should"
+
+
+@pytest.mark.parametrize("how", ["crash", "lost reply"])
+def test_a_fault_at_every_call_while_deleted_records_leave_the_table(how: str) -> None:
+    number = 0
+    while run(faulty_run(number, how, deletes=True)):
+        number += 1
+    assert number > 30, "it did less than it should"
+
+
+def test_more_is_deleted_after_a_crash_at_every_call() -> None:
+    """Of a file that is half trimmed: the table catches up with the second deletion too."""
+
+    async def delete(cluster: Cluster, topic: Topic) -> None:
+        [first, _] = topic.streams
+        try:
+            assert await cluster.log.delete_records(first, 2) == 2
+        except WaitsForTable:
+            await cluster.worker(MERGING).once()
+            assert await cluster.log.delete_records(first, 2) == 2
+
+    number = 0
+    while run(faulty_run(number, "crash", delete, deletes=True)):
+        number += 1
+    assert number > 100, "it did less than it should"
 
 
 def test_the_topic_is_deleted_after_a_crash_at_every_call() -> None:
@@ -180,7 +221,7 @@ def test_a_compactor_that_sleeps_at_every_call_wakes_when_others_are_done() -> N
         def wrap(target: object, name: str) -> None:
             kept = getattr(target, name)
 
-            async def called(*arguments, **options):  # type: ignore[no-untyped-def]
+            async def called(*arguments, **options):
                 fault.seen += 1
                 if fault.seen == number + 1:
                     fault.hit = f"{type(target).__name__}.{name}{arguments[:2]}"
@@ -207,12 +248,13 @@ def test_a_compactor_that_sleeps_at_every_call_wakes_when_others_are_done() -> N
     assert number > 100, "it did less than it should"
 
 
+@pytest.mark.parametrize("deletes", [False, True])
 @pytest.mark.parametrize("part", ["/hwm", "/offset-index/", "/job", "/producers", "/wal/refs/"])
-def test_late_copies_of_every_write(part: str) -> None:
+def test_late_copies_of_every_write(part: str, deletes: bool) -> None:
     """Every write of a kind arrives once more after all is done."""
 
     async def one() -> None:
-        cluster, topic = small_topic()
+        cluster, topic = small_topic(deletes)
         worker = cluster.worker(MERGING)
         copies = [worker.store.trap(Fate.COPY, "write", part) for _ in range(12)]
         await worker.once()

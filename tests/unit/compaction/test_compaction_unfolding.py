@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from executor_inputs import START, kafka_batch, unit_of, wal_entry
+from tests.unit.compaction.executor_inputs import START, kafka_batch, unit_of, wal_entry
 
 from dray.compaction import sources
 from dray.log.types import ObjectCorrupt

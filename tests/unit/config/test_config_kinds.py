@@ -21,6 +21,7 @@ from dray.config.kinds import (
     Size,
     Switch,
     Text,
+    TextList,
     TextMap,
     Whole,
 )
@@ -47,6 +48,14 @@ def test_sizes_in_human_form(text: Any, size: int) -> None:
     assert SIZE.parse(text) == size
 
 
+@pytest.mark.parametrize("given", ["a*,b", " a* , b,", ["a*", "b"], ("a*", "b")])
+def test_lists_in_human_form(given: Any) -> None:
+    kind = TextList(r"[a-z*]+", "names")
+    assert kind.parse(given) == ("a*", "b")
+    assert kind.render(kind.parse(given)) == "a*,b"
+    assert kind.parse("") == kind.parse([]) == ()
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
@@ -66,6 +75,9 @@ def test_durations_in_human_form(text: str, seconds: float) -> None:
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
+        (TextList(r"[a-z*]+", "names"), "a,B"),
+        (TextList(r"[a-z*]+", "names"), ["a", 1]),
+        (TextList(r"[a-z*]+", "names"), {"a": "b"}),
         (SIZE, "64 elephants"),
         (SIZE, "-1"),
         (SIZE, ""),

@@ -21,7 +21,7 @@ INTERVAL = 60.0
 STANDS_STILL = StalledStream("orders", -1, "the catalog is away", Cause.TABLE)
 
 
-class Watched:
+class CycleHarness:
     def __init__(self) -> None:
         self.now = 1000.0
         self.health = CycleHealth(lambda: self.now, INTERVAL)
@@ -38,11 +38,11 @@ class Watched:
 
 
 @pytest.fixture
-def watched() -> Watched:
-    return Watched()
+def watched() -> CycleHarness:
+    return CycleHarness()
 
 
-def test_cycles_that_are_interrupted_one_after_the_other(watched: Watched) -> None:
+def test_cycles_that_are_interrupted_one_after_the_other(watched: CycleHarness) -> None:
     assert watched.ready, "its first cycle is under way"
     watched.fail()
     assert watched.health.fault() == (
@@ -53,7 +53,7 @@ def test_cycles_that_are_interrupted_one_after_the_other(watched: Watched) -> No
     watched.fail()
 
 
-def test_a_cycle_that_comes_through_begins_the_count_anew(watched: Watched) -> None:
+def test_a_cycle_that_comes_through_begins_the_count_anew(watched: CycleHarness) -> None:
     for _ in range(FAILED_CYCLES):
         for _ in range(FAILED_CYCLES - 1):
             watched.health.interrupted()
@@ -61,7 +61,7 @@ def test_a_cycle_that_comes_through_begins_the_count_anew(watched: Watched) -> N
         assert watched.ready
 
 
-def test_cycles_in_which_nothing_comes_through(watched: Watched) -> None:
+def test_cycles_in_which_nothing_comes_through(watched: CycleHarness) -> None:
     for _ in range(FAILED_CYCLES):
         assert watched.ready
         watched.health.finished(CycleSummary(files=1, troubles=[STANDS_STILL]))
@@ -70,7 +70,7 @@ def test_cycles_in_which_nothing_comes_through(watched: Watched) -> None:
     )
 
 
-def test_a_table_that_stands_still_while_others_go_on_is_no_failed_cycle(watched: Watched) -> None:
+def test_a_table_that_stands_still_while_others_go_on_is_no_failed_cycle(watched: CycleHarness) -> None:
     for _ in range(2 * FAILED_CYCLES):
         watched.health.finished(CycleSummary(finished=1, troubles=[STANDS_STILL]))
         assert watched.ready
@@ -87,7 +87,7 @@ def test_a_table_that_stands_still_while_others_go_on_is_no_failed_cycle(watched
     ],
 )
 def test_a_cycle_in_which_nothing_moves_any_more(
-    watched: Watched, move: Callable[[CycleHealth], None]
+    watched: CycleHarness, move: Callable[[CycleHealth], None]
 ) -> None:
     watched.now += INTERVAL + STILL_SECONDS
     assert watched.ready, "pauses between cycles are no standstill"

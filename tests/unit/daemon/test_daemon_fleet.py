@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -93,7 +94,7 @@ def test_a_broker_may_take_its_grace_to_stop() -> None:
         ({"DRAY_BROKER__HTTP": "127.0.0.1:9090"}, "would share ports"),
     ],
 )
-def test_what_cannot_work_is_one_line(environment: dict[str, str], line: str) -> None:
+def test_what_cannot_work_is_one_line(environment: dict[str, Any], line: str) -> None:
     with pytest.raises(Failure) as caught:
         children(**environment)
     assert line in str(caught.value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import cast
 
 import pytest
 from tests.services.batches import batch, plain
@@ -15,9 +16,10 @@ from dray.config import FlagValue, Settings, load
 from dray.daemon.node import Node
 from dray.daemon.settings import api_settings, broker_configs, log_settings, server_settings, topics_options
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Unavailable
+from dray.metadata.contract import MetadataError, MetadataStore, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects import Buffer, ObjectError
+from dray.objects.contract import ObjectStore
 from dray.objects.memory import MemoryObjects
 from dray.protocol.messages.describe_cluster import DescribeClusterRequest
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
@@ -82,7 +84,12 @@ class Parts:
         self.runtime = SystemRuntime()
         self.objects = Objects(self.runtime)
         self.metadata = Metadata(self.runtime, state)
-        self.node = Node(config or settings(), self.runtime, self.metadata, self.objects)
+        self.node = Node(
+            config or settings(),
+            self.runtime,
+            cast(MetadataStore, self.metadata),
+            cast(ObjectStore, self.objects),
+        )
 
 
 @asynccontextmanager

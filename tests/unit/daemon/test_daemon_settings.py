@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dray.api.context import ApiSettings
+from dray.api.shared import ApiSettings
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.daemon import settings as translated

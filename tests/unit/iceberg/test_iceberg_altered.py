@@ -12,7 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.transforms import BucketTransform, DayTransform
 from pyiceberg.types import BinaryType, LongType, StringType
 from tests.services.iceberg_files import TopicFiles, other_topic
-from tests.unit.iceberg.conftest import CLUSTER, loaded, ours, rows_of
+from tests.unit.iceberg.harness import CLUSTER, loaded, ours, rows_of
 
 from dray.runtime.system import SystemRuntime
 from dray.tables.contract import CommitOutcome, TableMissing, TableRefused, TablesUnavailable

@@ -12,7 +12,7 @@ import pytest
 from pyiceberg.table import Table
 from pyiceberg.types import DecimalType, LongType, StringType
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import ours
+from tests.unit.iceberg.harness import ours
 
 from dray.cli.main import main
 from dray.cluster.identity import open_cluster
@@ -257,3 +257,35 @@ class TestTable:
     def test_without_iceberg(self, full: Lake, drayd: Run, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("DRAY_ICEBERG__ENABLED", "false")
         assert "iceberg.enabled is false" in drayd("admin", "table", "orders", code=2)
+
+    def test_why_a_topic_has_no_table(self, lake: Lake, drayd: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        async def nothing(_: IcebergTables) -> None:
+            return None
+
+        lake.do(nothing)
+        monkeypatch.setenv("DRAY_ICEBERG__EXCLUDE_TOPICS", "x*, ord*s")
+        line = drayd("admin", "table", "orders", code=1)
+        assert "topic orders has no table: its name matches ord*s of iceberg.exclude_topics" in line
+        assert "dray.iceberg.enabled=true" in line
+        [told] = json.loads(drayd("admin", "table", "--json"))
+        assert (told["topic"], told["table"]) == ("orders", False)
+        assert "matches ord*s" in told["why"]
+        monkeypatch.setenv("DRAY_ICEBERG__EXCLUDE_TOPICS", "")
+        assert "not compacted yet" in drayd("admin", "table")
+
+    def test_a_table_that_is_not_written_any_more_is_shown_and_dropped_when_asked(
+        self, lake: Lake, drayd: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        lake.fill()
+        assert "would be made again" in drayd("admin", "table", "orders", "--drop", code=1)
+        assert "unwritten" not in drayd("admin", "table", "orders")
+        assert drayd("admin", "table").split() == ["topic", "table", "orders", "yes"]
+        monkeypatch.setenv("DRAY_ICEBERG__EXCLUDE_TOPICS", "orders")
+        assert "unwritten its name matches orders" in drayd("admin", "table", "orders")
+        assert json.loads(drayd("admin", "table", "orders", "--json"))["rows"] == 23
+        assert "yes" in drayd("admin", "table")
+        assert "not written: its name" in drayd("admin", "table")
+        assert "of which topic" in drayd("admin", "table", "--drop", code=2)
+        assert "is dropped" in drayd("admin", "table", "orders", "--drop")
+        assert drayd("admin", "table", "orders", "--drop", code=1) == "drayd: topic orders has no table\n"
+        assert all((lake.files.root / path).exists() for path in lake.files.rows), "the log reads these"

@@ -2,54 +2,38 @@
 
 from __future__ import annotations
 
-import asyncio
-
-import pytest
 from pyiceberg.manifest import ManifestEntryStatus
 from pyiceberg.table.snapshots import Operation
 from tests.services.iceberg_files import TopicFiles
-from tests.unit.iceberg.conftest import CLUSTER, loaded, metadata_on_disk, ours, rows_of
+from tests.unit.iceberg.harness import loaded, newest, ours, rows_of
+from tests.unit.iceberg.suite import (
+    test_a_job_is_committed_once,
+    test_commits_need_a_table,
+    test_each_kind_of_change_is_a_snapshot_of_one_commit,
+    test_ownership_is_asked_after_the_table_was_loaded,
+    test_rewriting_files_changes_no_row,
+    test_statistics_are_the_writers_own,
+    test_two_at_once_add_each_file_once,
+    test_what_was_committed_is_read_back_equal,
+    test_who_always_comes_second_is_told_so,
+)
 
-from dray.runtime.system import SystemRuntime
-from dray.tables.contract import CommitOutcome, TableChange, TableMissing
-from dray.tables.iceberg.locations import Locations
-from dray.tables.iceberg.settings import CatalogSettings
+from dray.tables.contract import CommitOutcome, TableChange
 from dray.tables.iceberg.tables import IcebergTables
 
+__all__ = [
+    "test_a_job_is_committed_once",
+    "test_commits_need_a_table",
+    "test_each_kind_of_change_is_a_snapshot_of_one_commit",
+    "test_ownership_is_asked_after_the_table_was_loaded",
+    "test_rewriting_files_changes_no_row",
+    "test_statistics_are_the_writers_own",
+    "test_two_at_once_add_each_file_once",
+    "test_what_was_committed_is_read_back_equal",
+    "test_who_always_comes_second_is_told_so",
+]
+
 COMMITTED = CommitOutcome.COMMITTED
-
-
-async def test_what_was_committed_is_read_back_equal(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    first, second = files.write(0, 0, 50), files.write(1, 10, 20)
-    outcome = await tables.commit(
-        files.topic, [files.change("100-1", first), files.change("101-1", second)], ours
-    )
-    assert outcome == {"100-1": COMMITTED, "101-1": COMMITTED}
-    third = files.write(0, 50, 5)
-    await tables.commit(files.topic, [files.change("100-2", third)], ours)
-    table = await loaded(tables, files)
-    assert rows_of(table) == files.records_of({first.path, second.path, third.path})
-    assert await tables.live_files(files.topic) == {first.path, second.path, third.path}
-    summary = table.current_snapshot().summary
-    assert (summary["total-records"], summary["total-data-files"]) == ("75", "3")
-    assert summary["total-files-size"] == str(
-        first.written.file_size + second.written.file_size + third.written.file_size
-    )
-
-
-async def test_statistics_are_the_writers_own(tables: IcebergTables, files: TopicFiles) -> None:
-    """The file need not even be there."""
-    await tables.ensure(files.topic)
-    file = files.write(3, 40, 10, real=False)
-    await tables.commit(files.topic, [files.change("103-1", file)], ours)
-    table = await loaded(tables, files)
-    (task,) = table.scan(row_filter="partition = 3 and offset >= 49").plan_files()
-    assert (task.file.record_count, task.file.file_size_in_bytes) == (10, file.written.file_size)
-    assert list(table.scan(row_filter="offset >= 50").plan_files()) == []
-    assert list(table.scan(row_filter="offset < 40").plan_files()) == []
-    assert list(table.scan(row_filter="partition = 2").plan_files()) == []
-    assert list(table.scan(row_filter="timestamp < '2023-11-14T00:00:00+00:00'").plan_files()) == []
 
 
 async def test_counts_of_columns_are_listed(tables: IcebergTables, files: TopicFiles) -> None:
@@ -63,14 +47,6 @@ async def test_counts_of_columns_are_listed(tables: IcebergTables, files: TopicF
     assert set(task.file.column_sizes) == {column.field_id for column in file.written.columns}
 
 
-async def test_a_job_is_committed_once(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    change = files.change("100-1", files.write(0, 0))
-    for _ in range(3):
-        assert await tables.commit(files.topic, [change], ours) == {"100-1": COMMITTED}
-    assert len((await loaded(tables, files)).metadata.snapshots) == 1
-
-
 async def test_the_job_is_found_in_snapshots_that_are_not_the_newest(
     tables: IcebergTables, files: TopicFiles
 ) -> None:
@@ -82,28 +58,6 @@ async def test_the_job_is_found_in_snapshots_that_are_not_the_newest(
     assert again == {"100-0": COMMITTED}
     assert len((await loaded(tables, files)).metadata.snapshots) == 4
     assert await tables.committed(files.topic, ["100-0", "100-3", "100-9"]) == {"100-0", "100-3"}
-
-
-async def test_ownership_is_asked_after_the_table_was_loaded(
-    tables: IcebergTables, files: TopicFiles
-) -> None:
-    """Somebody else commits the same job while we ask: our snapshot is no longer the table's, and the job
-    is found."""
-    await tables.ensure(files.topic)
-    change = files.change("100-1", files.write(0, 0))
-    asked: list[str] = []
-
-    async def slow(asked_of: TableChange) -> bool:
-        if not asked:
-            await tables.commit(files.topic, [change], ours)
-        asked.append(asked_of.job)
-        return True
-
-    assert await tables.commit(files.topic, [change], slow) == {"100-1": COMMITTED}
-    assert asked == ["100-1", "100-1"]
-    table = await loaded(tables, files)
-    assert len(rows_of(table)) == 3
-    assert len(table.metadata.snapshots) == 1
 
 
 async def test_a_job_that_is_not_ours_is_left_out(tables: IcebergTables, files: TopicFiles) -> None:
@@ -120,60 +74,28 @@ async def test_a_job_that_is_not_ours_is_left_out(tables: IcebergTables, files: 
     assert await tables.live_files(files.topic) == {mine.path}
 
 
-async def test_who_always_comes_second_is_told_so(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    number = 0
-
-    async def beaten(_: TableChange) -> bool:
-        nonlocal number
-        number += 1
-        await tables.commit(files.topic, [TableChange(f"200-{number}")], ours)
-        return True
-
-    file = files.write(0, 0)
-    outcome = await tables.commit(files.topic, [files.change("100-1", file)], beaten)
-    assert outcome == {"100-1": CommitOutcome.LOST_RACE}
-    assert await tables.live_files(files.topic) == set()
-    # Nothing is left of the attempts but what the table knows.
-    assert metadata_on_disk(files) == await tables.live_metadata(files.topic)
-
-
-async def test_rewriting_files_changes_no_row(tables: IcebergTables, files: TopicFiles) -> None:
-    await tables.ensure(files.topic)
-    small = [files.write(0, 10 * number, 10) for number in range(5)]
-    for number, file in enumerate(small):
-        await tables.commit(files.topic, [files.change(f"100-{number}", file)], ours)
-    large = files.write(0, 0, 30)
-    removed = tuple(file.path for file in small[:3])
-    await tables.commit(files.topic, [files.change("100-9", large, removed=removed)], ours)
-    table = await loaded(tables, files)
-    assert table.current_snapshot().summary.operation is Operation.REPLACE
-    kept = {large.path, small[3].path, small[4].path}
-    assert rows_of(table) == files.records_of(kept)
-    assert table.current_snapshot().summary["total-records"] == "50"
-    assert await tables.current_files(files.topic) == kept
-    # Older snapshots are alive, and so are their files.
-    assert await tables.live_files(files.topic) == kept | set(removed)
-
-
 async def test_retention_deletes_whole_files(tables: IcebergTables, files: TopicFiles) -> None:
     await tables.ensure(files.topic)
     old, new = files.write(0, 0), files.write(0, 3)
     await tables.commit(files.topic, [files.change("100-1", old), files.change("100-2", new)], ours)
     await tables.commit(files.topic, [files.change("100-3", removed=(old.path,))], ours)
     table = await loaded(tables, files)
-    assert table.current_snapshot().summary.operation is Operation.DELETE
+    summary = newest(table).summary
+    assert summary is not None
+    assert summary.operation is Operation.DELETE
     assert rows_of(table) == files.records_of({new.path})
     # The next commit drops the note about what was deleted.
     await tables.commit(files.topic, [files.change("100-4", removed=(new.path,))], ours)
     table = await loaded(tables, files)
     assert rows_of(table) == []
-    assert table.current_snapshot().summary["total-data-files"] == "0"
-    assert len(table.current_snapshot().manifests(table.io)) == 1
+    summary = newest(table).summary
+    assert summary is not None
+    assert summary["total-data-files"] == "0"
+    assert len(newest(table).manifests(table.io)) == 1
     # What says only what was deleted before is left out by the next.
     await tables.commit(files.topic, [files.change("100-5")], ours)
     table = await loaded(tables, files)
-    assert list(table.current_snapshot().manifests(table.io)) == []
+    assert list(newest(table).manifests(table.io)) == []
 
 
 async def test_a_snapshot_says_which_files_it_took_out(tables: IcebergTables, files: TopicFiles) -> None:
@@ -185,7 +107,7 @@ async def test_a_snapshot_says_which_files_it_took_out(tables: IcebergTables, fi
     new = files.write(0, 40, real=False)
     await tables.commit(files.topic, [files.change("100-9", new, removed=(held[4].path,))], ours)
     table = await loaded(tables, files)
-    current = table.current_snapshot()
+    current = newest(table)
     noted = {
         (entry.status, entry.data_file.file_path.rpartition("/")[2])
         for manifest in current.manifests(table.io)
@@ -198,50 +120,37 @@ async def test_a_snapshot_says_which_files_it_took_out(tables: IcebergTables, fi
     }
 
 
-async def test_each_kind_of_change_is_a_snapshot_of_one_commit(
+async def test_a_file_written_again_with_fewer_rows_is_a_delete(
     tables: IcebergTables, files: TopicFiles
 ) -> None:
-    """So that a reader who follows the table never meets an overwrite."""
+    """Rows went, and none came: readers that follow the table may pass over it, as over files that went."""
     await tables.ensure(files.topic)
-    a, b, old = files.write(0, 0), files.write(0, 3), files.write(1, 0)
-    await tables.commit(files.topic, [files.change("100-1", a, b, old)], ours)
-    both, fresh = files.write(0, 0, 6), files.write(2, 0)
-    outcome = await tables.commit(
-        files.topic,
-        [
-            files.change("101-2", removed=(old.path,)),
-            files.change("102-1", fresh),
-            files.change("100-2", both, removed=(a.path, b.path)),
-            files.change("103-1"),
-        ],
-        ours,
-    )
-    assert set(outcome.values()) == {COMMITTED}
+    whole, beside = files.write(0, 0, 6), files.write(1, 0, 3)
+    await tables.commit(files.topic, [files.change("100-1", whole, beside)], ours)
+    left = files.write(0, 4, 2)
+    await tables.commit(files.topic, [files.change("100-2", left, removed=(whole.path,))], ours)
     table = await loaded(tables, files)
-    operations = [snapshot.summary.operation for snapshot in table.metadata.snapshots[1:]]
-    assert operations == [Operation.REPLACE, Operation.APPEND, Operation.DELETE]
-    assert table.metadata.metadata_log[-1].metadata_file != table.metadata_location
-    assert rows_of(table) == files.records_of({both.path, fresh.path})
-    assert await tables.committed(files.topic, list(outcome)) == set(outcome)
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    summary = snapshot.summary
+    assert summary is not None
+    assert summary.operation is Operation.DELETE
+    assert (summary["deleted-records"], summary["added-records"], summary["total-records"]) == ("6", "2", "5")
+    assert rows_of(table) == files.records_of({left.path, beside.path})
 
 
 async def test_a_change_of_nothing_moves_the_snapshot(tables: IcebergTables, files: TopicFiles) -> None:
     await tables.ensure(files.topic)
     file = files.write(0, 0)
     await tables.commit(files.topic, [files.change("100-1", file)], ours)
-    before = (await loaded(tables, files)).current_snapshot().snapshot_id
+    before = newest(await loaded(tables, files)).snapshot_id
     assert await tables.commit(files.topic, [TableChange("100-1-out", removed=("no/such",))], ours)
     table = await loaded(tables, files)
-    assert table.current_snapshot().snapshot_id != before
-    assert table.current_snapshot().summary.operation is Operation.REPLACE
+    assert newest(table).snapshot_id != before
+    summary = newest(table).summary
+    assert summary is not None
+    assert summary.operation is Operation.REPLACE
     assert rows_of(table) == files.records_of({file.path})
-
-
-async def test_commits_need_a_table(tables: IcebergTables, files: TopicFiles) -> None:
-    with pytest.raises(TableMissing, match=r"table \S+\.orders: there is none"):
-        await tables.commit(files.topic, [files.change("100-1", files.write(0, 0))], ours)
-    assert await tables.live_files(files.topic) is None
-    assert await tables.committed(files.topic, ["100-1"]) == set()
 
 
 async def test_many_commits_keep_few_manifests(tables: IcebergTables, files: TopicFiles) -> None:
@@ -252,40 +161,14 @@ async def test_many_commits_keep_few_manifests(tables: IcebergTables, files: Top
         paths.add(file.path)
         await tables.commit(files.topic, [files.change(f"100-{number}", file)], ours)
     table = await loaded(tables, files)
-    manifests = table.current_snapshot().manifests(table.io)
+    manifests = newest(table).manifests(table.io)
     assert len(manifests) <= 9
     listed = {task.file.file_path for task in table.scan().plan_files()}
     assert len(listed) == 25
     assert await tables.live_files(files.topic) == paths
-    assert sum(manifest.added_files_count + manifest.existing_files_count for manifest in manifests) == 25
-
-
-async def test_two_at_once_add_each_file_once(
-    tables: IcebergTables,
-    settings: CatalogSettings,
-    places: Locations,
-    files: TopicFiles,
-    runtime: SystemRuntime,
-) -> None:
-    """Two compactors resume the same jobs, and each does its own besides."""
-    await tables.ensure(files.topic)
-    other = IcebergTables(settings, places, CLUSTER, runtime)
-    shared = [files.change(f"100-{number}", files.write(0, 3 * number)) for number in range(4)]
-    own = {
-        tables: [files.change(f"101-{number}", files.write(1, 3 * number)) for number in range(4)],
-        other: [files.change(f"102-{number}", files.write(2, 3 * number)) for number in range(4)],
-    }
-
-    async def work(mine: IcebergTables) -> None:
-        for number in range(4):
-            left = [shared[number], own[mine][number]]
-            for _ in range(20):
-                outcomes = await mine.commit(files.topic, left, ours)
-                left = [change for change in left if outcomes[change.job] is not COMMITTED]
-                if not left:
-                    break
-            assert not left
-
-    await asyncio.gather(work(tables), work(other))
-    assert rows_of(await loaded(tables, files)) == files.records_of(set(files.rows))
-    await other.close()
+    assert (
+        sum(
+            (manifest.added_files_count or 0) + (manifest.existing_files_count or 0) for manifest in manifests
+        )
+        == 25
+    )

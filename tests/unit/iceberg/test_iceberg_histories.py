@@ -8,9 +8,10 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.manifest import ManifestFile
 from tests.services.iceberg_files import TopicFiles, other_topic
-from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours
+from tests.unit.iceberg.harness import loaded, metadata_on_disk, ours
 
 from dray.tables.contract import CommitOutcome, TableChange, TableFile, TableRefused
+from dray.tables.iceberg.maintenance import plan_expiry
 from dray.tables.iceberg.manifests import TIER, KnownPaths, tier_of
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.tables import IcebergTables
@@ -120,7 +121,7 @@ async def test_expiry_gives_way_to_a_commit(
     await tables.ensure(files.topic)
     for number in range(3):
         await tables.commit(files.topic, [files.change(f"100-{number}", files.write(0, 3 * number))], ours)
-    plan = module.plan_expiry
+    plan = plan_expiry
     stale = await loaded(tables, files)
     await tables.commit(files.topic, [files.change("100-3", files.write(0, 9))], ours)
     monkeypatch.setattr(module, "plan_expiry", lambda _, *others: plan(stale, *others))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -85,7 +86,7 @@ class TestSettings:
             ("rest", "http://c", {"options": {"token": "T"}, "secrets": {"token": "T"}}, "as well"),
         ],
     )
-    def test_refused(self, kind: str, uri: str | None, options: dict[str, object], line: str) -> None:
+    def test_refused(self, kind: Any, uri: str | None, options: dict[str, Any], line: str) -> None:
         with pytest.raises(SettingsRefused) as caught:
             CatalogSettings(kind, uri, "lake", **options)
         assert line in str(caught.value)

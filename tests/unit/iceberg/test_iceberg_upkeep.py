@@ -2,34 +2,25 @@
 
 from __future__ import annotations
 
-from tests.services.iceberg_files import TopicFiles, other_topic
-from tests.unit.iceberg.conftest import loaded, metadata_on_disk, ours, rows_of
+from tests.services.iceberg_files import TopicFiles
+from tests.unit.iceberg.harness import loaded, metadata_on_disk
+from tests.unit.iceberg.suite import (
+    fill,
+    test_a_table_is_dropped_for_its_own_topic_only,
+    test_old_snapshots_go_and_the_rows_stay,
+    test_the_files_of_expired_snapshots_are_no_longer_live,
+)
 
 from dray.tables.contract import MaintenanceResult
 from dray.tables.iceberg.tables import METADATA_VERSIONS, IcebergTables
 
+__all__ = [
+    "test_a_table_is_dropped_for_its_own_topic_only",
+    "test_old_snapshots_go_and_the_rows_stay",
+    "test_the_files_of_expired_snapshots_are_no_longer_live",
+]
+
 FOREVER = 2**60
-
-
-async def fill(tables: IcebergTables, files: TopicFiles, commits: int) -> None:
-    await tables.ensure(files.topic)
-    for number in range(commits):
-        await tables.commit(
-            files.topic, [files.change(f"100-{number}", files.write(0, 10 * number, 2))], ours
-        )
-
-
-async def test_old_snapshots_go_and_the_rows_stay(tables: IcebergTables, files: TopicFiles) -> None:
-    await fill(tables, files, 5)
-    rows = rows_of(await loaded(tables, files))
-    done = await tables.maintain(files.topic, [], FOREVER)
-    # Four manifest lists; the manifests are all still in use.
-    assert done == MaintenanceResult(snapshots_expired=4, metadata_deleted=4)
-    table = await loaded(tables, files)
-    assert len(table.metadata.snapshots) == 1
-    assert rows_of(table) == rows
-    assert metadata_on_disk(files) == await tables.live_metadata(files.topic)
-    assert await tables.maintain(files.topic, [], FOREVER) == MaintenanceResult()
 
 
 async def test_young_snapshots_stay(tables: IcebergTables, files: TopicFiles) -> None:
@@ -46,21 +37,6 @@ async def test_the_snapshot_of_an_unfinished_job_stays(tables: IcebergTables, fi
     done = await tables.maintain(files.topic, ["100-1"], FOREVER)
     assert done.snapshots_expired == 2
     assert await tables.committed(files.topic, [f"100-{number}" for number in range(4)]) == {"100-1", "100-3"}
-
-
-async def test_the_files_of_expired_snapshots_are_no_longer_live(
-    tables: IcebergTables, files: TopicFiles
-) -> None:
-    await tables.ensure(files.topic)
-    old, new = files.write(0, 0), files.write(0, 0)
-    await tables.commit(files.topic, [files.change("100-1", old)], ours)
-    await tables.commit(files.topic, [files.change("100-2", new, removed=(old.path,))], ours)
-    assert await tables.live_files(files.topic) == {old.path, new.path}
-    done = await tables.maintain(files.topic, [], FOREVER)
-    assert done == MaintenanceResult(snapshots_expired=1, metadata_deleted=2)
-    assert await tables.live_files(files.topic) == {new.path}
-    # The data file itself is the collector's.
-    assert (files.root / old.path).exists()
 
 
 async def test_what_others_tagged_stays(tables: IcebergTables, files: TopicFiles) -> None:
@@ -88,20 +64,6 @@ async def test_old_metadata_files_go_with_the_commits(tables: IcebergTables, fil
 async def test_a_topic_without_a_table_needs_no_maintenance(tables: IcebergTables, files: TopicFiles) -> None:
     assert await tables.maintain(files.topic, [], FOREVER) == MaintenanceResult()
     assert await tables.live_metadata(files.topic) is None
-
-
-async def test_a_table_is_dropped_for_its_own_topic_only(tables: IcebergTables, files: TopicFiles) -> None:
-    await fill(tables, files, 1)
-    stranger = other_topic(files.topic)
-    assert await tables.live_files(stranger) is None
-    assert await tables.committed(stranger, ["100-0"]) == set()
-    assert await tables.maintain(stranger, [], FOREVER) == MaintenanceResult()
-    assert not await tables.drop(stranger)
-    assert await tables.topics() == [files.topic]
-    assert await tables.drop(files.topic)
-    assert not await tables.drop(files.topic)
-    assert await tables.topics() == []
-    assert await tables.live_files(files.topic) is None
 
 
 async def test_the_folder_carries_the_topics_id(tables: IcebergTables, files: TopicFiles) -> None:

@@ -76,6 +76,7 @@ def test_what_requests_cost() -> None:
     view = stores_view(history(a_sample(0, a=scraped()), a_sample(10, a=later)))
     assert view.puts_per_gigabyte == 2000
     assert view.dollars_per_gigabyte == pytest.approx(2000 * 0.005 / 1000 + 10_000 * 0.0004 / 1000)
+    assert view.dollars_per_gigabyte is not None
     assert view.dollars_per_day == pytest.approx(view.dollars_per_gigabyte * 8640)
     assert (view.received, view.written) == (10**8, 2 * 10**8)
     [put] = [row for row in view.objects if row.operation == "put"]

@@ -10,12 +10,13 @@ import pytest
 from dray.inspection.offset_map import MOST_PIECES, MapPiece, map_of, merged
 from dray.inspection.passport import place_in
 from dray.inspection.stored import EntryOf, ReadOnly, ReadOnlyMetadataStore, StoredCluster
-from dray.log.entries import BatchReference, HighWatermark, IndexEntry, RowGroup, pack_batches
+from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.jobs import Compaction, Job, JobState
 from dray.log.stream_store import StreamView, Versioned
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryStore
+from dray.parquet.statistics import RowGroup
 from dray.runtime import SystemRuntime
 
 

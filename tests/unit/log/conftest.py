@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 
 import pytest
-from log_harness import World
+from tests.unit.log.harness import World
 
 from dray.log import Log
 from dray.simulation.kernel.loop import SimulationLoop

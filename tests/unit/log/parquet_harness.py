@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from uuid import UUID
 
-from log_harness import DOMAINS, World
+from tests.unit.log.harness import DOMAINS, World
 
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.model import Unit

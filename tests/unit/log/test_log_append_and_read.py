@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, read, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, values_in
 
 from dray.log import Log
 from dray.log.types import (
@@ -18,7 +19,6 @@ from dray.log.types import (
     TimestampedOffset,
 )
 from dray.metadata import keys
-from dray.simulation.kernel.scripted import Fate
 
 
 async def test_what_is_appended_is_read_back_with_its_offsets(log: Log) -> None:

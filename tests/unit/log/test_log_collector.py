@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Collection, Log, LogObserver
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Unavailable
-from dray.simulation.kernel.scripted import Fate
 from dray.wal import object_path
 
 HOUR = 3600.0

@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
-from log_harness import World, append, batch_bytes, read, start_append, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Log, LogObserver
 from dray.log.types import AppendResult, LogUnavailable, OutOfOrderSequence, ProducerFenced
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, Put, Unavailable
 from dray.records import crc32c
-from dray.simulation.kernel.scripted import Fate
 
 
 def sent(sequence: int, count: int = 1, epoch: int = 0, producer: int = 1) -> bytearray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from log_harness import World, batch_bytes, start_append
+from tests.unit.log.harness import World, batch_bytes, start_append
 
 from dray.log import Log
 from dray.log.stream_store import StreamStore

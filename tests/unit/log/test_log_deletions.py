@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import DOMAINS, World, append, batch_bytes, read, values_in
 from structlog.testing import capture_logs
 from tests.services import room_settings
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, values_in
 
 from dray.log import Collection, Log, LogObserver
 from dray.log.deletions import HELD, RELEASED, Brake
 from dray.metadata import keys
-from dray.simulation.kernel.scripted import Fate
 from dray.wal import object_path, parse_object_path
 
 HOUR = 3600.0

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import DOMAINS, QUICK, World, append, batch_bytes
+from tests.simulation.scripted import ScriptedObjects, ScriptedStore
+from tests.unit.log.harness import DOMAINS, QUICK, World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.collector import Collector
@@ -14,14 +15,13 @@ from dray.log.snapshots import advance_to_filed
 from dray.log.stream_store import StreamStore
 from dray.log.types import Bounds
 from dray.metadata import keys
-from dray.simulation.kernel.scripted import ScriptedObjects, ScriptedStore
 from dray.wal import object_path
 
 HOUR = 3600.0
 YEAR_MS = 365 * 24 * 3_600_000
 
 
-class Doubtful:
+class DoubtedClock:
     """An expiry clock a year ahead, which says so or not."""
 
     def __init__(self, world: World) -> None:
@@ -33,11 +33,11 @@ class Doubtful:
 
 
 @pytest.fixture
-async def clock(world: World) -> Doubtful:
-    return Doubtful(world)
+async def clock(world: World) -> DoubtedClock:
+    return DoubtedClock(world)
 
 
-def doubtful_log(world: World, clock: Doubtful) -> Log:
+def doubtful_log(world: World, clock: DoubtedClock) -> Log:
     store, objects = ScriptedStore(world.runtime, world.state), ScriptedObjects(world.runtime, world.bucket)
     return Log(store, objects, world.runtime, DOMAINS, QUICK, expiry=clock)
 
@@ -55,7 +55,7 @@ async def filled(world: World, log: Log, count: int) -> int:
     return stream
 
 
-async def test_records_do_not_expire_by_age_and_still_do_by_size(world: World, clock: Doubtful) -> None:
+async def test_records_do_not_expire_by_age_and_still_do_by_size(world: World, clock: DoubtedClock) -> None:
     log = doubtful_log(world, clock)
     stream = await filled(world, log, 4)
     retention = Retention(streams_of(world), world.runtime, QUICK, expiry=clock)
@@ -69,7 +69,7 @@ async def test_records_do_not_expire_by_age_and_still_do_by_size(world: World, c
 
 
 @pytest.mark.parametrize("way", ["in a snapshot", "when a batch is judged", "when records are deleted"])
-async def test_producers_are_not_forgotten(world: World, clock: Doubtful, way: str) -> None:
+async def test_producers_are_not_forgotten(world: World, clock: DoubtedClock, way: str) -> None:
     """The second copy of a batch is a duplicate, wherever its producer was looked up."""
     log = doubtful_log(world, clock)
     stream = await filled(world, log, 3)
@@ -84,7 +84,7 @@ async def test_producers_are_not_forgotten(world: World, clock: Doubtful, way: s
     assert (await append(doubtful_log(world, clock), stream, again)).base_offset == 3
 
 
-async def test_objects_do_not_look_old(world: World, clock: Doubtful) -> None:
+async def test_objects_do_not_look_old(world: World, clock: DoubtedClock) -> None:
     lost = object_path("local", 0, world.runtime.wall_ms(), world.runtime.uuid())
     world.bucket.put(lost, b"an upload that may just be under way", world.runtime.wall_ms())
     objects = ScriptedObjects(world.runtime, world.bucket)
@@ -100,7 +100,7 @@ async def test_objects_do_not_look_old(world: World, clock: Doubtful) -> None:
     assert lost not in world.bucket.objects
 
 
-async def test_the_parts_of_a_log_ask_its_clock(world: World, clock: Doubtful) -> None:
+async def test_the_parts_of_a_log_ask_its_clock(world: World, clock: DoubtedClock) -> None:
     """The collector and the retention that a log makes for itself."""
     log = doubtful_log(world, clock)
     assert log.collector._expiry is clock
@@ -109,7 +109,7 @@ async def test_the_parts_of_a_log_ask_its_clock(world: World, clock: Doubtful) -
     assert log._lifecycle._expiry is clock
 
 
-async def test_the_marks_of_closed_streams_stay(world: World, clock: Doubtful) -> None:
+async def test_the_marks_of_closed_streams_stay(world: World, clock: DoubtedClock) -> None:
     log = doubtful_log(world, clock)
     [stream] = await log.create_streams(1)
     await log.close_streams([stream])

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 import pytest
-from log_harness import DOMAINS, EVERYTHING, World, append, batch_bytes, soon, values_in
+from tests.simulation.scripted import Fate, ScriptedObjects, ScriptedStore
+from tests.unit.log.harness import DOMAINS, EVERYTHING, World, append, batch_bytes, soon, values_in
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
 from dray.metadata.contract import Change, Unavailable
-from dray.simulation.kernel.scripted import Fate, ScriptedObjects, ScriptedStore
 
 MINUTE_MS = 60_000
 
@@ -99,10 +99,10 @@ async def test_a_hint_of_what_is_known_already_keeps_nobody_awake(world: World) 
     await append(writer, stream, batch_bytes([b"v"]))
     assert values_in(await poll(reader, stream, 0)) == [(0, b"v")]
     reader._wakeups.miss(stream)
-    barriers, began = store.barriers, now()
+    barriers, began = len(store.barriers), now()
     assert values_in(await poll(reader, stream, 1, max_wait_ms=900)) == []
     assert now() - began == pytest.approx(0.9, abs=0.01)
-    assert store.barriers - barriers == 2  # for the hint, and at the deadline
+    assert len(store.barriers) - barriers == 2  # for the hint, and at the deadline
     await reader.stop()
 
 
@@ -143,7 +143,7 @@ class BreakingStore(ScriptedStore):
         self.away = asyncio.Event()
         self.error: Unavailable | None = None
 
-    async def watch(self, domain: int) -> AsyncIterator[Change]:
+    async def watch(self, domain: int) -> AsyncGenerator[Change, None]:
         if self.breaking.is_set():
             await self.away.wait()
         stream = super().watch(domain)

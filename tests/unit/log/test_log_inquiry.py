@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from log_harness import World, append, batch_bytes
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.types import ActiveProducer, LogUnavailable, StreamClosed
 from dray.metadata import keys
-from dray.simulation.kernel.scripted import Fate
 
 
 async def test_a_size_is_that_of_what_can_still_be_read(log: Log) -> None:

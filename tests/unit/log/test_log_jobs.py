@@ -311,7 +311,9 @@ class World:
         if job is None or event is None:
             return
         step = advance(STREAM, job.value, event)
-        moves = [] if step.following is None else [put_job(STREAM, step.following, job.version)]
+        moves: list[Operation] = []
+        if step.following is not None:
+            moves.append(put_job(STREAM, step.following, job.version))
         for operations in (list(step.write), moves):
             if not operations:
                 continue

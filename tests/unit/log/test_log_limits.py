@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 from structlog.testing import capture_logs
 from tests.services import room_settings
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import DOMAINS, World, append, batch_bytes, read, start_append, values_in
 
 from dray.log import Log
 from dray.log.entries import HighWatermark
@@ -21,7 +22,6 @@ from dray.log.producer_state import (
 from dray.log.types import LogUnavailable, OutOfOrderSequence
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Operation, Put
-from dray.simulation.kernel.scripted import Fate
 
 DAY_MS = 24 * 3_600_000
 LATER = 1_100 + RETRIED_MS  # when all of them are silent

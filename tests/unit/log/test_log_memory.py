@@ -13,7 +13,7 @@ from typing import Protocol
 from uuid import UUID
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, read, values_in
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, values_in
 
 from dray.log import Log, segments, service
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
@@ -53,7 +53,8 @@ def entry(number: int, batches: int, start: int = 0) -> IndexEntry:
 
 
 class Sized(Protocol):
-    size: int
+    @property
+    def size(self) -> int: ...
 
 
 def check_counts(fill: Callable[[], Sized]) -> None:
@@ -255,7 +256,7 @@ async def test_what_nobody_used_for_a_while_is_let_go(world: World) -> None:
     assert log._tail.holds(busy, 0)
     assert quiet not in reader._index._known
     assert busy in reader._index._known
-    assert {key[1] for key in reader._reader._segments._layouts} == {busy}
+    assert {key[1] for key in reader._reader.segments._layouts} == {busy}
     assert list(log._committers[quiet % 2]._states) == []
     await asyncio.sleep(2 * IDLE)
     for each in (log, reader):

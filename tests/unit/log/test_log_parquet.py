@@ -9,8 +9,8 @@ import sys
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import EVERYTHING, World, append, batch_bytes, read
-from parquet_harness import compact, drop, entries_of
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read
+from tests.unit.log.parquet_harness import compact, drop, entries_of
 
 from dray.compaction import sources
 from dray.log import Log, parquet_reader

@@ -4,9 +4,11 @@ those that fail."""
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from log_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import (
     DOMAINS,
     QUICK,
     World,
@@ -24,7 +26,7 @@ from dray.log.types import AppendResult, LogUnavailable
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.records import twin
-from dray.simulation.kernel.scripted import Fate
+from dray.wal import decode, parse_object_path
 
 STEP = len(batch_bytes([b"0"]))
 
@@ -43,6 +45,28 @@ async def objects_of(world: World, log: Log, stream: int) -> list[list[int]]:
 
 def now() -> float:
     return asyncio.get_running_loop().time()
+
+
+# --- what an object holds
+
+
+async def test_an_object_holds_streams_of_one_domain_only(log: Log, world: World) -> None:
+    """However many arrive together: one write commits an object, and reaches the keys of one domain."""
+    streams = await log.create_streams(4 * DOMAINS)
+    await asyncio.gather(*[append(log, stream, batch(stream)) for stream in streams for _ in range(3)])
+    seen: set[int] = set()
+    domains: set[int] = set()
+    for path, stored in world.bucket.objects.items():
+        if (place := parse_object_path(path)) is None:
+            continue
+        found = decode(stored.data, path)
+        inside = {chunk.entry.stream_id for chunk in found.chunks}
+        assert {keys.domain_of_stream(stream, DOMAINS) for stream in inside} == {place.domain}
+        assert found.header.domain == place.domain
+        seen |= inside
+        domains.add(place.domain)
+    assert seen == set(streams)
+    assert domains == set(range(DOMAINS))
 
 
 # --- when an object closes
@@ -113,7 +137,7 @@ async def test_the_linger_is_kept_and_is_the_longest_wait(world: World) -> None:
     [({"max_object_bytes": 3 * STEP}, 3), ({"max_commit_bytes": 4 * 48}, 4)],
     ids=["bytes", "batches"],
 )
-async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, int], per_object: int) -> None:
+async def test_a_full_object_waits_for_nothing(world: World, bound: dict[str, Any], per_object: int) -> None:
     log = world.log(linger_seconds=60.0, **bound)
     [stream] = await log.create_streams(1)
     began = now()

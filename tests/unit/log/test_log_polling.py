@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log, LogObserver
 from dray.log.types import LogUnavailable, OffsetOutOfRange, ReadRequest, ReadResult, StreamClosed
 from dray.log.wakeups import Wakeups
-from dray.simulation.kernel.scripted import Fate
 
 MINUTE_MS = 60_000
 

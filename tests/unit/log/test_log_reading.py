@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from log_harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log, segments
 from dray.log.entries import BatchReference, IndexEntry, pack_batches
 from dray.log.segments import EntryLayout
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, ReadRequest
 from dray.objects.contract import OwnBuffer
-from dray.simulation.kernel.scripted import Fate
 
 
 def layout_of(lengths: list[int], counts: list[int], gaps: list[int]) -> EntryLayout:
@@ -158,7 +159,7 @@ async def test_the_segment_cache_is_bounded(log: Log, world: World, small_segmen
         for offset in range(10):
             values_in(await read(reader, stream, offset, max_bytes=1))
             await asyncio.sleep(1)
-    cache = reader._reader._segments
+    cache = reader._reader.segments
     held = {
         id(segment.data.obj): memoryview(segment.data.obj).nbytes
         for block in cache._kept
@@ -290,7 +291,7 @@ async def test_limits_count_over_all_streams_and_the_first_batch_is_free(log: Lo
 # --- what is ready, and what is on its way
 
 
-async def cold_and_warm(log: Log, world: World, **settings: int) -> tuple[Log, list[int]]:
+async def cold_and_warm(log: Log, world: World, **settings: Any) -> tuple[Log, list[int]]:
     """A reader, and two streams in objects of their own: the second is in its memory."""
     streams = await log.create_streams(2)
     for stream in streams:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import World, append, batch_bytes, read, soon, values_in
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes, read, soon, values_in
 
 from dray.log import Log
 from dray.log.jobs import JobState
 from dray.log.types import Bounds, LogUnavailable, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Limits
-from dray.simulation.kernel.scripted import Fate
 
 
 async def filled(log: Log, count: int) -> int:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from log_harness import EVERYTHING, World, append, batch_bytes, soon, values_in
+from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, soon, values_in
 
 from dray.log import Log
-from dray.log.types import AnswerRoom, EndlessRoom, OffsetOutOfRange, ReadRequest, ReadResult
+from dray.log.types import OffsetOutOfRange, ReadRequest, ReadResult
+from dray.runtime import AnswerRoom, EndlessRoom
 
 BATCH = len(batch_bytes([b"v"]))
 
 
-class Purse:
+class FakeRoom:
     """So much is free. `later` is what becomes free while somebody waits."""
 
     def __init__(self, free: int, later: int = 0) -> None:
@@ -67,26 +68,26 @@ async def test_a_fetch_takes_what_it_answers_and_no_more_than_it_is_allowed(
     log: Log, streams: list[int]
 ) -> None:
     for allowed, expected in ((100, [4, 4]), (7, [4, 3]), (4, [4, 0]), (1, [1, 0])):
-        purse = Purse(allowed * BATCH)
+        purse = FakeRoom(allowed * BATCH)
         assert counts(await fetch(log, streams, purse)) == expected
         assert purse.held == sum(expected) * BATCH
         assert purse.waited == []
 
 
 async def test_a_minimum_above_what_is_allowed_is_not_waited_for(log: Log, streams: list[int]) -> None:
-    purse = Purse(3 * BATCH)
+    purse = FakeRoom(3 * BATCH)
     assert counts(await fetch(log, streams, purse, min_bytes=6 * BATCH, max_wait_ms=60_000)) == [3, 0]
     assert asyncio.get_running_loop().time() < 1
 
 
 async def test_what_is_answered_at_the_deadline_is_taken_as_well(log: Log, streams: list[int]) -> None:
-    purse = Purse(100 * BATCH)
+    purse = FakeRoom(100 * BATCH)
     assert counts(await fetch(log, streams, purse, min_bytes=50 * BATCH)) == [4, 4]
     assert purse.held == 8 * BATCH
 
 
 async def test_without_room_one_batch_is_waited_for(log: Log, streams: list[int]) -> None:
-    purse = Purse(BATCH - 1, later=1)
+    purse = FakeRoom(BATCH - 1, later=1)
     assert counts(await fetch(log, streams, purse, max_wait_ms=8000)) == [1, 0]
     assert purse.waited == [(BATCH, pytest.approx(8, abs=0.1))]
     assert purse.held == BATCH
@@ -96,7 +97,7 @@ async def test_without_room_one_batch_is_waited_for(log: Log, streams: list[int]
 async def test_a_fetch_that_finds_no_room_in_time_is_answered_without_records(
     log: Log, streams: list[int], min_bytes: int, max_wait_ms: int, seconds: float
 ) -> None:
-    purse = Purse(0)
+    purse = FakeRoom(0)
     began = asyncio.get_running_loop().time()
     results = await fetch(log, streams, purse, min_bytes=min_bytes, max_wait_ms=max_wait_ms)
     assert counts(results) == [0, 0]
@@ -106,7 +107,7 @@ async def test_a_fetch_that_finds_no_room_in_time_is_answered_without_records(
 
 
 async def test_what_was_taken_by_others_meanwhile_is_planned_without(log: Log, streams: list[int]) -> None:
-    class Race(Purse):
+    class Race(FakeRoom):
         def take(self, size: int) -> bool:
             if size > 3 * BATCH:
                 self.free = 3 * BATCH  # somebody was faster
@@ -119,7 +120,7 @@ async def test_what_was_taken_by_others_meanwhile_is_planned_without(log: Log, s
 
 
 async def test_who_is_never_fast_enough_queues(log: Log, streams: list[int]) -> None:
-    class Lost(Purse):
+    class Lost(FakeRoom):
         def take(self, size: int) -> bool:
             return size == 0
 
@@ -130,7 +131,7 @@ async def test_who_is_never_fast_enough_queues(log: Log, streams: list[int]) -> 
 
 async def test_nothing_is_held_while_records_are_waited_for(log: Log) -> None:
     [stream] = await log.create_streams(1)
-    purse = Purse(100 * BATCH)
+    purse = FakeRoom(100 * BATCH)
     polling = await soon(fetch(log, [stream], purse, max_wait_ms=60_000))
     assert (polling.done(), purse.held) == (False, 0)
     await append(log, stream, batch_bytes([b"v"]))
@@ -149,7 +150,7 @@ async def test_what_was_deleted_while_room_was_waited_for_is_not_served(world: W
     await append(writer, stream, batch_bytes([b"w"]))
     [read] = await fetch(reader, [stream], EndlessRoom())
     assert read.size == 2 * BATCH
-    fetching = await soon(fetch(reader, [stream], Purse(0, later=9 * BATCH), max_wait_ms=40_000))
+    fetching = await soon(fetch(reader, [stream], FakeRoom(0, later=9 * BATCH), max_wait_ms=40_000))
     await writer.delete_records(stream, 1)
     [result] = await fetching
     assert isinstance(result.error, OffsetOutOfRange)

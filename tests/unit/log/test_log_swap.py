@@ -5,7 +5,8 @@ from __future__ import annotations
 from uuid import UUID
 
 import pytest
-from log_harness import World, append, batch_bytes
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.entries import IndexEntry
@@ -19,7 +20,6 @@ from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.parquet.statistics import RowGroup
-from dray.simulation.kernel.scripted import Fate
 
 PARQUET_ID = UUID(int=77)
 
@@ -121,7 +121,7 @@ async def test_a_swap_whose_reply_is_lost_is_seen_by_the_next_step(world: World,
     swap = Swap(store, world.runtime)
     assert await swap.step(stream, job) is None
     world.store.trap(Fate.LOSE_REPLY, "write", "/offset-index/")
-    with pytest.raises(Exception, match="lose the reply"):
+    with pytest.raises(Exception, match="the reply is lost"):
         await swap.step(stream, job)
     swapped = await swap.step(stream, job)
     assert swapped is not None, "it is seen there"

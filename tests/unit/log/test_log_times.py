@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from log_harness import World, append, batch_bytes, soon, start_append
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import World, append, batch_bytes, soon, start_append
 
 from dray.log import Log
 from dray.log.types import LogUnavailable, ObjectCorrupt, TimestampedOffset
 from dray.simulation.kernel.loop import run
-from dray.simulation.kernel.scripted import Fate
 
 # Batches, and whether the one before it lies in another object.
 histories = st.lists(
@@ -42,7 +43,7 @@ def brute_greatest(times: list[int], start: int) -> TimestampedOffset | None:
 
 async def write(log: Log, stream: int, history: list[tuple[list[int], int, bool]]) -> list[int]:
     times: list[int] = []
-    waiting = []
+    waiting: list[Any] = []
     for stamps, codec, begins in history:
         if begins and waiting:
             await asyncio.gather(*waiting)

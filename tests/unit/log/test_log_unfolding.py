@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from log_harness import World, append, batch_bytes
+from tests.unit.log.harness import World, append, batch_bytes
 
 from dray.log import Log
 from dray.log.types import TimestampedOffset

@@ -44,7 +44,7 @@ ENTRY = IndexEntry(
     max_timestamp=1_790_000_000_500,
     running_max_timestamp=1_790_000_000_900,
     running_max_offset=42,
-    wal_id=WAL_ID,
+    object_id=WAL_ID,
     path=PATH,
     table=pack_batches(
         [
@@ -285,9 +285,9 @@ def test_what_belongs_to_the_other_kind_is_refused() -> None:
     for wrong in (PARQUET_ENTRY.batches, lambda: PARQUET_ENTRY.batch_count):
         with pytest.raises(ValueError, match="is a PARQUET object, not a WAL one"):
             wrong()
-    for wrong in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
+    for missing in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
         with pytest.raises(ValueError, match="is a WAL object, not a PARQUET one"):
-            wrong()
+            missing()
 
 
 def test_a_reference_has_a_format_too() -> None:
@@ -321,7 +321,7 @@ entries = st.builds(
     max_timestamp=int64,
     running_max_timestamp=int64,
     running_max_offset=int64,
-    wal_id=st.uuids(),
+    object_id=st.uuids(),
     path=st.text(max_size=40),
     table=st.lists(references, max_size=4).map(pack_batches),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from google.protobuf.message import Message
@@ -12,7 +12,7 @@ from grpc import aio
 
 from dray.metadata.etcd.wire import etcd_pb2 as wire
 
-Answer = Message | tuple[grpc.StatusCode, str]
+Answer: TypeAlias = Message | tuple[grpc.StatusCode, str]
 
 
 def put_at(revision: int) -> wire.TxnResponse:
@@ -45,7 +45,7 @@ class FakeEtcd:
         return sum(asked == name for asked, _, _ in self.asked)
 
     async def __aenter__(self) -> FakeEtcd:
-        services = {
+        services: dict[str, dict[str, Any]] = {
             "KV": {"Range": wire.RangeRequest, "Txn": wire.TxnRequest},
             "Lease": {"LeaseGrant": wire.LeaseGrantRequest, "LeaseRevoke": wire.LeaseRevokeRequest},
             "Auth": {"Authenticate": wire.AuthenticateRequest},

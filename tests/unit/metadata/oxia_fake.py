@@ -1,4 +1,4 @@
-"""Oxia servers that do as they are told, in this process: for what a real one does only on a bad day."""
+"""Oxia servers that follow a script, in this process: for what a real one does only on a bad day."""
 
 from __future__ import annotations
 

@@ -137,6 +137,6 @@ def test_anything_else_is_unreadable_and_nothing_worse(body: bytes) -> None:
         lambda _: WrittenFile.from_json({}),
     ],
 )
-def test_a_value_that_says_nothing_is_not_one_with_every_default(decode) -> None:  # type: ignore[no-untyped-def]
+def test_a_value_that_says_nothing_is_not_one_with_every_default(decode) -> None:
     with pytest.raises(ValueCorrupt, match="Field required"):
         decode(b"\x01{}")

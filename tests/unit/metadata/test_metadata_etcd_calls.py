@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
-from etcd_fake import FakeEtcd, put_at
+from tests.unit.metadata.etcd_fake import FakeEtcd, put_at
 
 from dray.metadata.contract import Ambiguous, Put, SessionEnded, Unavailable
 from dray.metadata.etcd import EtcdSettings

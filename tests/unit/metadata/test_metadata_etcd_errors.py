@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import grpc
 import pytest
+from tools import generate_etcd
 
 from dray.metadata.etcd.errors import Fault
 from dray.metadata.etcd.inspection import revokes_wrongly
@@ -69,10 +69,6 @@ def test_settings_print_no_secret() -> None:
     assert "hidden" not in repr(settings)
 
 
-def test_the_messages_are_those_of_the_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import generate_etcd
-
+def test_the_messages_are_those_of_the_generator() -> None:
     for name, text in generate_etcd.generate().items():
-        assert (generate_etcd.WIRE / name).read_text() == text, "run tools/generate_etcd.py"
-    sys.modules.pop("generate_etcd")
+        assert (generate_etcd.WIRE / name).read_text() == text, "run python -m tools.generate_etcd"

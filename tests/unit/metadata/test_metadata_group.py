@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import cast
 
 import pytest
 from hypothesis import given, settings
@@ -169,7 +170,7 @@ def test_the_list_of_changes_is_trimmed(monkeypatch: pytest.MonkeyPatch) -> None
         kept = [sequence for (sequence,) in driven.rows("SELECT sequence FROM changes ORDER BY sequence")]
         assert kept[-1] == 180
         assert 16 <= len(kept) <= 16 + 4 + 3
-        assert kept == list(range(kept[0], 181))
+        assert kept == list(range(cast(int, kept[0]), 181))
 
 
 def alive(driven: Bench, key: str = "/e") -> bool:

@@ -50,7 +50,19 @@ READ: dict[str, dict[str, object]] = {
     **{keys.group_lease(word): {"group_of_lease": word} for word in WORDS},
     **{keys.group_configs(word): {"group_of_configs": word} for word in WORDS},
     **{keys.group_offset(word, word, 9): {"place_of_offset": (word, word, 9)} for word in WORDS},
+    **{keys.user(word, "SCRAM-SHA-256"): {"credential_of": (word, "SCRAM-SHA-256")} for word in WORDS},
+    **{keys.acl(*[word] * 7): {"parts_of_acl": [word] * 7} for word in WORDS},
+    **{
+        keys.client_quota({"user": word, "client-id": ""}): {
+            "parts_of_client_quota": {"client-id": "", "user": word}
+        }
+        for word in WORDS
+    },
     # What a newer build might put beside them.
+    f"{keys.USERS}alice": {},
+    f"{keys.USERS}alice/SCRAM/more": {},
+    f"{keys.ACLS}topic/literal/orders": {},
+    f"{keys.CLIENT_QUOTAS}alice": {},
     f"{keys.JOBS}{keys.number(7)}/keyed": {},
     f"{keys.JOBS}{keys.number(7)}/job/part": {},
     f"{keys.STREAMS}{keys.number(7)}/transactions/hwm": {"stream_of": 7},
@@ -73,6 +85,9 @@ READERS: dict[str, Callable[[str], object]] = {
             "group_of_lease",
             "group_of_configs",
             "place_of_offset",
+            "credential_of",
+            "parts_of_acl",
+            "parts_of_client_quota",
         ),
     )
 }

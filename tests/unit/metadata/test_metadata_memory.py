@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from metadata_clock import StoppedClock
+from tests.unit.metadata.stopped_clock import StoppedClock
 
 from dray.metadata.contract import ABSENT, ANY, Put, SessionEnded
 from dray.metadata.memory import MemoryState, MemoryStore

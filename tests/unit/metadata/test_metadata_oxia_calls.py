@@ -9,7 +9,7 @@ from dataclasses import replace
 import grpc
 import pytest
 from grpc import aio
-from oxia_fake import FakeServer, FakeShard
+from tests.unit.metadata.oxia_fake import FakeServer, FakeShard
 
 from dray.metadata.contract import ABSENT, Ambiguous, Change, Put, Unavailable
 from dray.metadata.oxia import OxiaSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oxia_fake import FakeShard
+from tests.unit.metadata.oxia_fake import FakeShard
 
 from dray.metadata.contract import ABSENT, ANY, Delete, DeleteRange, Operation, Outcome, Put, SessionEnded
 from dray.metadata.oxia.keys import partition_key, stored_key

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from oxia_fake import FakeServer, FakeShard
+from tests.unit.metadata.oxia_fake import FakeServer, FakeShard
 
 from dray.metadata.contract import Put, Unavailable
 from dray.metadata.oxia import OxiaSettings

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import grpc
 import pytest
-from oxia_fake import FakeServer, FakeShard
 from tests.services.certificates import Certificates, make_certificates
+from tests.unit.metadata.oxia_fake import FakeServer, FakeShard
 
 from dray.metadata.contract import Put
 from dray.metadata.oxia import OxiaSettings, OxiaTls

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
-
 import grpc
 import pytest
 from grpc import aio
-from oxia_fake import error_details
+from tests.unit.metadata.oxia_fake import error_details
+from tools import generate_oxia
 
 from dray.metadata.oxia.errors import REFUSED_REASONS, understand
 
-ROOT = Path(__file__).parents[3]
-
 
 def test_the_messages_are_generated_from_the_protos() -> None:
-    path = ROOT / "tools" / "generate_oxia.py"
-    specification = importlib.util.spec_from_file_location("generate_oxia", path)
-    assert specification is not None
-    assert specification.loader is not None
-    generator = importlib.util.module_from_spec(specification)
-    specification.loader.exec_module(generator)
-    files = generator.generate()
+    files = generate_oxia.generate()
     assert len(files) == 6
     for name, text in files.items():
-        assert (generator.WIRE / name).read_text() == text, f"{name}: run python tools/generate_oxia.py"
+        assert (generate_oxia.WIRE / name).read_text() == text, f"{name}: run python -m tools.generate_oxia"
 
 
 def failure(code: grpc.StatusCode, details: bytes | None = None, text: str = "why") -> aio.AioRpcError:

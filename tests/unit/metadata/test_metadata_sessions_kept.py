@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
-from metadata_clock import StoppedClock
+from tests.unit.metadata.stopped_clock import StoppedClock
 
 from dray.metadata.contract import Unavailable
 from dray.metadata.sessions import KeptSession, SendTime

@@ -16,8 +16,10 @@ from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import changes as changes_module
 from dray.metadata.sqlite import writer as writer_module
 from dray.metadata.sqlite.changes import _Tail
+from dray.metadata.sqlite.schema import connect_reader
 from dray.metadata.sqlite.writer import CHANGE_KEYS_LENGTH
 from dray.runtime import SystemRuntime
+from dray.runtime.workers import PollingThread
 
 QUICK = SqliteSettings(watch_interval=0.001)
 
@@ -39,17 +41,17 @@ async def stores(tmp_path: Path, runtime: SystemRuntime) -> AsyncIterator[list[S
         await store.close()
 
 
-class Ear:
+class TailRecorder:
     """A `_Tail` polled by hand."""
 
     def __init__(self, store: SqliteStore, identity: int = 0) -> None:
-        self._told: list[Any] = []
-        self._tail = _Tail(store._path, identity, 1.0, self._told.append)
+        self._changes: list[Any] = []
+        self._tail = _Tail(store._path, identity, 1.0, self._changes.append)
 
-    def heard(self) -> list[Any]:
+    def changes(self) -> list[Any]:
         self._tail.poll()
-        told = list(self._told)
-        self._told.clear()
+        told = list(self._changes)
+        self._changes.clear()
         return told
 
     def close(self) -> None:
@@ -57,58 +59,60 @@ class Ear:
 
 
 @pytest.fixture
-def ear(stores: list[SqliteStore]) -> Iterator[Ear]:
-    ear = Ear(stores[0])
-    yield ear
-    ear.close()
+def tail(stores: list[SqliteStore]) -> Iterator[TailRecorder]:
+    tail = TailRecorder(stores[0])
+    yield tail
+    tail.close()
 
 
-async def test_it_starts_with_anything_and_then_names_the_keys(stores: list[SqliteStore], ear: Ear) -> None:
+async def test_it_starts_with_anything_and_then_names_the_keys(
+    stores: list[SqliteStore], tail: TailRecorder
+) -> None:
     await stores[0].write(0, [Put("/before", b"")])
-    assert ear.heard() == [None]
-    assert ear.heard() == []
+    assert tail.changes() == [None]
+    assert tail.changes() == []
     await stores[0].write(0, [Put("/a", b""), Put("/b", b"")])
     await stores[1].write(1, [Put("/c", b"")])
-    assert ear.heard() == [[(0, "/a\n/b"), (1, "/c")]]
-    assert ear.heard() == []
+    assert tail.changes() == [[(0, "/a\n/b"), (1, "/c")]]
+    assert tail.changes() == []
 
 
 async def test_it_does_not_repeat_what_its_own_store_wrote(stores: list[SqliteStore]) -> None:
-    ear = Ear(stores[0], stores[0]._identity)
-    ear.heard()
+    tail = TailRecorder(stores[0], stores[0]._identity)
+    tail.changes()
     await stores[0].write(0, [Put("/mine", b"")])
-    assert ear.heard() == []
+    assert tail.changes() == []
     await stores[1].write(0, [Put("/theirs", b"")])
-    assert ear.heard() == [[(0, "/theirs")]]
-    ear.close()
+    assert tail.changes() == [[(0, "/theirs")]]
+    tail.close()
 
 
 async def test_what_the_list_forgot_may_be_anything(
-    stores: list[SqliteStore], ear: Ear, monkeypatch: pytest.MonkeyPatch
+    stores: list[SqliteStore], tail: TailRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More transactions between two looks than the list holds."""
     monkeypatch.setattr(writer_module, "CHANGES_KEPT", 8)
     monkeypatch.setattr(writer_module, "CHANGES_TRIMMED_EVERY", 4)
-    ear.heard()
+    tail.changes()
     for _ in range(20):
         await stores[0].write(0, [Put("/a", b"")])
-    assert ear.heard() == [None]
+    assert tail.changes() == [None]
     await stores[0].write(0, [Put("/b", b"")])
-    assert ear.heard() == [[(0, "/b")]]
+    assert tail.changes() == [[(0, "/b")]]
 
 
-async def test_too_many_keys_to_name(stores: list[SqliteStore], ear: Ear) -> None:
-    ear.heard()
+async def test_too_many_keys_to_name(stores: list[SqliteStore], tail: TailRecorder) -> None:
+    tail.changes()
     length = CHANGE_KEYS_LENGTH // 100
     await stores[0].write(0, [Put("/" + f"{number:03d}" * (length // 3), b"") for number in range(101)])
     await stores[0].write(0, [DeleteRange("/", "0")])
-    assert ear.heard() == [[(0, None), (0, None)]]
+    assert tail.changes() == [[(0, None), (0, None)]]
 
 
 async def test_after_a_failure_anything_may_have_changed(
-    stores: list[SqliteStore], ear: Ear, monkeypatch: pytest.MonkeyPatch
+    stores: list[SqliteStore], tail: TailRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ear.heard()
+    tail.changes()
 
     def fail(*_: Any) -> int:
         raise sqlite3.OperationalError("disk I/O error")
@@ -116,8 +120,8 @@ async def test_after_a_failure_anything_may_have_changed(
     with monkeypatch.context() as patch:
         patch.setattr(_Tail, "_current_data_version", fail)
         await stores[0].write(0, [Put("/missed", b"")])
-        assert ear.heard() == []
-    assert ear.heard() == [None]
+        assert tail.changes() == []
+    assert tail.changes() == [None]
 
 
 async def test_nobody_polls_when_nobody_watches(
@@ -127,7 +131,7 @@ async def test_nobody_polls_when_nobody_watches(
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
 
-    class Counted(changes_module.PollingThread):
+    class Counted(PollingThread):
         def __init__(self, name: str, *arguments: Any) -> None:
             started.append(name)
             super().__init__(name, *arguments)
@@ -155,7 +159,7 @@ async def test_the_first_item_comes_once_the_watch_is_in_place(
     stores: list[SqliteStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     in_place = threading.Event()
-    connect = changes_module.connect_reader
+    connect = connect_reader
 
     def slow(*arguments: Any) -> sqlite3.Connection:
         in_place.wait(10.0)

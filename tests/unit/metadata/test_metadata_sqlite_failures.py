@@ -287,7 +287,7 @@ async def test_a_directory_that_is_missing_is_unavailable(tmp_path: Path, runtim
 async def test_an_old_sqlite_is_refused(
     path: Path, runtime: SystemRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schema_module.sqlite3, "sqlite_version_info", (3, 34, 1))
+    monkeypatch.setattr(sqlite3, "sqlite_version_info", (3, 34, 1))
     with pytest.raises(UnusableFile, match=r"SQLite 3\.38"):
         await SqliteStore(path, runtime).open()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlite3 import connect
 
 import pytest
-from metadata_clock import StoppedClock
+from tests.unit.metadata.stopped_clock import StoppedClock
 
 from dray.metadata.contract import ABSENT, ANY, Put, StoredValue
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
@@ -27,11 +27,12 @@ async def test_keys_of_a_dead_session_are_not_read(tmp_path: Path, now: float) -
     session.abandon()
 
     async def seen() -> list[StoredValue | None]:
+        scanned: list[StoredValue | None] = [*await store.scan(0, "/", "0")]
         return [
             await store.get(0, "/lease"),
             await store.floor(0, "/z", "/"),
             await store.ceiling(0, "/", "/"),
-            *(await store.scan(0, "/", "0") or [None]),
+            *(scanned or [None]),
         ]
 
     runtime.now = 1009.9

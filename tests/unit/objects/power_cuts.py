@@ -10,9 +10,10 @@ from random import Random
 from typing import Any, TypeVar
 from uuid import UUID
 
-from simulated_disk import PowerCut, SimulatedDisk
+from tests.unit.objects.simulated_disk import PowerCut, SimulatedDisk
 
 from dray.objects import LocalStore, ObjectExists
+from dray.objects.contract import Buffer
 from dray.runtime import BackgroundTasks
 
 T = TypeVar("T")
@@ -131,7 +132,7 @@ class Expected:
 
 def perform(store: LocalStore, operation: Operation) -> Coroutine[Any, Any, None]:
     content = operation.content
-    parts = [content[:3], memoryview(content)[3:7], bytearray(content[7:])]
+    parts: list[Buffer] = [content[:3], memoryview(content)[3:7], bytearray(content[7:])]
     match operation.kind:
         case "put":
             return store.put(operation.path, parts)

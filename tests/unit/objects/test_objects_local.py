@@ -12,8 +12,8 @@ from random import Random
 from typing import Any
 
 import pytest
-from power_cuts import SteppedRuntime
-from simulated_disk import SimulatedDisk
+from tests.unit.objects.power_cuts import SteppedRuntime
+from tests.unit.objects.simulated_disk import SimulatedDisk
 
 from dray.objects import LocalStore, ObjectError, ObjectMissing, local
 from dray.objects.contract import Buffer

@@ -14,8 +14,8 @@ from random import Random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from power_cuts import Expected, Operation, check_after_cut, live
-from simulated_disk import SimulatedDisk
+from tests.unit.objects.power_cuts import Expected, Operation, check_after_cut, live
+from tests.unit.objects.simulated_disk import SimulatedDisk
 
 import dray.objects.directories
 import dray.objects.local
@@ -114,7 +114,7 @@ DIRECTORY_MUTANTS = {
 async def test_a_store_without_one_of_its_syncs_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rounds, changes = STORE_MUTANTS[name]
     changed = mutant(dray.objects.local, *changes)
-    monkeypatch.setattr("power_cuts.LocalStore", changed.LocalStore)
+    monkeypatch.setattr("tests.unit.objects.power_cuts.LocalStore", changed.LocalStore)
     with pytest.raises(AssertionError, match="after the cut"):
         await search(rounds, seeds=20)
 

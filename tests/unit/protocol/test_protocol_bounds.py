@@ -10,7 +10,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from kio_oracle import Case, all_cases, kio_bytes, random_entity
+from tests.unit.protocol.kio_oracle import Case, all_cases, kio_bytes, random_entity
 
 from dray.protocol import DecodeError, wire
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest

@@ -7,7 +7,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from kio_oracle import (
+from tests.unit.protocol.kio_oracle import (
     Case,
     all_cases,
     kio_bytes,
@@ -19,7 +19,7 @@ from kio_oracle import (
     to_ours,
 )
 
-from dray.protocol import NEVER_FLEXIBLE, DecodeError, EncodeError
+from dray.protocol import NEVER_FLEXIBLE, DecodeError, EncodeError, ErrorCode
 from dray.protocol.messages.describe_topic_partitions import DescribeTopicPartitionsRequest
 from dray.protocol.messages.fetch import (
     EpochEndOffset,
@@ -284,3 +284,10 @@ def test_structs_compare_by_their_fields_and_show_them() -> None:
         hash(LeaderIdAndEpoch())
     with pytest.raises(AttributeError):
         LeaderIdAndEpoch().leder_id = 1  # type: ignore[attr-defined]
+
+
+def test_every_error_code_has_a_name() -> None:
+    assert ErrorCode.name_of(0) == "NONE"
+    assert ErrorCode.name_of(-1) == "UNKNOWN_SERVER_ERROR"
+    assert ErrorCode.name_of(ErrorCode.UNKNOWN_TOPIC_ID) == "UNKNOWN_TOPIC_ID"
+    assert ErrorCode.name_of(9999) == "ERROR_9999"

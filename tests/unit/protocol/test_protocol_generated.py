@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from kio.schema.errors import ErrorCode as KioErrorCode
 from kio.schema.index import api_key_map
+from tools import generate_messages
 
 from dray.protocol import SCHEMAS, ApiKey, ErrorCode, request_class, response_class
 
@@ -16,15 +17,12 @@ ROOT = Path(__file__).resolve().parents[3]
 MESSAGES = ROOT / "src" / "dray" / "protocol" / "messages"
 
 
-def test_the_committed_messages_are_what_the_generator_writes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "tools"))
-    import generate_messages
-
+def test_the_committed_messages_are_what_the_generator_writes() -> None:
     generated = generate_messages.generate()
     committed = {path.name: path.read_text() for path in MESSAGES.glob("*.py") if path.name != "__init__.py"}
     assert set(generated) == set(committed)
     stale = [name for name, text in generated.items() if committed[name] != text]
-    assert not stale, "run tools/generate_messages.py"
+    assert not stale, "run python -m tools.generate_messages"
 
 
 def test_error_codes_are_kios() -> None:

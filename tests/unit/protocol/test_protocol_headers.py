@@ -11,7 +11,7 @@ from kio.schema.request_header.v2.header import RequestHeader as KioRequestHeade
 from kio.schema.response_header.v0.header import ResponseHeader as KioResponseHeader0
 from kio.schema.response_header.v1.header import ResponseHeader as KioResponseHeader1
 from kio.serial import entity_writer
-from kio_oracle import Case, all_cases
+from tests.unit.protocol.kio_oracle import Case, all_cases
 
 from dray.protocol import (
     ApiKey,

@@ -4,12 +4,14 @@ import mmap
 import struct
 from array import array
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.records import (
+    BatchHeader,
     Codec,
     Columns,
     RecordError,
@@ -39,7 +41,7 @@ def record_lists(draw: st.DrawFn, max_size: int = 12) -> list[Record]:
     return [Record(base + index, *row) for index, row in enumerate(rows)]
 
 
-def numbers(kind: str, buffer) -> list[int]:
+def numbers(kind: Any, buffer: Any) -> list[int]:
     return list(memoryview(buffer).cast("B").cast(kind))
 
 
@@ -47,7 +49,7 @@ def columns_of(records: list[Record], **batch) -> Columns:
     return decode(twin.encode(records, **batch))
 
 
-def encoded(buffer) -> list[tuple[twin.Header, list[Record]]]:
+def encoded(buffer) -> list[tuple[BatchHeader, list[Record]]]:
     validate(buffer, **LIMITS)
     return twin.decode(buffer)
 
@@ -224,7 +226,7 @@ def test_encode_reads_nothing_outside_the_columns(columns):
 def test_a_record_too_large_for_a_batch():
     """Two gigabytes that are mapped and never touched."""
     with mmap.mmap(-1, 2**31) as huge:
-        column = BytesColumn(ints(0, 2**31 - 62), huge, None)
+        column = BytesColumn(ints(0, 2**31 - 62), cast(bytes, huge), None)
         columns = replace(GOOD, row_count=1, values=column)
         with pytest.raises(ValueError, match="a record is too large"):
             encode(columns)

@@ -3,6 +3,7 @@
 import os
 import struct
 from array import array
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from dray.records import (
     Codec,
+    Record,
     RecordError,
     crc32c,
     find_timestamp,
@@ -22,7 +24,6 @@ from dray.records import (
     validate,
 )
 from dray.records._core import crc32c_software
-from dray.records.twin import Record
 
 LIMITS = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 20}
 RECORDS = [Record(0, 50, b"a"), Record(1, 70, b"b"), Record(2, 60, None, b"c"), Record(3, 90, b"d")]
@@ -58,7 +59,7 @@ def test_patch_outside_the_buffer_is_refused(position):
 
 def test_patch_needs_a_buffer_it_may_write():
     with pytest.raises(BufferError):
-        patch(bytes(61), 0, 1, 1)
+        patch(cast(bytearray, bytes(61)), 0, 1, 1)
 
 
 def packed(places):
@@ -103,7 +104,7 @@ def test_restore_needs_whole_places_and_a_buffer_it_may_write():
     with pytest.raises(ValueError, match="no list of places"):
         restore(bytearray(61), b"\0" * 23, 1)
     with pytest.raises(BufferError):
-        restore(bytes(twin.encode(RECORDS)), packed([]), 1)
+        restore(cast(bytearray, bytes(twin.encode(RECORDS))), packed([]), 1)
 
 
 @pytest.mark.parametrize("codec", list(Codec))
@@ -123,7 +124,7 @@ def test_stamp_append_time_stays_inside_the_buffer():
     with pytest.raises(ValueError, match="no batch of"):
         stamp_append_time(buffer[:-1], batch, 1)
     with pytest.raises(TypeError):
-        stamp_append_time(buffer, None, 1)
+        stamp_append_time(buffer, cast(Any, None), 1)
     assert batch.attributes == 0
 
 

@@ -2,12 +2,14 @@
 
 import struct
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
 from dray.records import (
     Batch,
     Codec,
+    Record,
     RecordError,
     RecordFault,
     find_timestamp,
@@ -18,7 +20,7 @@ from dray.records import (
     validate,
 )
 from dray.records._core import HEADER_SIZE
-from dray.records.twin import Record, encode_varint
+from dray.records.twin import encode_varint
 
 LIMITS = {"max_batch_bytes": 1 << 20, "max_decompressed_bytes": 1 << 22}
 START = 1_700_000_000_000
@@ -56,7 +58,14 @@ def framed(body: bytes) -> bytes:
     return encode_varint(len(body)) + body
 
 
-def body(*, timestamp=b"\0", offset=b"\0", key=b"\1", value=b"\1", headers=b"\0") -> bytes:
+def body(
+    *,
+    timestamp: bytes = b"\0",
+    offset: bytes = b"\0",
+    key: bytes = b"\1",
+    value: bytes = b"\1",
+    headers: bytes = b"\0",
+) -> bytes:
     return b"\0" + timestamp + offset + key + value + headers
 
 
@@ -395,4 +404,4 @@ def test_only_large_compressed_buffers_need_a_thread():
 
 def test_a_buffer_is_required():
     with pytest.raises(TypeError):
-        validate("text", **LIMITS)
+        validate(cast(bytes, "text"), **LIMITS)

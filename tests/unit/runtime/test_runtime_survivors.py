@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 from tests.services import room_settings
 
-from dray.groups.coordinator.timers import GroupTimers, Timer
+from dray.groups.classic import ScheduleTimer, TimerKind
+from dray.groups.coordinator.active import GroupTimers, Timer
 from dray.metadata.contract import Change
 from dray.metadata.follow import Follower
 from dray.metadata.memory import MemoryState, MemoryStore
@@ -96,18 +97,19 @@ async def test_a_session_outlives_signs_of_life_that_fail(runtime: SimulatedRunt
 
 
 async def test_a_timer_that_fails_takes_no_other_along(runtime: SimulatedRuntime) -> None:
+    effect = ScheduleTimer(TimerKind.SESSION, "member", 0)
     heard: list[Hashable] = []
 
-    def due(key: Hashable, timer: Timer[str]) -> None:
+    def due(key: Hashable, timer: Timer) -> None:
         timers.take(key, timer)
         if key == "bad":
             raise ValueError("not foreseen")
         heard.append(key)
 
-    timers: GroupTimers[str] = GroupTimers(runtime, due)
+    timers = GroupTimers(runtime, due)
     for key in ("bad", "second", "third"):
-        timers.schedule(key, 1.0, "now")
-    timers.schedule("later", 2.0, "then")
+        timers.schedule(key, 1.0, effect)
+    timers.schedule("later", 2.0, effect)
     await asyncio.sleep(5)
     assert heard == ["second", "third", "later"]
     assert runtime.background.failures == {"group timers": 1}

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 from random import Random
+from typing import Any, cast
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_harness import Client, serving, until
+from tests.unit.server.harness import Client, serving, until
 
 from dray.server.answers import AnswerBudget, Reservation
 
@@ -17,7 +18,7 @@ BATCH = bytes(4 * MEBIBYTE)
 UNREAD = "answers not read while memory is short"
 
 
-class Held:
+class FakeHolder:
     """A connection: what it holds, and what the budget knows of that."""
 
     def __init__(self, budget: AnswerBudget) -> None:
@@ -38,34 +39,34 @@ def test_an_answer_is_planned_with_half_of_what_is_free():
     budget = AnswerBudget(100)
     for expected in (50, 25, 12, 6):
         assert budget.most() == expected
-        assert Reservation(budget, Held(budget).reserve).take(expected)
+        assert Reservation(budget, FakeHolder(budget).reserve).take(expected)
     assert budget.used == 93
 
 
 def test_while_others_wait_no_more_than_a_batch_is_planned_and_nobody_overtakes():
     budget = AnswerBudget(100)
-    reader = Held(budget)
+    reader = FakeHolder(budget)
     assert Reservation(budget, reader.reserve).take(60)
     granted: list[str] = []
     budget.claim(50, lambda: granted.append("first"))
     assert budget.most() == 0
-    assert not Reservation(budget, Held(budget).reserve).take(1)
+    assert not Reservation(budget, FakeHolder(budget).reserve).take(1)
     reader.reserve(-60)
     assert granted == ["first"]
 
 
 def test_who_finds_no_room_has_the_connections_looked_at_again():
     budget = AnswerBudget(100)
-    reader = Held(budget)
+    reader = FakeHolder(budget)
     reader.reserve(90)
     reader.held = 10  # it has read, and no transport says so
-    assert Reservation(budget, Held(budget).reserve).take(50)
+    assert Reservation(budget, FakeHolder(budget).reserve).take(50)
     assert budget.used == 60
 
 
 def test_a_batch_larger_than_the_budget_gets_all_of_it():
     budget = AnswerBudget(100)
-    reader = Held(budget)
+    reader = FakeHolder(budget)
     reader.reserve(10)
     granted: list[str] = []
     claim = budget.claim(1000, lambda: granted.append("large"))
@@ -77,14 +78,14 @@ def test_a_batch_larger_than_the_budget_gets_all_of_it():
 
 def test_answers_that_were_not_asked_for_are_counted_beyond_the_limit():
     budget = AnswerBudget(100)
-    Held(budget).reserve(150)
+    FakeHolder(budget).reserve(150)
     assert (budget.used, budget.most()) == (150, 0)
 
 
 async def test_a_wait_ends_with_its_time_and_leaves_no_place_behind():
     budget = AnswerBudget(100)
-    Held(budget).reserve(100)
-    mine = Held(budget)
+    FakeHolder(budget).reserve(100)
+    mine = FakeHolder(budget)
     reservation = Reservation(budget, mine.reserve)
     assert not await reservation.wait(10, 0.01)
     assert (budget.waiting, mine.held, reservation.size) == (0, 0, 0)
@@ -92,8 +93,8 @@ async def test_a_wait_ends_with_its_time_and_leaves_no_place_behind():
 
 async def test_a_wait_that_is_cancelled_leaves_no_place_behind():
     budget = AnswerBudget(100)
-    Held(budget).reserve(100)
-    waiting = asyncio.create_task(Reservation(budget, Held(budget).reserve).wait(10, 60))
+    FakeHolder(budget).reserve(100)
+    waiting = asyncio.create_task(Reservation(budget, FakeHolder(budget).reserve).wait(10, 60))
     await until(lambda: budget.waiting == 1)
     waiting.cancel()
     await asyncio.wait([waiting])
@@ -102,7 +103,7 @@ async def test_a_wait_that_is_cancelled_leaves_no_place_behind():
 
 async def test_the_first_in_the_queue_looks_for_what_was_read_meanwhile():
     budget = AnswerBudget(100)
-    reader, mine = Held(budget), Held(budget)
+    reader, mine = FakeHolder(budget), FakeHolder(budget)
     reader.reserve(100)
     reservation = Reservation(budget, mine.reserve)
     waiting = asyncio.create_task(reservation.wait(10, 60))
@@ -119,10 +120,10 @@ def test_any_history_stays_within_the_limit_serves_in_order_and_gives_all_back(b
     budget = AnswerBudget(100)
     waiting: list[int] = []
     served: list[int] = []
-    holding: list[Held] = []
+    holding: list[FakeHolder] = []
 
     def fetch(number: int, batch: int) -> None:
-        holder = Held(budget)
+        holder = FakeHolder(budget)
         reservation = Reservation(budget, holder.reserve)
         size = max(batch, min(random.randint(1, 100), reservation.most()))
 
@@ -153,7 +154,7 @@ def test_any_history_stays_within_the_limit_serves_in_order_and_gives_all_back(b
         fetch(number, batch)
         while holding and random.random() < 0.5:
             read()
-        assert budget.used == sum(holder.counted for holder in budget._holders) <= budget.limit
+        assert budget.used == sum(cast(Any, holder).counted for holder in budget._holders) <= budget.limit
     turns = 0
     while holding or waiting:
         budget.look_again()  # as the first in the queue does
@@ -222,7 +223,7 @@ def test_a_peer_that_reads_slowly_is_not_closed_when_memory_is_short(run):
             closed = server.metrics.connections_closed.labels(UNREAD)
             while closed.value < 3:
                 await asyncio.sleep(0.01)
-                received += len(await slow.reader.read(16 * 1024))
+                received += len(await slow.reader.read(4 * 1024))
             while received < 4 * len(BATCH) + 4:
                 received += len(await slow.reader.read(MEBIBYTE))
             assert await slow.ask(b"more"), "it was there for longest, and stays"

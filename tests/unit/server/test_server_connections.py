@@ -7,8 +7,8 @@ import ssl
 from struct import pack
 
 import pytest
-from server_harness import Client, echo, serving, until
 from structlog.testing import capture_logs
+from tests.unit.server.harness import Client, echo, serving, until
 
 from dray.server import AddressInUse, CloseConnection, Listener
 
@@ -197,7 +197,11 @@ def test_a_peer_that_hangs_up_halfway_still_gets_its_answers(run):
         ended: list[bool] = []
 
         async def dispatch(request, connection):
-            connection.when_ending(lambda: (ended.append(True), ready.set()))
+            def end() -> None:
+                ended.append(True)
+                ready.set()
+
+            connection.when_ending(end)
             await ready.wait()
             return (request,)
 

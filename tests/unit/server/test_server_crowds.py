@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any, cast
 
-from server_harness import Client, PaperTransport, echo, serving, until
 from structlog.testing import capture_logs
-from test_server_protocol import standing
 from tests.services import room_settings
+from tests.unit.server.harness import Client, PaperTransport, echo, progress, serving, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
@@ -18,7 +18,7 @@ from dray.server.shared import UNUSED, ServerResources
 from dray.telemetry import Metrics
 
 
-class Hand(SystemRuntime):
+class ManualClock(SystemRuntime):
     """A clock that is moved by hand."""
 
     now = 0.0
@@ -27,11 +27,11 @@ class Hand(SystemRuntime):
         return self.now
 
 
-class Door:
+class FakeListener:
     """Where connections from any address arrive."""
 
     def __init__(self, **bounds) -> None:
-        self.runtime = Hand()
+        self.runtime = ManualClock()
         settings = room_settings.server(listeners=(Listener("P", "127.0.0.1", 0),), **bounds)
         self.shared = ServerResources(
             echo,
@@ -45,7 +45,7 @@ class Door:
     def come(self, address: str = "10.0.0.1", asks: bool = False) -> PaperTransport:
         protocol = FrameProtocol(self.shared, "P", tls=False)
         transport = PaperTransport(protocol)
-        transport._extra["peername"] = (address, 1)
+        cast(Any, transport)._extra["peername"] = (address, 1)
         protocol.connection_made(transport)
         if asks:
             transport.deliver(b"\0\0\0\4\0\3me")
@@ -53,7 +53,7 @@ class Door:
 
 
 async def test_a_full_house_closes_the_longest_unused_connection_for_a_new_one():
-    door = Door(max_connections=3, max_connections_per_address=3)
+    door = FakeListener(max_connections=3, max_connections_per_address=3)
     used = door.come(asks=True)
     unused = [door.come(), door.come()]
     door.runtime.now = 2.0
@@ -64,7 +64,7 @@ async def test_a_full_house_closes_the_longest_unused_connection_for_a_new_one()
 
 
 async def test_a_used_connection_is_not_closed_for_a_new_one():
-    door = Door(max_connections=2, max_connections_per_address=2)
+    door = FakeListener(max_connections=2, max_connections_per_address=2)
     used = [door.come(asks=True), door.come(asks=True)]
     door.runtime.now = 1000.0
     late = door.come("10.0.0.2")
@@ -73,7 +73,7 @@ async def test_a_used_connection_is_not_closed_for_a_new_one():
 
 
 async def test_a_connection_that_has_just_come_may_send_its_first_request():
-    door = Door(max_connections=1, max_connections_per_address=1)
+    door = FakeListener(max_connections=1, max_connections_per_address=1)
     first = door.come("10.0.0.1")
     door.runtime.now = 0.9
     assert door.come("10.0.0.2").closed
@@ -81,7 +81,7 @@ async def test_a_connection_that_has_just_come_may_send_its_first_request():
 
 
 async def test_one_address_gets_no_more_than_its_share():
-    door = Door(max_connections=10)
+    door = FakeListener(max_connections=10)
     ours = [door.come("10.0.0.1") for _ in range(8)]
     assert [each.closed for each in ours] == [False] * 5 + [True] * 3
     assert not door.come("10.0.0.2").closed
@@ -91,17 +91,17 @@ async def test_one_address_gets_no_more_than_its_share():
 
 async def test_clients_of_the_same_machine_share_all_there_are():
     for address in ("127.0.0.1", "::1"):
-        door = Door(max_connections=10)
+        door = FakeListener(max_connections=10)
         assert not any(door.come(address).closed for _ in range(10))
 
 
 async def test_a_share_that_was_set_holds_for_all():
-    door = Door(max_connections=10, max_connections_per_address=2)
+    door = FakeListener(max_connections=10, max_connections_per_address=2)
     assert [door.come("127.0.0.1").closed for _ in range(3)] == [False, False, True]
 
 
 async def test_a_crowd_gets_one_line_and_is_counted():
-    door = Door(max_connections=10, max_connections_per_address=1)
+    door = FakeListener(max_connections=10, max_connections_per_address=1)
     with capture_logs() as lines:
         for _ in range(50):
             door.come()
@@ -113,7 +113,7 @@ async def test_a_crowd_gets_one_line_and_is_counted():
 
 
 async def test_connections_that_leave_are_forgotten():
-    door = Door(max_connections=5)
+    door = FakeListener(max_connections=5)
     for _ in range(20):
         door.come(asks=True).close()
         door.come().close()
@@ -127,10 +127,10 @@ async def test_connections_that_leave_are_forgotten():
 def test_patience_with_a_connection_that_asks_nothing():
     bounds = room_settings.server(first_request_seconds=30)
     patience = Patience(0)
-    assert patience.exhausted(30, standing(frames=0), bounds) is None
-    assert patience.exhausted(31, standing(frames=0, busy=True), bounds) is None, "it waits for us"
-    assert patience.exhausted(31, standing(frames=1), bounds) is None
-    begun = standing(frames=0, received_bytes=9, unfinished=100)
+    assert patience.exhausted(30, progress(frames=0), bounds) is None
+    assert patience.exhausted(31, progress(frames=0, busy=True), bounds) is None, "it waits for us"
+    assert patience.exhausted(31, progress(frames=1), bounds) is None
+    begun = progress(frames=0, received_bytes=9, unfinished=100)
     assert patience.exhausted(31, begun, bounds) == "no request"
 
 

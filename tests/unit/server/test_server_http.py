@@ -3,12 +3,13 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import asynccontextmanager, suppress
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from server_harness import until
 from structlog.testing import capture_logs
+from tests.unit.server.harness import until
 
 from dray.runtime import SystemRuntime, keep_running
 from dray.server import AddressInUse, Health, HttpAnswer, HttpServer, HttpSettings
@@ -21,7 +22,7 @@ async def serving(checks=None, routes=None, check_seconds=2.0, notes=None, **set
     runtime = SystemRuntime()
     health = Health(checks or {}, Metrics(), runtime, check_seconds, notes)
     server = HttpServer({**health.routes(), **(routes or {})}, runtime, HttpSettings(port=0, **settings))
-    server.health = health
+    cast(Any, server).health = health
     await server.start()
     try:
         yield server
@@ -366,7 +367,7 @@ def test_a_task_that_ended_is_named_and_counted(run):
             numbers = (await get(server, "/metrics"))[2]
             assert b"dray_background_tasks_ended 1.0" in numbers
             assert b'dray_background_failures_total{task="an errand"} 1.0' in numbers
-            kept = keep_running(runtime, "retention", asyncio.Event().wait)
+            kept = keep_running(runtime, "retention", cast(Any, asyncio.Event().wait))
             assert (await get(server, "/healthz"))[0] == 200, "another has taken its place"
             await kept.stop()
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -70,13 +71,17 @@ def test_any_history_stays_within_the_limit_and_serves_in_order(sizes, random):
         held.append(size)
         assert budget.used == sum(held) <= budget.limit
 
+    def serve(number: int, size: int) -> None:
+        waiting.remove(number)
+        take(number, size)
+
     for number, size in enumerate(sizes):
         if budget.try_reserve(size):
             assert not waiting
             take(number, size)
         else:
             waiting.append(number)
-            budget.claim(size, lambda number=number, size=size: (waiting.remove(number), take(number, size)))
+            budget.claim(size, partial(serve, number, size))
         while held and random.random() < 0.4:
             budget.release(held.pop(random.randrange(len(held))))
     while held:
@@ -248,6 +253,7 @@ class Peer:
 
     def leave(self) -> None:
         if self.state in ("sending", "waiting"):
+            assert self.claim is not None
             self.budget.withdraw(self.claim)
         elif self.state == "whole":
             self.budget.release(self.size, self.share)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from typing import Any, cast
 
-from server_harness import Client, echo, serving, until
+from tests.unit.server.harness import Client, echo, serving, until
 
 MEBIBYTE = 1024 * 1024
 
@@ -110,7 +111,7 @@ def test_a_peer_that_does_not_read_is_not_read_either(run):
             raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
             raw.setblocking(False)
             await asyncio.get_running_loop().sock_connect(raw, server.address)
-            client = await Client.to((None, None), sock=raw, limit=1024)
+            client = await Client.to(cast(Any, (None, None)), sock=raw, limit=1024)
             payloads = [b"?"] * 400
             client.send(*payloads)
             other = await Client.to(server.address)

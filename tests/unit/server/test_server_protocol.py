@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterable
 from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from server_harness import SETTINGS, PaperTransport, echo, frame, until
 from structlog.testing import capture_logs
 from tests.services import room_settings
+from tests.unit.server.harness import SETTINGS, PaperTransport, echo, frame, progress, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import MemoryBudget
-from dray.server.patience import ConnectionProgress, Patience
+from dray.server.patience import Patience
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import ServerResources
 from dray.telemetry import Metrics
@@ -135,7 +137,12 @@ async def test_many_large_answers_do_not_pile_up_in_the_transport():
     transport.deliver(frame(b"?") * 9)
     await settle()
     take = transport.writelines
-    transport.writelines = lambda buffers: (take(buffers), protocol.pause_writing())
+
+    def write_and_pause(buffers: Iterable[Any]) -> None:
+        take(buffers)
+        protocol.pause_writing()
+
+    transport.writelines = write_and_pause  # type: ignore[method-assign, assignment]
     gate.set()
     await settle()
     assert len(b"".join(transport.written)) == 3 * 1004, "the first that reach the bound, and no more"
@@ -243,7 +250,7 @@ async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
     gc.disable()
     try:
         transport.close()
-        transport.protocol = None  # as asyncio's own transports do
+        cast(Any, transport).protocol = None  # as asyncio's own transports do
         alive = weakref.ref(protocol.connection), weakref.ref(transport)
         del protocol, transport
         await settle()
@@ -256,56 +263,51 @@ async def test_a_lost_connection_leaves_no_garbage_to_the_collector(last):
 BOUNDS = room_settings.server(frame_seconds=30, idle_seconds=600, slowest_frame_bytes_per_second=1000)
 
 
-def standing(**changes) -> ConnectionProgress:
-    quiet = ConnectionProgress(received_bytes=0, frames=1, unfinished=-1, unsent=0, busy=False, closing=False)
-    return replace(quiet, **changes)
-
-
 def test_patience_with_a_frame_that_stops():
     patience = Patience(0)
-    assert patience.exhausted(10, standing(received_bytes=5, unfinished=100), BOUNDS) is None
-    assert patience.exhausted(40, standing(received_bytes=5, unfinished=100), BOUNDS) is None
-    assert patience.exhausted(41, standing(received_bytes=5, unfinished=100), BOUNDS) is not None
+    assert patience.exhausted(10, progress(received_bytes=5, unfinished=100), BOUNDS) is None
+    assert patience.exhausted(40, progress(received_bytes=5, unfinished=100), BOUNDS) is None
+    assert patience.exhausted(41, progress(received_bytes=5, unfinished=100), BOUNDS) is not None
 
 
 def test_patience_with_a_frame_that_trickles():
     patience = Patience(0)
     for now in range(0, 131, 10):
-        state = standing(received_bytes=now + 1, unfinished=100_000)
+        state = progress(received_bytes=now + 1, unfinished=100_000)
         assert patience.exhausted(now, state, BOUNDS) is None, "100 KB at 1 KB/s may take 130 s"
     assert (
-        patience.exhausted(131, standing(received_bytes=200, unfinished=100_000), BOUNDS) == "frame too slow"
+        patience.exhausted(131, progress(received_bytes=200, unfinished=100_000), BOUNDS) == "frame too slow"
     )
 
 
 def test_patience_begins_anew_with_each_frame():
     patience = Patience(0)
     for frames in range(100):
-        state = standing(received_bytes=frames + 1, frames=frames, unfinished=1000)
+        state = progress(received_bytes=frames + 1, frames=frames, unfinished=1000)
         assert patience.exhausted(frames * 25, state, BOUNDS) is None
 
 
 def test_patience_with_an_idle_peer_and_with_a_busy_one():
     idle, busy = Patience(0), Patience(0)
-    assert idle.exhausted(600, standing(), BOUNDS) is None
-    assert idle.exhausted(601, standing(), BOUNDS) == "idle"
-    assert busy.exhausted(5000, standing(busy=True), BOUNDS) is None
-    assert busy.exhausted(5600, standing(), BOUNDS) is None, "idle only since its request was answered"
-    assert busy.exhausted(5601, standing(), BOUNDS) == "idle"
+    assert idle.exhausted(600, progress(), BOUNDS) is None
+    assert idle.exhausted(601, progress(), BOUNDS) == "idle"
+    assert busy.exhausted(5000, progress(busy=True), BOUNDS) is None
+    assert busy.exhausted(5600, progress(), BOUNDS) is None, "idle only since its request was answered"
+    assert busy.exhausted(5601, progress(), BOUNDS) == "idle"
 
 
 def test_patience_with_answers_not_read():
     patience = Patience(0)
-    assert patience.exhausted(100, standing(unsent=500, busy=True), BOUNDS) is None
-    assert patience.exhausted(699, standing(unsent=400, busy=True), BOUNDS) is None
-    assert patience.exhausted(1299, standing(unsent=400, busy=True), BOUNDS) is None
-    assert patience.exhausted(1300, standing(unsent=400, busy=True), BOUNDS) == "answers not read"
+    assert patience.exhausted(100, progress(unsent=500, busy=True), BOUNDS) is None
+    assert patience.exhausted(699, progress(unsent=400, busy=True), BOUNDS) is None
+    assert patience.exhausted(1299, progress(unsent=400, busy=True), BOUNDS) is None
+    assert patience.exhausted(1300, progress(unsent=400, busy=True), BOUNDS) == "answers not read"
 
 
 def test_patience_at_close():
     patience = Patience(0)
-    assert patience.exhausted(1, standing(unsent=400, closing=True), BOUNDS) is None
-    late = standing(received_bytes=999, unsent=400, closing=True)
+    assert patience.exhausted(1, progress(unsent=400, closing=True), BOUNDS) is None
+    late = progress(received_bytes=999, unsent=400, closing=True)
     assert patience.exhausted(32, late, BOUNDS) is not None, "what it still sends is no excuse"
 
 

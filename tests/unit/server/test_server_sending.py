@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from server_harness import Client, serving
+from tests.unit.server.harness import Client, serving
 
 from dray.server.connection import Connection
 from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from functools import partial
 from struct import pack
 
-from server_harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 from tests.services import room_settings
+from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
@@ -152,7 +153,7 @@ def test_a_peer_that_takes_next_to_nothing_for_long_counts_as_unread():
         assert patience.unread_for(now, BOUNDS) == (BOUNDS.unread_seconds if now == 30 else 0)
 
 
-class Seat:
+class FakeConnection:
     """A connection, as relief sees it."""
 
     def __init__(self, name: str, dropped: list[str], pace: float | None = None, unread: float = 0) -> None:
@@ -176,9 +177,10 @@ class Seat:
 
 
 def test_the_longest_unread_goes_first_and_no_more_than_is_needed():
-    answers, dropped = AnswerBudget(100), []
+    answers = AnswerBudget(100)
+    dropped: list[str] = []
     unread = {"a": 11, "b": 99, "c": 0, "d": 12}
-    seats = [Seat(name, dropped, unread=seconds) for name, seconds in unread.items()]
+    seats = [FakeConnection(name, dropped, unread=seconds) for name, seconds in unread.items()]
     for seat in seats:
         seat.answer_bytes = 25
         answers.change(seat, 0, 25)
@@ -190,8 +192,9 @@ def test_the_longest_unread_goes_first_and_no_more_than_is_needed():
 
 
 def test_nobody_who_makes_progress_goes():
-    answers, dropped = AnswerBudget(100), []
-    seat = Seat("reader", dropped)
+    answers = AnswerBudget(100)
+    dropped: list[str] = []
+    seat = FakeConnection("reader", dropped)
     answers.change(seat, 0, 100)
     answers.claim(30, lambda: None)
     relieve_answers([seat], answers, 0)
@@ -199,13 +202,14 @@ def test_nobody_who_makes_progress_goes():
 
 
 def test_the_slowest_frames_go_first_while_unfinished_frames_hold_too_much():
-    budget, dropped = MemoryBudget(100), []
+    budget = MemoryBudget(100)
+    dropped: list[str] = []
     seats = []
     for name, pace in [("a", 900.0), ("b", 100.0), ("c", None), ("d", 500.0)]:
         claim = budget.begin(20, lambda: None)
         assert budget.grow(claim, 15)
-        seat = Seat(name, dropped, pace)
-        seat.when_dropped = lambda claim=claim: budget.withdraw(claim)
+        seat = FakeConnection(name, dropped, pace)
+        seat.when_dropped = partial(budget.withdraw, claim)
         seats.append(seat)
     relieve_frames(seats, budget)
     assert dropped == [], "nobody waits"
@@ -215,11 +219,12 @@ def test_the_slowest_frames_go_first_while_unfinished_frames_hold_too_much():
 
 
 def test_slow_frames_stay_while_they_hold_little():
-    budget, dropped = MemoryBudget(100), []
+    budget = MemoryBudget(100)
+    dropped: list[str] = []
     assert budget.grow(budget.begin(20, lambda: None), 5)
     assert budget.try_reserve(75)
     budget.claim(50, lambda: None)
-    relieve_frames([Seat("slow", dropped, 1.0)], budget)
+    relieve_frames([FakeConnection("slow", dropped, 1.0)], budget)
     assert dropped == [], "what is short is with those who are being served"
 
 

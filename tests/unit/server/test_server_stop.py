@@ -7,8 +7,8 @@ from dataclasses import replace
 from struct import pack
 
 import pytest
-from server_harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 from structlog.testing import capture_logs
+from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 
 from dray.runtime import SystemRuntime
 from dray.server import Listener, Server

@@ -8,7 +8,7 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from server_harness import Client, serving, until
+from tests.unit.server.harness import Client, serving, until
 
 from dray.server import CloseConnection, Listener
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from server_harness import Client, serving, until
+from tests.unit.server.harness import Client, serving, until
 
 LARGE = bytes(4 << 20)
 

@@ -5,6 +5,7 @@ import io
 import json
 import logging
 from random import Random
+from typing import Any
 
 import pytest
 import structlog
@@ -39,7 +40,7 @@ def set_up():
     structlog.configure(**previous)
 
 
-def lines(output: io.StringIO) -> list[dict]:
+def lines(output: io.StringIO) -> list[dict[str, Any]]:
     return [json.loads(line) for line in output.getvalue().splitlines()]
 
 

@@ -3,7 +3,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable
 
 import pytest
-from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, ImpatientRuntime
+from tests.simulation.scripted import ScriptedStore
+from tests.unit.topics.fakes import QUIET, FakeStreams, ImpatientRuntime
 
 from dray.metadata.memory import MemoryState
 from dray.runtime import SystemRuntime
@@ -28,20 +29,20 @@ def streams() -> FakeStreams:
 
 
 @pytest.fixture
-def store(runtime: SystemRuntime, state: MemoryState) -> FaultyStore:
-    return FaultyStore(runtime, state)
+def store(runtime: SystemRuntime, state: MemoryState) -> ScriptedStore:
+    return ScriptedStore(runtime, state)
 
 
 @pytest.fixture
 def make_topics(runtime: SystemRuntime, state: MemoryState, streams: FakeStreams) -> Callable[..., Topics]:
     """Another broker's topics over the same store. They are not started: nothing tells them of changes."""
 
-    def make(options: TopicsOptions = QUIET, store: FaultyStore | None = None) -> Topics:
-        return Topics(store or FaultyStore(runtime, state), runtime, streams, options)
+    def make(options: TopicsOptions = QUIET, store: ScriptedStore | None = None) -> Topics:
+        return Topics(store or ScriptedStore(runtime, state), runtime, streams, options)
 
     return make
 
 
 @pytest.fixture
-def topics(make_topics: Callable[..., Topics], store: FaultyStore) -> Topics:
+def topics(make_topics: Callable[..., Topics], store: ScriptedStore) -> Topics:
     return make_topics(store=store)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 from uuid import UUID
 
 import pytest
 from tests.services import room_settings
-from tests.unit.topics.topic_fakes import QUIET, FakeStreams, FaultyStore, eventually, settle
+from tests.simulation.scripted import ScriptedStore
+from tests.unit.topics.fakes import QUIET, FakeStreams, eventually, settle
 
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
@@ -63,10 +65,10 @@ async def test_every_change_is_counted_and_nothing_else(make_topics: MakeTopics)
 
 
 async def test_a_silent_watch_is_made_up_for_by_reading_again(
-    make_topics: MakeTopics, store: FaultyStore
+    make_topics: MakeTopics, store: ScriptedStore
 ) -> None:
-    class SilentStore(FaultyStore):
-        async def watch(self, domain: int):  # type: ignore[no-untyped-def, override]
+    class SilentStore(ScriptedStore):
+        async def watch(self, domain: int) -> Any:
             await asyncio.Event().wait()
             yield None
 
@@ -80,7 +82,7 @@ async def test_a_silent_watch_is_made_up_for_by_reading_again(
         await watching.stop()
 
 
-async def test_a_topic_of_a_newer_build_hides_no_other(topics: Topics, store: FaultyStore) -> None:
+async def test_a_topic_of_a_newer_build_hides_no_other(topics: Topics, store: ScriptedStore) -> None:
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
     topic = await topics.create(NewTopic("orders"))
     assert await topics.read_all() == [topic]
@@ -91,23 +93,23 @@ async def test_a_topic_of_a_newer_build_hides_no_other(topics: Topics, store: Fa
             await attempt
 
 
-async def test_a_slow_read_brings_nothing_back(topics: Topics, store: FaultyStore) -> None:
+async def test_a_slow_read_brings_nothing_back(topics: Topics, store: ScriptedStore) -> None:
     """A read that started before a deletion and ends after it must not revive the topic."""
     topic = await topics.create(NewTopic("orders"))
     gate = asyncio.Event()
-    original = FaultyStore.get
+    original = ScriptedStore.get
 
-    async def slow_get(self: FaultyStore, domain: int, key: str) -> object:
+    async def slow_get(self: ScriptedStore, domain: int, key: str) -> object:
         record = await original(self, domain, key)
         await gate.wait()
         return record
 
-    FaultyStore.get = slow_get  # type: ignore[method-assign]
+    ScriptedStore.get = slow_get  # type: ignore[method-assign, assignment]
     try:
         reading = asyncio.ensure_future(topics.refresh("orders"))
         await settle()
     finally:
-        FaultyStore.get = original  # type: ignore[method-assign]
+        ScriptedStore.get = original  # type: ignore[method-assign]
     await topics.delete("orders")
     gate.set()
     assert await reading is None
@@ -125,7 +127,7 @@ async def test_an_unknown_id_is_not_scanned_for_at_every_ask(make_topics: MakeTo
 
 
 async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gone(
-    make_topics: MakeTopics, store: FaultyStore, streams: FakeStreams
+    make_topics: MakeTopics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     topics = make_topics(store=store)
     before = await topics.create(NewTopic("orders.new"))
@@ -159,7 +161,7 @@ async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gon
     assert list(topics.unreadable()) == []
 
 
-async def test_a_topic_that_could_not_be_read_may_go(make_topics: MakeTopics, store: FaultyStore) -> None:
+async def test_a_topic_that_could_not_be_read_may_go(make_topics: MakeTopics, store: ScriptedStore) -> None:
     topics = make_topics(store=store)
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
     await topics.read_all()
@@ -171,7 +173,7 @@ async def test_a_topic_that_could_not_be_read_may_go(make_topics: MakeTopics, st
 
 
 async def test_following_goes_on_past_a_topic_that_cannot_be_read(
-    make_topics: MakeTopics, store: FaultyStore
+    make_topics: MakeTopics, store: ScriptedStore
 ) -> None:
     watching = make_topics(store=store)
     await watching.start()

@@ -8,7 +8,8 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 from tests.services import room_settings
-from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.topics.fakes import FakeStreams
 
 from dray.metadata import keys
 from dray.metadata.contract import Delete, Operation, Put
@@ -26,7 +27,7 @@ MakeTopics = Callable[..., Topics]
 # --- deleting
 
 
-async def test_the_order_of_a_deletion(topics: Topics, store: FaultyStore, streams: FakeStreams) -> None:
+async def test_the_order_of_a_deletion(topics: Topics, store: ScriptedStore, streams: FakeStreams) -> None:
     topic = await topics.create(NewTopic("orders", 2))
     writes: list[str] = []
 
@@ -75,24 +76,32 @@ async def test_deleting_by_an_old_id_spares_the_topic_that_took_the_name(
 
 
 @pytest.mark.parametrize(
-    "plan", [["applied"], ["lost"], [None, "applied"], [None, "lost"], ["unavailable"] * 3]
+    "plan",
+    [
+        [Fate.LOSE_REPLY],
+        [Fate.LOSE],
+        [Fate.PASS, Fate.LOSE_REPLY],
+        [Fate.PASS, Fate.LOSE],
+        [Fate.REFUSE] * 3,
+    ],
 )
 async def test_a_deletion_is_driven_through_faults(
-    topics: Topics, store: FaultyStore, streams: FakeStreams, plan: list[str | None]
+    topics: Topics, store: ScriptedStore, streams: FakeStreams, plan: list[Fate]
 ) -> None:
     topic = await topics.create(NewTopic("orders"))
-    store.plan = list(plan)
+    store.script(*plan)
     await topics.delete("orders")
     assert streams.closed == set(topic.streams)
     assert await topics.refresh("orders") is None
 
 
 async def test_partitions_added_during_a_deletion_are_closed_too(
-    topics: Topics, make_topics: MakeTopics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, make_topics: MakeTopics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     await topics.create(NewTopic("orders"))
     other = make_topics()
-    store.plan = [None, lambda: other.add_partitions("orders", 3)]
+    store.script(Fate.PASS)
+    store.trap(Fate.PASS, first=lambda: other.add_partitions("orders", 3))
     await topics.delete("orders")
     assert len(streams.closed) == 3
     assert not streams.open
@@ -123,7 +132,7 @@ async def test_a_topic_recreated_at_once_is_another_one(
 
 
 async def test_the_sweep_removes_streams_and_tombstone(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     topic = await topics.create(NewTopic("orders"))
     await topics.delete("orders")
@@ -148,7 +157,7 @@ async def test_nothing_is_swept_before_its_time(make_topics: MakeTopics, streams
 async def test_another_broker_finishes_what_a_crashed_one_began(
     topics: Topics,
     make_topics: MakeTopics,
-    store: FaultyStore,
+    store: ScriptedStore,
     streams: FakeStreams,
     crash_after: int,
 ) -> None:
@@ -158,7 +167,9 @@ async def test_another_broker_finishes_what_a_crashed_one_began(
     async def crash() -> None:
         raise KeyboardInterrupt
 
-    store.plan = [None, crash] if crash_after == 1 else [None, None]
+    store.script(Fate.PASS)
+    if crash_after == 1:
+        store.trap(Fate.PASS, first=crash)
     streams.failing = {"close"}
     with pytest.raises((KeyboardInterrupt, TopicsUnavailable)):
         await topics.delete("orders")
@@ -173,13 +184,14 @@ async def test_another_broker_finishes_what_a_crashed_one_began(
 
 
 async def test_a_creation_that_lands_after_its_deletion_is_taken_away(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     """A copy of a put that travelled long: the tombstone knows its topic id."""
     topic = await topics.create(NewTopic("orders"))
     record = await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders"))
     await topics.delete("orders")
     await topics.sweep_deleted()
+    assert record is not None
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("orders"), record.value)])
     await topics.sweep_deleted()
     assert await topics.refresh("orders") is None
@@ -199,7 +211,7 @@ async def test_a_sweep_that_fails_is_tried_again(topics: Topics, streams: FakeSt
 
 
 async def test_an_unreadable_tombstone_does_not_stop_the_others(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     await store.write(keys.CLUSTER_DOMAIN, [Put(keys.deleted_topic(UUID(int=0)), b"\x09newer")])
     topic = await topics.create(NewTopic("orders"))

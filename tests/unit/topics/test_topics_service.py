@@ -8,7 +8,8 @@ from uuid import UUID
 
 import pytest
 from tests.services import room_settings
-from tests.unit.topics.topic_fakes import FakeStreams, FaultyStore, settle
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.topics.fakes import FakeStreams, settle
 
 from dray.metadata.contract import Limits, Operation
 from dray.topics import (
@@ -51,7 +52,7 @@ async def test_a_created_topic_is_known_here_and_by_others(topics: Topics, make_
 
 
 async def test_streams_are_made_before_the_topic_names_them(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     def check(operations: Sequence[Operation]) -> None:
         assert streams.events, "the topic was written before its streams were made"
@@ -166,9 +167,9 @@ async def test_a_cancelled_caller_does_not_take_the_creation_down(topics: Topics
 
 
 async def test_a_lost_reply_to_a_creation_is_settled_by_reading(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
-    store.plan = ["applied"]
+    store.script(Fate.LOSE_REPLY)
     topic = await topics.create(NewTopic("orders"))
     assert (await topics.refresh("orders")) == topic
     await settle()
@@ -176,18 +177,23 @@ async def test_a_lost_reply_to_a_creation_is_settled_by_reading(
 
 
 async def test_a_lost_creation_is_sent_again(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
-    store.plan = ["lost", "unavailable"]
+    store.script(Fate.LOSE, Fate.REFUSE)
     topic = await topics.create(NewTopic("orders"))
     assert (await topics.refresh("orders")) == topic
     assert len(streams.events) == 1
 
 
 async def test_a_creation_that_is_beaten_by_its_own_first_copy_is_no_failure(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
-    store.plan = ["lost", "landing"]
+    late = store.trap(Fate.LATE)
+
+    async def land() -> None:
+        late.land()
+
+    store.trap(Fate.PASS, first=land)
     topic = await topics.create(NewTopic("orders"))
     assert (await topics.refresh("orders")) == topic
     await settle()
@@ -195,10 +201,11 @@ async def test_a_creation_that_is_beaten_by_its_own_first_copy_is_no_failure(
 
 
 async def test_a_lost_creation_that_another_one_beat_is_told_so(
-    topics: Topics, store: FaultyStore, make_topics: MakeTopics, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, make_topics: MakeTopics, streams: FakeStreams
 ) -> None:
     other = make_topics()
-    store.plan = ["lost", lambda: other.create(NewTopic("orders"))]
+    store.script(Fate.LOSE)
+    store.trap(Fate.PASS, first=lambda: other.create(NewTopic("orders")))
     with pytest.raises(TopicExists):
         await topics.create(NewTopic("orders"))
     await settle()
@@ -208,10 +215,10 @@ async def test_a_lost_creation_that_another_one_beat_is_told_so(
 
 
 async def test_an_undecided_creation_keeps_its_streams(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     """It may still land: a topic over closed streams would be unusable."""
-    store.plan = ["lost"] * 20
+    store.script(*[Fate.LOSE] * 20)
     with pytest.raises(TopicsUnavailable):
         await topics.create(NewTopic("orders"))
     await settle()
@@ -219,9 +226,9 @@ async def test_an_undecided_creation_keeps_its_streams(
 
 
 async def test_a_creation_that_certainly_failed_sweeps_its_streams(
-    topics: Topics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
-    store.plan = ["unavailable"] * 20
+    store.script(*[Fate.REFUSE] * 20)
     with pytest.raises(TopicsUnavailable):
         await topics.create(NewTopic("orders"))
     await settle()
@@ -278,12 +285,12 @@ async def test_validate_only_adds_nothing(topics: Topics) -> None:
     assert len(found.streams) == 2
 
 
-@pytest.mark.parametrize("fault", ["applied", "lost", "unavailable"])
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE, Fate.REFUSE])
 async def test_partitions_are_added_once_whatever_becomes_of_the_reply(
-    topics: Topics, store: FaultyStore, streams: FakeStreams, fault: str
+    topics: Topics, store: ScriptedStore, streams: FakeStreams, fate: Fate
 ) -> None:
     await topics.create(NewTopic("orders", 1))
-    store.plan = [fault]
+    store.script(fate)
     grown = await topics.add_partitions("orders", 3)
     assert len(grown.streams) == 3
     await settle()
@@ -291,11 +298,11 @@ async def test_partitions_are_added_once_whatever_becomes_of_the_reply(
 
 
 async def test_two_brokers_adding_partitions_agree(
-    topics: Topics, make_topics: MakeTopics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, make_topics: MakeTopics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     await topics.create(NewTopic("orders", 1))
     other = make_topics()
-    store.plan = [lambda: other.add_partitions("orders", 2)]
+    store.trap(Fate.PASS, first=lambda: other.add_partitions("orders", 2))
     grown = await topics.add_partitions("orders", 4)
     assert len(grown.streams) == 4
     theirs = await other.refresh("orders")
@@ -305,7 +312,7 @@ async def test_two_brokers_adding_partitions_agree(
 
 
 async def test_partitions_are_not_added_to_a_topic_recreated_meanwhile(
-    topics: Topics, make_topics: MakeTopics, store: FaultyStore, streams: FakeStreams
+    topics: Topics, make_topics: MakeTopics, store: ScriptedStore, streams: FakeStreams
 ) -> None:
     await topics.create(NewTopic("orders", 1))
     other = make_topics()
@@ -314,7 +321,7 @@ async def test_partitions_are_not_added_to_a_topic_recreated_meanwhile(
         await other.delete("orders")
         await other.create(NewTopic("orders", 2))
 
-    store.plan = [recreate]
+    store.trap(Fate.PASS, first=recreate)
     with pytest.raises(UnknownTopic):
         await topics.add_partitions("orders", 3)
     await settle()
@@ -358,28 +365,28 @@ async def test_refused_and_validate_only_alterations_change_nothing(topics: Topi
     assert await topics.refresh("orders") == topic
 
 
-@pytest.mark.parametrize("fault", ["applied", "lost", "unavailable"])
-async def test_alterations_survive_faults(topics: Topics, store: FaultyStore, fault: str) -> None:
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE, Fate.REFUSE])
+async def test_alterations_survive_faults(topics: Topics, store: ScriptedStore, fate: Fate) -> None:
     await topics.create(NewTopic("orders"))
-    store.plan = [fault]
+    store.script(fate)
     changed = await topics.alter_config("orders", [Alteration("retention.ms", AlterOperation.SET, "7")])
     assert (await topics.refresh("orders")) == changed
 
 
 async def test_two_brokers_altering_different_configs_lose_neither(
-    topics: Topics, make_topics: MakeTopics, store: FaultyStore
+    topics: Topics, make_topics: MakeTopics, store: ScriptedStore
 ) -> None:
     await topics.create(NewTopic("orders"))
     other = make_topics()
     theirs = [Alteration("segment.ms", AlterOperation.SET, "6")]
-    store.plan = [lambda: other.alter_config("orders", theirs)]
+    store.trap(Fate.PASS, first=lambda: other.alter_config("orders", theirs))
     changed = await topics.alter_config("orders", [Alteration("retention.ms", AlterOperation.SET, "7")])
     assert changed.config == {"retention.ms": "7", "segment.ms": "6"}
 
 
-async def test_what_cannot_be_reached_says_so(topics: Topics, store: FaultyStore) -> None:
+async def test_what_cannot_be_reached_says_so(topics: Topics, store: ScriptedStore) -> None:
     await topics.create(NewTopic("orders"))
-    store.failing = True
+    store.down = True
     good = [Alteration("retention.ms", AlterOperation.SET, "5")]
     for attempt in (
         topics.create(NewTopic("other")),
@@ -395,10 +402,10 @@ async def test_what_cannot_be_reached_says_so(topics: Topics, store: FaultyStore
 
 
 async def test_a_topic_that_does_not_fit_a_write_is_refused_by_name(
-    topics: Topics, store: FaultyStore, streams: FakeStreams, monkeypatch: pytest.MonkeyPatch
+    topics: Topics, store: ScriptedStore, streams: FakeStreams, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its record is one value; and so is its tombstone, later."""
-    monkeypatch.setattr(FaultyStore, "limits", Limits(operations=1000, value_bytes=2_000))
+    monkeypatch.setattr(ScriptedStore, "limits", Limits(operations=1000, value_bytes=2_000))
     with pytest.raises(InvalidTopicRequest, match="fewer partitions"):
         await topics.create(NewTopic("orders", 400))
     await settle()

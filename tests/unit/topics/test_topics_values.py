@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -41,7 +43,7 @@ BROKER = Broker(
     TOPIC_ID,
 )
 
-READERS = {
+READERS: dict[str, Callable[[bytes], Any]] = {
     "topic": lambda value: decode_topic("orders", value, {}),
     "tombstone": lambda value: decode_tombstone("key", value),
     "cluster": decode_cluster,

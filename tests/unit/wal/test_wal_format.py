@@ -10,7 +10,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wal_samples import CREATED_MS, FIXTURE, FIXTURE_DOMAIN, WAL_ID, chunk_lists, joined
+from tests.unit.wal.samples import CREATED_MS, FIXTURE, FIXTURE_DOMAIN, WAL_ID, chunk_lists, joined
 
 from dray.records import crc32c
 from dray.wal import (

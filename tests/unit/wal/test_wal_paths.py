@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wal_samples import CREATED_MS, WAL_ID
+from tests.unit.wal.samples import CREATED_MS, WAL_ID
 
 from dray.objects.names import check_path
 from dray.wal import PREFIX, WalPath, object_path, parse_object_path

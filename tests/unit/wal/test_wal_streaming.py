@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wal_samples import CREATED_MS, WAL_ID, chunk_lists, joined
+from tests.unit.wal.samples import CREATED_MS, WAL_ID, chunk_lists, joined
 
 from dray.wal import (
     BatchRead,

@@ -9,7 +9,7 @@ import typer
 
 from dray.cli.commands import finish_compactions as release
 from dray.cli.commands import groups as admin_groups
-from dray.cli.commands import table
+from dray.cli.commands import table, users
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -44,6 +44,7 @@ app = typer.Typer(
 topics_app = typer.Typer(help="Create, list, describe, delete and alter topics.", no_args_is_help=True)
 app.add_typer(topics_app, name="topics")
 app.add_typer(admin_groups.app, name="groups")
+app.add_typer(users.app, name="user")
 app.command("table")(table.table)
 app.command("finish-compactions")(release.finish_compactions)
 

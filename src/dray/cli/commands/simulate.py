@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from dray.cli.output import print_json
 from dray.daemon.failures import USAGE, Failure
 from dray.simulation.campaign import CampaignCoverage, be_quiet, campaign, fresh_seed
-from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.kinds import EVERY_KIND, KINDS, RunKind, kind_of
 from dray.simulation.recording import RecordedRun, record_run
 from dray.simulation.shrink import fails, shrink
 
@@ -28,6 +28,15 @@ def simulate(
     seed: Annotated[int | None, typer.Option(min=0, help="Run this one seed, and nothing else.")] = None,
     jobs: Annotated[int, typer.Option("--jobs", "-j", min=1, max=1024, help="Processes to run on.")] = 1,
     trace: Annotated[int, typer.Option(min=0, help="Lines of the trace to print of a failure.")] = 60,
+    kinds: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--kind",
+            metavar="KIND",
+            help=f"Only runs of this kind; repeatable. One of {', '.join(EVERY_KIND)}.",
+            show_default=False,
+        ),
+    ] = None,
     json: Annotated[
         bool, typer.Option("--json", help="With --seed: print the run as JSON, who did what when.")
     ] = False,
@@ -37,13 +46,25 @@ def simulate(
     Three real brokers and eight clients share a simulated network, object store and metadata store that fail
     in every way that real ones do. A failure is shrunk to what it needs, and can be replayed by its seed.
 
-    [dim]Example:[/] drayd simulate --seeds 1000 --minutes 5
+    Runs are of five kinds, in turn: [bold]weather[/] (stores, network and processes that fail),
+    [bold]clocks[/] (a machine whose clock is wrong, or jumps), [bold]builds[/] (two builds, one of which
+    cannot read what the other stores), [bold]ids[/] (brokers that take the lowest id that is free) and
+    [bold]limits[/] (narrow engines, and mistakes that no code foresees).
+
+    [dim]Examples:[/]
+
+    drayd simulate --seeds 1000 --minutes 5
+
+    drayd simulate --kind clocks --kind builds --jobs 4
     """
+    chosen = tuple(kinds or EVERY_KIND)
+    if unknown := [kind for kind in chosen if kind not in KINDS]:
+        raise Failure(f"--kind = {unknown[0]!r}: must be one of {', '.join(EVERY_KIND)}", USAGE)
     if json:
         if seed is None:
             raise Failure("--json prints one run: give its --seed", USAGE)
         be_quiet()
-        _print_run(record_run(seed))
+        _print_run(record_run(seed, kind_of(seed, chosen).choose(seed)))
         return
     if seed is not None:
         wanted: Sequence[int] = [seed]
@@ -53,12 +74,15 @@ def simulate(
     console = _console()
     console.print(f"seeds {wanted[0]} to {wanted[-1]}, on {jobs} processor{'s' if jobs > 1 else ''}")
     with _Bar(console, len(wanted)) as bar:
-        coverage = campaign(wanted, seconds=minutes * 60, jobs=jobs, progress=bar.show)
+        coverage = campaign(wanted, seconds=minutes * 60, jobs=jobs, progress=bar.show, kinds=chosen)
     _print_coverage(console, coverage)
     if coverage.failed:
         [failed] = coverage.failed
-        _explain(console, failed, trace)
-        raise Failure(f"a promise was broken; see it again with: drayd simulate --seed {failed}")
+        kind = kind_of(failed, chosen)
+        _explain(console, failed, kind, trace)
+        raise Failure(
+            f"a promise was broken; see it again with: drayd simulate --seed {failed} --kind {kind.name}"
+        )
 
 
 def _print_run(recorded: RecordedRun) -> None:
@@ -112,6 +136,7 @@ def _print_coverage(console: Console, coverage: CampaignCoverage) -> None:
         f"({coverage.operations_per_second:,.0f}/s a processor), {coverage.faults.total():,} faults, "
         f"{counts['rebalances']:,} rebalances, {counts['index swaps']:,} index swaps"
     )
+    console.print(f"kinds: {_listed(coverage.kinds)}")
     console.print(f"operations: {_listed(operations)}")
     console.print(f"faults: {_listed(coverage.faults)}")
     shown = {what: count for what, count in counts.items() if not what.startswith("! ")}
@@ -123,14 +148,14 @@ def _listed(counts: dict[str, int]) -> str:
     return ", ".join(f"{what.removesuffix('Request')} {count:,}" for what, count in ordered)
 
 
-def _explain(console: Console, seed: int, trace: int) -> None:
+def _explain(console: Console, seed: int, kind: RunKind, trace: int) -> None:
     """Run it again, find out how little it takes, and tell."""
     be_quiet()
-    failure = fails(ClusterConditions.choose(seed))
+    failure = fails(kind.choose(seed))
     if failure is None:
         console.print(f"seed {seed} fails in another process only: this is a fault of the simulation itself")
         return
-    console.print(f"seed {seed} failed: {failure.__cause__}")
+    console.print(f"seed {seed}, a run of the kind {kind.name}, failed: {failure.__cause__}")
     with console.status("shrinking"):
         shrunk = shrink(failure)
     console.print(f"the least that fails, after {shrunk.attempts} attempts:")

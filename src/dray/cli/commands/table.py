@@ -1,4 +1,4 @@
-"""`drayd admin table`: a topic as the table that it is."""
+"""`drayd admin table`: a topic as the table that it is, or why it is none."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dray.cli.commands.table_list import describe_all, drop_table, find_topic, list_tables
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json, print_table
 from dray.config import Settings
 from dray.daemon.catalogs import OpenTables, open_tables
-from dray.daemon.failures import Failure
-from dray.daemon.settings import log_settings
+from dray.daemon.failures import USAGE, Failure
+from dray.daemon.settings import log_settings, table_names
 from dray.daemon.words import about_size, counted
 from dray.log.stream_store import StreamStore
-from dray.metadata import keys
-from dray.topics.model import decode_topic
 
 if TYPE_CHECKING:
     from dray.tables.iceberg.reading import TableView
@@ -38,33 +37,52 @@ class PartitionLag:
 
 
 def table(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")],
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="The topic's name; without it, all topics.")
+    ] = None,
     *,
+    drop: Annotated[
+        bool,
+        typer.Option(
+            "--drop", help="Drop the table of a topic that is not to have one. No record is deleted."
+        ),
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
     """Show a topic's Iceberg table: where it is, what it holds, and how far it is behind the log.
 
+    Without a topic: which topics have a table, and why others have none.
+
     [dim]Example:[/] drayd admin table orders --data-dir ./dray-data
     """
-    view, lags = asyncio.run(_describe(load_config(config, data_dir).settings, topic))
-    if json:
-        print_json(as_plain(view, lags))
+    settings = load_config(config, data_dir).settings
+    if topic is None:
+        if drop:
+            raise Failure("--drop: of which topic?", USAGE)
+        list_tables(asyncio.run(describe_all(settings)), json=json)
+    elif drop:
+        print(asyncio.run(drop_table(settings, topic)))
     else:
-        _print(view, lags)
+        view, lags, unwritten = asyncio.run(_describe(settings, topic))
+        if json:
+            print_json(as_plain(view, lags, unwritten))
+        else:
+            _print(view, lags, unwritten)
 
 
-async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag]]:
+async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag], str | None]:
+    """And why the table is there and not written any more, if so."""
     async with open_tables(settings) as opened:
-        record = await opened.stores.metadata.get(keys.CLUSTER_DOMAIN, keys.topic(topic))
-        if record is None:
-            raise Failure(f"there is no topic {topic}")
-        known = decode_topic(topic, record.value, {})
+        known = await find_topic(opened, settings, topic)
+        why_not = table_names(settings).why_not(known, settings.topics.defaults)
         view = await opened.tables.view(topic)
-        if view is None or view.topic_id != known.topic_id:
-            raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
-        return view, await _lags(opened, settings, known.streams, view)
+        if view is not None and view.topic_id == known.topic_id:
+            return view, await _lags(opened, settings, known.streams, view), why_not
+        if why_not is not None:
+            raise Failure(f"topic {topic} has no table: {why_not}")
+        raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
 
 
 async def _lags(
@@ -81,7 +99,7 @@ async def _lags(
     return lags
 
 
-def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
+def as_plain(view: TableView, lags: list[PartitionLag], unwritten: str | None = None) -> dict[str, Any]:
     return {
         "table": view.name,
         "topic": view.topic,
@@ -97,6 +115,7 @@ def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
         "rows": view.rows,
         "bytes": view.size,
         "trouble": view.trouble,
+        "unwritten": unwritten,
         "partitions": [
             {
                 "partition": lag.partition,
@@ -110,7 +129,7 @@ def as_plain(view: TableView, lags: list[PartitionLag]) -> dict[str, Any]:
     }
 
 
-def _print(view: TableView, lags: list[PartitionLag]) -> None:
+def _print(view: TableView, lags: list[PartitionLag], unwritten: str | None) -> None:
     print(f"table {view.name}")
     print(f"  uuid      {view.table_uuid}")
     print(f"  location  {view.location}")
@@ -122,6 +141,8 @@ def _print(view: TableView, lags: list[PartitionLag]) -> None:
     print(f"  holds     {counted(view.rows, 'row')} in {files}, {about_size(view.size)}")
     if view.trouble:
         print(f"  trouble   {view.trouble}")
+    if unwritten:
+        print(f"  unwritten {unwritten}")
     print_table(
         ["partition", "log start", "log end", "table end", "behind"],
         [(lag.partition, lag.start, lag.end, lag.table_end, lag.behind) for lag in lags],

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple, Protocol, TypeAlias
 from uuid import UUID
 
 Assignment: TypeAlias = Mapping[UUID, frozenset[int]]
-"""Partitions by topic id. No topic with an empty set is in it, and nobody changes one after it is made:
+"""Partitions by topic id. No topic with an empty set is in it, and it is not changed after it is made:
 states share them."""
 
 NOTHING: Final[Assignment] = MappingProxyType({})

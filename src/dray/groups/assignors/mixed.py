@@ -192,7 +192,7 @@ class _Scales:
 
     def _lower_the_heavy_end(self) -> None:
         if self._heavy_end <= self._heavy_start and self._heavy_start > 0:
-            # Nobody in the stretch had anything to give: go on at the level of the next one down.
+            # No member in the stretch had anything to give: go on at the level of the next one down.
             self._heavy_level = self._loads[self._in_order[self._heavy_start - 1]]
         else:
             self._heavy_level -= 1

@@ -12,6 +12,7 @@ from dray.groups.classic.description import (
 from dray.groups.classic.events import (
     Answer,
     CancelTimer,
+    ClassicResult,
     CommitCheck,
     DeleteGroup,
     Effect,
@@ -23,8 +24,6 @@ from dray.groups.classic.events import (
     JoinedMember,
     Leave,
     LeaveAnswer,
-    Reply,
-    Result,
     ScheduleTimer,
     Sync,
     SyncAnswer,
@@ -32,10 +31,8 @@ from dray.groups.classic.events import (
     TimerFired,
     TimerKind,
 )
-from dray.groups.classic.expiry import expiry_rule, may_go
-from dray.groups.classic.machine import abandoned, handle
-from dray.groups.classic.settings import ClassicGroupSettings
-from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol, Token
+from dray.groups.classic.machine import abandoned, expiry_rule, handle, may_go
+from dray.groups.classic.state import ClassicGroup, ClassicGroupSettings, GroupState, Member, Protocol, Token
 from dray.groups.classic.validation import deletion_fault, offset_deletion_fault
 
 __all__ = [
@@ -45,6 +42,7 @@ __all__ = [
     "ClassicGroupDescription",
     "ClassicGroupSettings",
     "ClassicMemberDescription",
+    "ClassicResult",
     "CommitCheck",
     "DeleteGroup",
     "Effect",
@@ -60,8 +58,6 @@ __all__ = [
     "LeaveAnswer",
     "Member",
     "Protocol",
-    "Reply",
-    "Result",
     "ScheduleTimer",
     "Sync",
     "SyncAnswer",

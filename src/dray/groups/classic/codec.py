@@ -17,9 +17,8 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final
 
-from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol
-from dray.groups.classic.subscription import subscribed_topics
-from dray.groups.reading import Cursor, read_whole
+from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol, subscribed_topics
+from dray.groups.cursor import Cursor, read_whole
 from dray.metadata.values import ValueCorrupt, seal, unseal
 from dray.protocol.wire import (
     DecodeError,
@@ -41,7 +40,7 @@ _LEAST_MEMBER_SIZE: Final = 14
 
 def encode_group(group: ClassicGroup) -> bytes:
     if group.initial_delay is not None:
-        # Its first members have been told nothing yet, so there is nothing to keep for them.
+        # Its first members have got no answer yet, so there is nothing to keep for them.
         group = replace(group, state=GroupState.EMPTY, leader_id=None).with_members(())
     out = bytearray(_HEAD.pack(_STATES.index(group.state), group.generation, group.since_ms))
     write_compact_nullable_string(out, group.protocol_type)

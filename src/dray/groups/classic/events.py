@@ -11,6 +11,7 @@ from enum import Enum
 from typing import NamedTuple, TypeAlias
 
 from dray.groups.classic.state import NO_ASSIGNMENT, ClassicGroup, Protocol, Token
+from dray.groups.result import Result
 from dray.protocol import ErrorCode
 
 
@@ -33,8 +34,8 @@ class Join(NamedTuple):
     group_id: str
     member_id: str
     version: int
-    """Of the API: from 4 on a client must come again with the id it is given, from 9 on it can be told to
-    skip the assignment."""
+    """Of the API: from 4 on a client must come again with the id it is given, from 9 on the answer can
+    say to skip the assignment."""
 
     session_timeout_ms: int
     rebalance_timeout_ms: int
@@ -149,11 +150,6 @@ class ErrorAnswer(NamedTuple):
 Answer: TypeAlias = JoinAnswer | SyncAnswer | LeaveAnswer | ErrorAnswer
 
 
-class Reply(NamedTuple):
-    token: Token
-    answer: Answer
-
-
 # Effects
 
 
@@ -175,16 +171,7 @@ class CancelTimer(NamedTuple):
 Effect: TypeAlias = ScheduleTimer | CancelTimer
 
 
-class Result(NamedTuple):
-    group: ClassicGroup | None
-    """The state from now on; None while there is no group."""
-
-    replies: tuple[Reply, ...] = ()
-    persist: bool = False
-    """Whether the new state must be stored before the replies leave and the effects happen; where it is None,
-    the group must be deleted from the store."""
-
-    effects: tuple[Effect, ...] = ()
+ClassicResult: TypeAlias = Result[ClassicGroup | None, Effect]
 
 
 def protocols_of(pairs: Sequence[tuple[str, bytes]]) -> tuple[Protocol, ...]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from dray.groups.classic.events import Join, JoinAnswer, Reply, Result, SyncAnswer, TimerKind, protocols_of
+from dray.groups.classic.events import ClassicResult, Join, JoinAnswer, SyncAnswer, TimerKind, protocols_of
 from dray.groups.classic.rebalance import (
+    Step,
+    chosen_protocol,
     complete_if_everyone_joined,
     drop,
     forget_pending,
@@ -14,12 +16,16 @@ from dray.groups.classic.rebalance import (
     prepare,
     rebalance,
 )
-from dray.groups.classic.settings import ClassicGroupSettings
-from dray.groups.classic.state import ClassicGroup, GroupState, Member, Protocol
-from dray.groups.classic.step import Step
-from dray.groups.classic.subscription import subscribed_topics
+from dray.groups.classic.state import (
+    ClassicGroup,
+    ClassicGroupSettings,
+    GroupState,
+    Member,
+    Protocol,
+    subscribed_topics,
+)
 from dray.groups.classic.validation import member_fault
-from dray.groups.classic.voting import chosen_protocol
+from dray.groups.result import Reply, Result
 from dray.protocol import ErrorCode
 
 FIRST_VERSION_WITH_REBALANCE_TIMEOUT: Final = 1
@@ -27,7 +33,9 @@ FIRST_VERSION_WITH_KNOWN_MEMBER_ID: Final = 4
 FIRST_VERSION_WITH_SKIP_ASSIGNMENT: Final = 9
 
 
-def on_join(group: ClassicGroup | None, join: Join, now_ms: int, settings: ClassicGroupSettings) -> Result:
+def on_join(
+    group: ClassicGroup | None, join: Join, now_ms: int, settings: ClassicGroupSettings
+) -> ClassicResult:
     protocols = protocols_of(join.protocols)
     if join.version < FIRST_VERSION_WITH_REBALANCE_TIMEOUT:
         join = join._replace(rebalance_timeout_ms=join.session_timeout_ms)
@@ -143,7 +151,7 @@ def _rejoin(step: Step, join: Join, member: Member, protocols: tuple[Protocol, .
     group = step.group
     unchanged = member.protocols == protocols
     if group.state is GroupState.COMPLETING and unchanged:
-        # The answer that told it of this generation may have been lost.
+        # The answer with this generation may have been lost.
         step.reply(join.token, generation_answer(group, member.member_id))
     elif group.state is GroupState.STABLE and unchanged and member.member_id != group.leader_id:
         step.reply(join.token, generation_answer(group, member.member_id))
@@ -157,7 +165,7 @@ def _rejoin(step: Step, join: Join, member: Member, protocols: tuple[Protocol, .
 def _replace_static(step: Step, join: Join, before: Member, protocols: tuple[Protocol, ...]) -> None:
     """A static member has come back after a restart and does not know its id: it gets a new one.
 
-    Whoever still speaks under the old id is fenced.
+    A client that still uses the old id is fenced.
     """
     step.reply(before.parked_join, JoinAnswer(ErrorCode.FENCED_INSTANCE_ID, before.member_id))
     step.reply(before.parked_sync, SyncAnswer(ErrorCode.FENCED_INSTANCE_ID))

@@ -1,6 +1,6 @@
 """The coordinator of a classic group as a function: state and event in, next state and replies out.
 
-The rules of whoever runs it:
+The rules for the caller:
 
 - The state of a result is the group's state from then on. When the result says `persist`, it is stored first;
   replies and effects come after. When storing fails, the old state still holds, nothing has happened, and the
@@ -11,8 +11,9 @@ The rules of whoever runs it:
 - A coordinator that gives a group up answers what is parked: `abandoned`.
 
 Stored are new groups, settled generations, assignments, new ids of static members, and that a group is empty:
-all that a member was told and may act upon. A rebalance that has only begun is not: if its coordinator dies,
-the next one finds the last generation, whose members go on in it or join again, and newcomers start anew.
+all that a member has seen in an answer and may act upon. A rebalance that has only begun is not: if its
+coordinator dies, the next one finds the last generation, whose members go on in it or join again, and new
+members start anew.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import replace
 
 from dray.groups.classic.events import (
     CancelTimer,
+    ClassicResult,
     CommitCheck,
     DeleteGroup,
     ErrorAnswer,
@@ -30,8 +32,6 @@ from dray.groups.classic.events import (
     JoinAnswer,
     Leave,
     LeaveAnswer,
-    Reply,
-    Result,
     ScheduleTimer,
     Sync,
     SyncAnswer,
@@ -40,6 +40,8 @@ from dray.groups.classic.events import (
 )
 from dray.groups.classic.join import on_join
 from dray.groups.classic.rebalance import (
+    GROUP_WIDE,
+    Step,
     drop,
     forget_pending,
     on_join_timer,
@@ -48,16 +50,25 @@ from dray.groups.classic.rebalance import (
     prepare,
     rebalance,
 )
-from dray.groups.classic.settings import ClassicGroupSettings
-from dray.groups.classic.state import NO_ASSIGNMENT, ClassicGroup, GroupState, Member
-from dray.groups.classic.step import GROUP_WIDE, Step
+from dray.groups.classic.state import (
+    CONSUMER_PROTOCOL_TYPE,
+    NO_ASSIGNMENT,
+    ClassicGroup,
+    ClassicGroupSettings,
+    GroupState,
+    Member,
+)
 from dray.groups.classic.validation import commit_fault, deletion_fault, generation_fault, member_fault
+from dray.groups.offsets import ExpiryRule
+from dray.groups.result import Reply, Result
 from dray.protocol import ErrorCode
 
 _GOOD = ErrorAnswer(ErrorCode.NONE)
 
 
-def handle(group: ClassicGroup | None, event: Event, now_ms: int, settings: ClassicGroupSettings) -> Result:
+def handle(
+    group: ClassicGroup | None, event: Event, now_ms: int, settings: ClassicGroupSettings
+) -> ClassicResult:
     if isinstance(event, Heartbeat):
         return _on_heartbeat(group, event, now_ms)
     if isinstance(event, CommitCheck):
@@ -94,7 +105,7 @@ def abandoned(group: ClassicGroup, error: ErrorCode) -> tuple[Reply, ...]:
     return *joins, *syncs
 
 
-def _on_heartbeat(group: ClassicGroup | None, beat: Heartbeat, now_ms: int) -> Result:
+def _on_heartbeat(group: ClassicGroup | None, beat: Heartbeat, now_ms: int) -> ClassicResult:
     if not beat.group_id:
         fault = ErrorCode.INVALID_GROUP_ID
     elif group is None:
@@ -110,7 +121,7 @@ def _on_heartbeat(group: ClassicGroup | None, beat: Heartbeat, now_ms: int) -> R
     return Result(group, (Reply(beat.token, ErrorAnswer(fault)),))
 
 
-def _on_commit(group: ClassicGroup | None, commit: CommitCheck, now_ms: int) -> Result:
+def _on_commit(group: ClassicGroup | None, commit: CommitCheck, now_ms: int) -> ClassicResult:
     fault = commit_fault(group, commit)
     reply = Reply(commit.token, ErrorAnswer(fault))
     if fault is not ErrorCode.NONE:
@@ -122,7 +133,9 @@ def _on_commit(group: ClassicGroup | None, commit: CommitCheck, now_ms: int) -> 
     return Result(group, (reply,), effects=() if member is None else (_session_timer(member, now_ms),))
 
 
-def _on_sync(group: ClassicGroup | None, sync: Sync, now_ms: int, settings: ClassicGroupSettings) -> Result:
+def _on_sync(
+    group: ClassicGroup | None, sync: Sync, now_ms: int, settings: ClassicGroupSettings
+) -> ClassicResult:
     fault = _sync_fault(group, sync)
     if fault is not ErrorCode.NONE or group is None:
         return Result(group, (Reply(sync.token, SyncAnswer(fault)),))
@@ -178,7 +191,7 @@ def _assignment_answer(group: ClassicGroup, member: Member) -> SyncAnswer:
 
 def _on_leave(
     group: ClassicGroup | None, leave: Leave, now_ms: int, settings: ClassicGroupSettings
-) -> Result:
+) -> ClassicResult:
     if not leave.group_id:
         return Result(group, (Reply(leave.token, LeaveAnswer(ErrorCode.INVALID_GROUP_ID)),))
     if group is None:
@@ -205,7 +218,7 @@ def _leave(step: Step, member_id: str, instance_id: str | None) -> ErrorCode:
     return fault
 
 
-def _on_delete(group: ClassicGroup | None, delete: DeleteGroup) -> Result:
+def _on_delete(group: ClassicGroup | None, delete: DeleteGroup) -> ClassicResult:
     fault = deletion_fault(group)
     reply = Reply(delete.token, ErrorAnswer(fault))
     if fault is not ErrorCode.NONE or group is None:
@@ -224,7 +237,7 @@ def _on_timer(step: Step, timer: TimerFired) -> None:
 
 
 def _on_takeover(step: Step) -> None:
-    """Every member gets a whole session, every phase its whole time: nobody can tell how much was left."""
+    """Every member gets a whole session, every phase its whole time: how much was left is not known."""
     group = step.group
     for member in group.members.values():
         step.start_session(member)
@@ -238,3 +251,22 @@ def _on_takeover(step: Step) -> None:
 
 def _session_timer(member: Member, now_ms: int) -> ScheduleTimer:
     return ScheduleTimer(TimerKind.SESSION, member.member_id, now_ms + member.session_timeout_ms)
+
+
+# --- when offsets and groups expire
+
+
+def expiry_rule(group: ClassicGroup) -> ExpiryRule | None:
+    """None while nothing may expire."""
+    if group.protocol_type is None:
+        return ExpiryRule(None, group.is_subscribed_to)  # a simple group: it never had members
+    if group.state is GroupState.EMPTY:
+        return ExpiryRule(group.since_ms, group.is_subscribed_to)
+    if group.state is GroupState.STABLE and group.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        return ExpiryRule(None, group.is_subscribed_to)
+    return None
+
+
+def may_go(group: ClassicGroup) -> bool:
+    """Whether a group whose last offset has expired is of no more use to anyone."""
+    return group.state is GroupState.EMPTY and not group.pending

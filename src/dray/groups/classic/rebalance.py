@@ -1,30 +1,118 @@
-"""The rounds of a group: who has to be waited for, when a generation is settled, and who drops out.
+"""The rounds of a group: for which members to wait, when a generation is settled, and which members drop out.
 
 Empty --------> Preparing --> Completing --> Stable
   ^   a member   |     ^   all are here,  |    |    the leader has
   |     joins    |     |   or time is up  |    |    sent assignments
   +--------------+     +------------------+----+
-   nobody is left        someone came, left, or changed
+   no member is left     a member came, left, or changed
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from dray.groups.classic.events import JoinAnswer, JoinedMember, SyncAnswer, TimerKind
+from dray.groups.classic.events import (
+    Answer,
+    CancelTimer,
+    ClassicResult,
+    Effect,
+    JoinAnswer,
+    JoinedMember,
+    ScheduleTimer,
+    SyncAnswer,
+    TimerKind,
+)
 from dray.groups.classic.state import (
     NO_ASSIGNMENT,
     ClassicGroup,
+    ClassicGroupSettings,
     GroupState,
     InitialDelay,
     Member,
+    Token,
+    subscribed_topics,
 )
-from dray.groups.classic.step import GROUP_WIDE, Step
-from dray.groups.classic.subscription import subscribed_topics
-from dray.groups.classic.voting import chosen_protocol
+from dray.groups.result import Reply, Result
 from dray.protocol import ErrorCode
 
+GROUP_WIDE = ""
+
+
+class Step:
+    """One event being worked on: the state so far, and what goes out with it. It lives for one `handle`."""
+
+    __slots__ = ("_effects", "_replies", "group", "now_ms", "persist", "settings")
+
+    def __init__(
+        self, group: ClassicGroup, now_ms: int, settings: ClassicGroupSettings, persist: bool = False
+    ) -> None:
+        self.group = group
+        self.now_ms = now_ms
+        self.settings = settings
+        self.persist = persist
+        self._replies: list[Reply] = []
+        self._effects: list[Effect] = []
+
+    def enter(self, state: GroupState) -> None:
+        self.group = replace(self.group, state=state, since_ms=self.now_ms)
+
+    def reply(self, token: Token | None, answer: Answer) -> None:
+        """Without effect where no request is parked."""
+        if token is not None:
+            self._replies.append(Reply(token, answer))
+
+    def schedule(self, kind: TimerKind, member_id: str, after_ms: int) -> None:
+        self._effects.append(ScheduleTimer(kind, member_id, self.now_ms + after_ms))
+
+    def cancel(self, kind: TimerKind, member_id: str = GROUP_WIDE) -> None:
+        self._effects.append(CancelTimer(kind, member_id))
+
+    def start_session(self, member: Member) -> None:
+        self.schedule(TimerKind.SESSION, member.member_id, member.session_timeout_ms)
+
+    def result(self) -> ClassicResult:
+        return Result(self.group, tuple(self._replies), self.persist, tuple(self._effects))
+
+
+# --- voting
+
+
+def chosen_protocol(group: ClassicGroup) -> str:
+    """Each member votes for its first choice among those that all know; most votes win.
+
+    Kafka counts votes in a Java hash map and takes the first that has most, in that map's order. Names alone
+    decide that order, so a tie can be broken here as it is there.
+    """
+    everyone = len(group.members)
+    votes: dict[str, int] = {}
+    for member in group.members.values():
+        for protocol in member.protocols:
+            if group.support[protocol.name] == everyone:
+                votes[protocol.name] = votes.get(protocol.name, 0) + 1
+                break
+    assert sum(votes.values()) == everyone, "a member joined that has no protocol in common with the others"
+    most = max(votes.values())
+    tied = [name for name, count in votes.items() if count == most]
+    if len(tied) == 1:
+        return tied[0]
+    buckets = 16
+    while len(votes) > buckets * 3 // 4:
+        buckets *= 2
+    return min(tied, key=lambda name: _java_bucket(name, buckets))
+
+
+def _java_bucket(name: str, buckets: int) -> int:
+    code = 0
+    units = name.encode("utf-16-be")
+    for high, low in zip(units[::2], units[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
+    return (code ^ code >> 16) & buckets - 1
+
+
 _LAST_GENERATION = 2**31 - 1
+
+
+# --- rounds
 
 
 def rebalance(step: Step) -> None:
@@ -73,7 +161,7 @@ def on_join_timer(step: Step) -> None:
 
 
 def on_sync_timer(step: Step) -> None:
-    """Whoever has not asked for its assignment by now is not coming."""
+    """A member that has not asked for its assignment by now is not coming."""
     if not step.group.owed_syncs:
         return
     for member in list(step.group.members.values()):
@@ -113,7 +201,7 @@ def forget_pending(step: Step, member_id: str) -> None:
 
 
 def generation_answer(group: ClassicGroup, member_id: str) -> JoinAnswer:
-    """What a member of the present generation is told of it."""
+    """The answer to a member of the present generation."""
     members: tuple[JoinedMember, ...] = ()
     if member_id == group.leader_id:
         members = tuple(
@@ -175,7 +263,7 @@ def _elected(group: ClassicGroup) -> str:
 
 
 def _call_off_syncs(step: Step) -> None:
-    """Nobody gets an assignment of this generation any more."""
+    """No member gets an assignment of this generation any more."""
     group = step.group
     step.cancel(TimerKind.SYNC)
     if group.state is GroupState.COMPLETING:

@@ -1,4 +1,4 @@
-"""What a coordinator knows of a classic group.
+"""What a coordinator knows of a classic group, and the settings that it works by.
 
 A state is never changed: a step builds the next one, and shares with it all that stayed the same. So a step
 that could not be stored leaves nothing to undo.
@@ -14,6 +14,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Final, NamedTuple, TypeAlias
+
+from dray.protocol import DecodeError
+from dray.protocol.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
+
+
+@dataclass(frozen=True, slots=True)
+class ClassicGroupSettings:
+    session_timeout_minimum_ms: int = 6_000
+    session_timeout_maximum_ms: int = 1_800_000
+    initial_rebalance_delay_ms: int = 3_000
+    """How long the first member of an empty group waits for others, so that they share one rebalance."""
+
+    new_member_join_timeout_ms: int = 300_000
+    """How long the join of a new member is parked at most. It cannot send heartbeats yet, and one that gave
+    up and came again under another id must not be waited for."""
+
+    largest_group: int = 2**31 - 1
+
+    def __post_init__(self) -> None:
+        if not 0 < self.session_timeout_minimum_ms <= self.session_timeout_maximum_ms:
+            raise ValueError(
+                f"the least session timeout of {self.session_timeout_minimum_ms} ms is not between 1 and the "
+                f"greatest, {self.session_timeout_maximum_ms} ms"
+            )
+        if self.initial_rebalance_delay_ms < 0:
+            raise ValueError("the initial rebalance delay cannot be negative")
+        if self.new_member_join_timeout_ms < 1:
+            raise ValueError("a new member must have time to join")
+        if self.largest_group < 1:
+            raise ValueError("a group must have room for a member")
+
 
 Token: TypeAlias = object
 """Whatever the caller knows a request by; it comes back with the answer. Never None."""
@@ -75,7 +106,7 @@ class Member:
     """It has not had an answer to its join yet, and so cannot send heartbeats."""
 
     owes_sync: bool = False
-    """It has been told of this generation, and has not asked for its assignment."""
+    """It knows of this generation, and has not asked for its assignment."""
 
     def metadata(self, protocol_name: str | None) -> bytes | None:
         for protocol in self.protocols:
@@ -234,3 +265,48 @@ def _support_after(
     for protocol in new:
         changed[protocol.name] = changed.get(protocol.name, 0) + 1
     return changed
+
+
+# --- subscriptions: the one thing that is read out of the members' metadata
+#
+# Metadata is whatever a client sends. What cannot be read makes the group's topics unknown, which counts as
+# subscribed to everything: then no offset is deleted or expires that a member may still need.
+
+_VERSION_SIZE = 2
+
+
+def subscribed_topics(group: ClassicGroup) -> frozenset[str] | None:
+    """None where that cannot be known."""
+    if group.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    topics: set[str] = set()
+    # Mostly all members name the same topics, each with more of its own behind: those are read once.
+    last_read = b""
+    for member in group.members.values():
+        metadata = member.metadata(group.protocol_name)
+        if metadata is None:
+            return None
+        if last_read and metadata.startswith(last_read, _VERSION_SIZE):
+            continue
+        named = _topics_in(metadata)
+        if named is None:
+            return None
+        topics.update(named)
+        last_read = metadata[_VERSION_SIZE : _VERSION_SIZE + _size_of(named)]
+    return frozenset(topics)
+
+
+def _topics_in(metadata: bytes) -> list[str] | None:
+    """Every version of a subscription starts as version 0 does, so even one of the future can be read."""
+    if len(metadata) < _VERSION_SIZE:
+        return None
+    try:
+        subscription, _ = ConsumerProtocolSubscription.decode(memoryview(metadata), _VERSION_SIZE, 0)
+    except DecodeError:
+        return None
+    return subscription.topics
+
+
+def _size_of(topics: list[str]) -> int:
+    """Of the list of topics as it is encoded: its length, then each with its own."""
+    return 4 + sum(2 + len(topic.encode()) for topic in topics)

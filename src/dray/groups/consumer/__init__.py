@@ -1,7 +1,6 @@
 """KIP-848 consumer groups, without I/O: `handle` is the coordinator, the rest is what it speaks of."""
 
 from dray.groups.consumer.codec import decode_group, encode_group
-from dray.groups.consumer.conversion import classic_join_fault, heartbeat_to_classic_fault
 from dray.groups.consumer.description import (
     ConsumerGroupDescription,
     ConsumerMemberDescription,
@@ -10,8 +9,8 @@ from dray.groups.consumer.description import (
 )
 from dray.groups.consumer.events import (
     Answer,
-    BatchResult,
     CancelTimer,
+    ConsumerResult,
     Effect,
     Event,
     Heartbeat,
@@ -22,27 +21,39 @@ from dray.groups.consumer.events import (
     RemovalAnswer,
     RemoveMembers,
     ResolvePatterns,
-    Result,
     ScheduleTimer,
     TimerFired,
     TimerKind,
 )
 from dray.groups.consumer.heartbeat import count_together, on_heartbeats
 from dray.groups.consumer.machine import handle, timers_after_load
-from dray.groups.consumer.offsets import commit_fault, deletion_fault, fetch_fault
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import ConsumerGroup, GroupState, Member, MemberState
+from dray.groups.consumer.state import (
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    GroupState,
+    Member,
+    MemberState,
+    TopicShape,
+    TopicsTable,
+    TopicsView,
+)
 from dray.groups.consumer.subscription import is_subscribed
-from dray.groups.consumer.topics import TopicShape, TopicsTable, TopicsView
+from dray.groups.consumer.validation import (
+    classic_join_fault,
+    commit_fault,
+    deletion_fault,
+    fetch_fault,
+    heartbeat_to_classic_fault,
+)
 
 __all__ = [
     "Answer",
-    "BatchResult",
     "CancelTimer",
     "ConsumerGroup",
     "ConsumerGroupDescription",
     "ConsumerGroupSettings",
     "ConsumerMemberDescription",
+    "ConsumerResult",
     "Effect",
     "Event",
     "GroupState",
@@ -56,7 +67,6 @@ __all__ = [
     "RemovalAnswer",
     "RemoveMembers",
     "ResolvePatterns",
-    "Result",
     "ScheduleTimer",
     "TimerFired",
     "TimerKind",

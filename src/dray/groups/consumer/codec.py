@@ -20,9 +20,8 @@ from struct import Struct
 from typing import Final
 
 from dray.groups.assignors import NOTHING, Assignment
-from dray.groups.consumer.state import ConsumerGroup, Member, MemberState, assembled
-from dray.groups.consumer.topics import TopicShape
-from dray.groups.reading import Cursor, read_whole
+from dray.groups.consumer.state import ConsumerGroup, Member, MemberState, TopicShape, assembled
+from dray.groups.cursor import Cursor, read_whole
 from dray.metadata.values import seal, unseal
 from dray.protocol.wire import (
     make_uuid,

@@ -6,10 +6,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from dray.groups.assignors import Assignment
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import ConsumerGroup, GroupState, Member
-from dray.groups.consumer.target import chosen_assignor
-from dray.groups.consumer.topics import TopicsView
+from dray.groups.consumer.reconciliation import chosen_assignor
+from dray.groups.consumer.state import ConsumerGroup, ConsumerGroupSettings, GroupState, Member, TopicsView
 
 
 class TopicPartitions(NamedTuple):

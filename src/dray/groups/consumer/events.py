@@ -22,7 +22,7 @@ class TimerKind(Enum):
     """The member sent no heartbeat for too long."""
 
     REBALANCE = "rebalance"
-    """The member did not give up what it was told to."""
+    """The member did not give up what it had to."""
 
 
 # Events
@@ -128,21 +128,21 @@ class Refusal(NamedTuple):
 Answer: TypeAlias = HeartbeatAnswer | RemovalAnswer | Refusal
 
 
-class Result(NamedTuple):
+class ConsumerResult(NamedTuple):
+    """Of one event, or of several heartbeats together."""
+
     group: ConsumerGroup | None
     """The state from now on; None while there is no group."""
 
-    answer: Answer | None
+    answers: Sequence[Answer] = ()
+    """One for each request, in their order; none for what happens by itself."""
+
     persist: bool = False
-    """Whether the new state must be stored before the answer leaves and the effects happen."""
+    """Whether the new state must be stored before the answers leave and the effects happen."""
 
     effects: tuple[Effect, ...] = ()
 
-
-class BatchResult(NamedTuple):
-    """Of several heartbeats: as `Result`, with an answer for each, in their order."""
-
-    group: ConsumerGroup | None
-    answers: Sequence[Answer]
-    persist: bool = False
-    effects: tuple[Effect, ...] = ()
+    @property
+    def answer(self) -> Answer | None:
+        """Of a step with one request at most."""
+        return self.answers[0] if self.answers else None

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from dray.groups.consumer.events import (
     Answer,
-    BatchResult,
     CancelTimer,
+    ConsumerResult,
     Effect,
     Heartbeat,
     HeartbeatAnswer,
@@ -22,9 +22,15 @@ from dray.groups.consumer.events import (
     ScheduleTimer,
     TimerKind,
 )
-from dray.groups.consumer.reconciliation import reconciled
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import AWAY, ConsumerGroup, Member, MemberState
+from dray.groups.consumer.reconciliation import reconciled, with_new_targets
+from dray.groups.consumer.state import (
+    AWAY,
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Member,
+    MemberState,
+    TopicsView,
+)
 from dray.groups.consumer.subscription import (
     PatternChange,
     due_resolution,
@@ -34,8 +40,6 @@ from dray.groups.consumer.subscription import (
     topics_have_changed,
     with_patterns_in_use,
 )
-from dray.groups.consumer.target import with_new_targets
-from dray.groups.consumer.topics import TopicsView
 from dray.groups.consumer.validation import (
     fault_of,
     fault_of_epoch,
@@ -52,7 +56,7 @@ def on_heartbeats(
     now_ms: int,
     view: TopicsView,
     settings: ConsumerGroupSettings,
-) -> BatchResult:
+) -> ConsumerResult:
     """Heartbeats that came together, as far as `count_together` allows: what they say is taken in one after
     the other, then targets are computed once for them all, and then each of their members moves."""
     before = group
@@ -68,7 +72,7 @@ def on_heartbeats(
                 effects.append(resolution)
         arrivals.append(arrival)
     if group is None:
-        return BatchResult(None, [arrival for arrival in arrivals if isinstance(arrival, Refusal)])
+        return ConsumerResult(None, [arrival for arrival in arrivals if isinstance(arrival, Refusal)])
     if group.epoch > group.assignment_epoch and any(isinstance(one, _Arrival) for one in arrivals):
         group = with_new_targets(group, settings)
     answers: list[Answer] = []
@@ -87,7 +91,7 @@ def on_heartbeats(
             )
         )
     persist = before is None or not group.stored_alike(before)
-    return BatchResult(group, answers, persist, tuple(effects))
+    return ConsumerResult(group, answers, persist, tuple(effects))
 
 
 def count_together(group: ConsumerGroup | None, beats: Sequence[Heartbeat]) -> int:
@@ -229,7 +233,7 @@ def _taken_in(group: ConsumerGroup, found: Member, beat: Heartbeat) -> _Entry | 
     new_epoch = (
         names_changed
         or change is PatternChange.RESOLVED
-        # It was here under the id it takes over with: what its own target had is now nobody's.
+        # It was here under the id it takes over with: what its own target had is free now.
         or (takes_over and known is not None)
     )
     return _Entry(

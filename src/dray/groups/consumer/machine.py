@@ -1,6 +1,6 @@
 """The coordinator of a KIP-848 group as a function: state and event in, next state and answer out.
 
-The rules of whoever runs it:
+The rules for the caller:
 
 - The state of a result is the group's state from then on. When the result says `persist`, it is stored first;
   answer and effects come after. When storing fails, the old state still holds and nothing has happened.
@@ -15,7 +15,9 @@ from dataclasses import replace
 
 from dray.groups.assignors import NOTHING
 from dray.groups.consumer.events import (
+    Answer,
     CancelTimer,
+    ConsumerResult,
     Effect,
     Event,
     Heartbeat,
@@ -24,15 +26,20 @@ from dray.groups.consumer.events import (
     Refusal,
     RemovalAnswer,
     RemoveMembers,
-    Result,
     TimerFired,
     TimerKind,
 )
 from dray.groups.consumer.heartbeat import on_heartbeats, rebalance_timer, session_timer
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import AWAY, LEAVING, ConsumerGroup, Member, MemberState
+from dray.groups.consumer.state import (
+    AWAY,
+    LEAVING,
+    ConsumerGroup,
+    ConsumerGroupSettings,
+    Member,
+    MemberState,
+    TopicsView,
+)
 from dray.groups.consumer.subscription import subscribed_topics, with_patterns_in_use
-from dray.groups.consumer.topics import TopicsView
 from dray.groups.consumer.validation import fault_of, static_member, unknown_group, unknown_member
 from dray.protocol import ErrorCode
 
@@ -43,13 +50,12 @@ def handle(
     now_ms: int,
     view: TopicsView,
     settings: ConsumerGroupSettings,
-) -> Result:
+) -> ConsumerResult:
     if isinstance(event, Heartbeat):
         if event.member_epoch in (LEAVING, AWAY):
             fault = fault_of(event, settings)
-            return _on_leave(group, event, view) if fault is None else Result(group, fault)
-        group, [answer], persist, effects = on_heartbeats(group, [event], now_ms, view, settings)
-        return Result(group, answer, persist, effects)
+            return _on_leave(group, event, view) if fault is None else ConsumerResult(group, (fault,))
+        return on_heartbeats(group, [event], now_ms, view, settings)
     if isinstance(event, TimerFired):
         return _on_timer(group, event, view)
     if isinstance(event, RemoveMembers):
@@ -60,7 +66,7 @@ def handle(
 def timers_after_load(
     group: ConsumerGroup, now_ms: int, settings: ConsumerGroupSettings
 ) -> tuple[Effect, ...]:
-    """Every member gets a whole session: nobody can tell how much of it was left."""
+    """Every member gets a whole session: how much of it was left is not known."""
     sessions = [session_timer(member, now_ms, settings) for member in group.members.values()]
     rebalances = [
         rebalance_timer(member, now_ms)
@@ -70,34 +76,34 @@ def timers_after_load(
     return *sessions, *rebalances
 
 
-def _on_leave(group: ConsumerGroup | None, beat: Heartbeat, view: TopicsView) -> Result:
+def _on_leave(group: ConsumerGroup | None, beat: Heartbeat, view: TopicsView) -> ConsumerResult:
     if group is None:
-        return Result(None, unknown_group(beat.group_id))
+        return ConsumerResult(None, (unknown_group(beat.group_id),))
     member = _named(group, beat.member_id, beat.instance_id)
     if isinstance(member, Refusal):
-        return Result(group, member)
+        return ConsumerResult(group, (member,))
     answer = HeartbeatAnswer(member.member_id, beat.member_epoch, 0, None)
     if beat.member_epoch == LEAVING:
-        return _without(group, [member], view, answer)
+        return _without(group, [member], view, (answer,))
     away = replace(member, epoch=AWAY, state=MemberState.STABLE, pending=NOTHING)
     changed = group.with_member(away) if away != member else group
-    return Result(
-        changed, answer, changed is not group, (CancelTimer(TimerKind.REBALANCE, member.member_id),)
+    return ConsumerResult(
+        changed, (answer,), changed is not group, (CancelTimer(TimerKind.REBALANCE, member.member_id),)
     )
 
 
-def _on_timer(group: ConsumerGroup | None, event: TimerFired, view: TopicsView) -> Result:
+def _on_timer(group: ConsumerGroup | None, event: TimerFired, view: TopicsView) -> ConsumerResult:
     member = group.members.get(event.member_id) if group is not None else None
     if group is None or member is None:
-        return Result(group, None)
+        return ConsumerResult(group)
     if event.kind is TimerKind.REBALANCE and member.epoch != event.member_epoch:
-        return Result(group, None)
-    return _without(group, [member], view, None)
+        return ConsumerResult(group)
+    return _without(group, [member], view, ())
 
 
-def _on_removal(group: ConsumerGroup | None, event: RemoveMembers, view: TopicsView) -> Result:
+def _on_removal(group: ConsumerGroup | None, event: RemoveMembers, view: TopicsView) -> ConsumerResult:
     if group is None:
-        return Result(None, RemovalAnswer((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)))
+        return ConsumerResult(None, (RemovalAnswer((ErrorCode.UNKNOWN_MEMBER_ID,) * len(event.members)),))
     gone: dict[str, Member] = {}
     errors: list[ErrorCode] = []
     for member_id, instance_id in event.members:
@@ -108,12 +114,12 @@ def _on_removal(group: ConsumerGroup | None, event: RemoveMembers, view: TopicsV
             errors.append(ErrorCode.NONE)
             gone[member.member_id] = member
     answer = RemovalAnswer(tuple(errors))
-    return _without(group, list(gone.values()), view, answer) if gone else Result(group, answer)
+    return _without(group, list(gone.values()), view, (answer,)) if gone else ConsumerResult(group, (answer,))
 
 
-def _on_patterns(group: ConsumerGroup | None, event: PatternsResolved, view: TopicsView) -> Result:
+def _on_patterns(group: ConsumerGroup | None, event: PatternsResolved, view: TopicsView) -> ConsumerResult:
     if group is None:
-        return Result(None, None)
+        return ConsumerResult(None)
     notes = group.notes._replace(resolved_version=event.topics_version, resolving=False)
     resolved = replace(group, notes=notes)
     news = {
@@ -122,7 +128,7 @@ def _on_patterns(group: ConsumerGroup | None, event: PatternsResolved, view: Top
         if pattern in group.patterns and group.patterns[pattern] != names
     }
     if not news:
-        return Result(resolved, None)
+        return ConsumerResult(resolved)
     # A topic that is gone is no news of the pattern: the group's topics tell of it.
     new_epoch = any(
         names != {name for name in group.patterns[pattern] or () if view.shape(name) is not None}
@@ -136,7 +142,7 @@ def _on_patterns(group: ConsumerGroup | None, event: PatternsResolved, view: Top
         topics=topics,
         notes=notes._replace(topics_version=view.version),
     )
-    return Result(resolved, None, True)
+    return ConsumerResult(resolved, persist=True)
 
 
 def _named(
@@ -154,8 +160,8 @@ def _without(
     group: ConsumerGroup,
     gone: list[Member],
     view: TopicsView,
-    answer: HeartbeatAnswer | RemovalAnswer | None,
-) -> Result:
+    answers: tuple[Answer, ...],
+) -> ConsumerResult:
     """The group without some members, at its next epoch: the others must share what they had."""
     left = with_patterns_in_use(group.without_members(gone))
     left = replace(
@@ -165,4 +171,4 @@ def _without(
         notes=left.notes._replace(topics_version=view.version),
     )
     cancelled = tuple(CancelTimer(kind, member.member_id) for member in gone for kind in TimerKind)
-    return Result(left, answer, True, cancelled)
+    return ConsumerResult(left, answers, True, cancelled)

@@ -1,20 +1,22 @@
-"""How one member comes from what it has to what it should have.
+"""How one member comes from what it has to what it should have; and how that target is computed.
 
-A member gives up first and takes afterwards. It stays at its epoch while it still holds what it was told to
-give up; then it goes to the epoch of the target, with all of the target that nobody else holds, and picks up
-the rest as others let go. So no partition has two owners, and nobody waits for the whole group.
+A member gives up first and takes afterwards. It stays at its epoch while it still holds what it has to
+give up; then it goes to the epoch of the target, with all of the target that no other member holds, and picks
+up the rest as others give it up. So no partition has two owners, and no member waits for the whole group.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
 from uuid import UUID
 
-from dray.groups.assignors import NOTHING, Assignment
+from dray.groups.assignors import ASSIGNORS, NOTHING, Assignment, MemberSubscription
 from dray.groups.consumer.events import OwnedPartitions
-from dray.groups.consumer.state import Member, MemberState
+from dray.groups.consumer.state import ConsumerGroup, ConsumerGroupSettings, Member, MemberState
+from dray.groups.consumer.subscription import all_alike, subscribed_topic_ids
 
 
 def reconciled(
@@ -124,3 +126,31 @@ def _shared(assignment: Assignment, *others: Assignment) -> Assignment:
 
 
 _NONE: Final[frozenset[int]] = frozenset()
+
+
+def chosen_assignor(group: ConsumerGroup, settings: ConsumerGroupSettings) -> str:
+    """The one that most members name, else the first that is configured."""
+    votes = Counter(
+        member.server_assignor for member in group.members.values() if member.server_assignor is not None
+    )
+    candidates = [name for name in ASSIGNORS if votes[name] and name in settings.assignors]
+    return max(candidates, key=votes.__getitem__, default=settings.assignors[0])
+
+
+def with_new_targets(group: ConsumerGroup, settings: ConsumerGroupSettings) -> ConsumerGroup:
+    """The group with targets for its present epoch."""
+    topic_ids: dict[tuple[frozenset[str], str | None], frozenset[UUID]] = {}
+    subscriptions: dict[str, MemberSubscription] = {}
+    for member_id, member in group.members.items():
+        asked = (member.topic_names, member.topic_regex)
+        if asked not in topic_ids:
+            topic_ids[asked] = subscribed_topic_ids(group, member)
+        subscriptions[member_id] = MemberSubscription(
+            topic_ids[asked], member.instance_id, member.rack_id, member.target
+        )
+    targets = ASSIGNORS[chosen_assignor(group, settings)](
+        subscriptions,
+        {shape.topic_id: shape.partitions for shape in group.topics.values()},
+        same_subscription=all_alike(group),
+    )
+    return group.with_targets(targets, group.epoch)

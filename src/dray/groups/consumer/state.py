@@ -1,4 +1,4 @@
-"""What a coordinator knows of a KIP-848 group.
+"""What a coordinator knows of a KIP-848 group: its settings, the topics that it sees, its members.
 
 A state is never changed: a step builds the next one, and shares with it all that stayed the same. What a step
 costs is a copy of the table of members, and a member anew for each that changed. That also makes the question
@@ -13,11 +13,110 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum, IntEnum
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
-from dray.groups.assignors import NOTHING, Assignment
-from dray.groups.consumer.topics import TopicShape
+from dray.groups.assignors import ASSIGNORS, NOTHING, Assignment
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerGroupSettings:
+    session_timeout_ms: int = 45_000
+    session_timeout_minimum_ms: int = 45_000
+    session_timeout_maximum_ms: int = 60_000
+    heartbeat_interval_ms: int = 5_000
+    heartbeat_interval_minimum_ms: int = 5_000
+    heartbeat_interval_maximum_ms: int = 15_000
+    largest_group: int = 2**31 - 1
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first is taken where no member names one."""
+
+    regex_refresh_interval_ms: int = 600_000
+    regex_refresh_pause_ms: int = 9_500
+    """The least time between two resolutions of a group's patterns, however often topics come and go.
+
+    Kafka's 10 s, less what the second heartbeat after a resolution may be early: a member counts from when
+    it sent its first, which waited here until the group's lease was taken and its state was read. With 10 s
+    it is left to milliseconds whether that heartbeat or the one after it finds a new topic.
+    """
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.assignors if name not in ASSIGNORS]
+        if unknown or not self.assignors:
+            raise ValueError(f"the assignors are {list(ASSIGNORS)}, not {list(self.assignors)}")
+        for what, low, value, high in (
+            (
+                "session timeout",
+                self.session_timeout_minimum_ms,
+                self.session_timeout_ms,
+                self.session_timeout_maximum_ms,
+            ),
+            (
+                "heartbeat interval",
+                self.heartbeat_interval_minimum_ms,
+                self.heartbeat_interval_ms,
+                self.heartbeat_interval_maximum_ms,
+            ),
+        ):
+            if not 0 < low <= value <= high:
+                raise ValueError(f"the {what} of {value} ms is not between {low} and {high} ms")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise ValueError("a member must have time for more than one heartbeat in a session")
+        if self.largest_group < 1:
+            raise ValueError("a group must have room for a member")
+
+    def for_group(
+        self, session_timeout_ms: int | None = None, heartbeat_interval_ms: int | None = None
+    ) -> ConsumerGroupSettings:
+        """With what was set for one group, held between the minimum and the maximum."""
+        if session_timeout_ms is None and heartbeat_interval_ms is None:
+            return self
+        session = self.session_timeout_ms if session_timeout_ms is None else session_timeout_ms
+        heartbeat = self.heartbeat_interval_ms if heartbeat_interval_ms is None else heartbeat_interval_ms
+        return replace(
+            self,
+            session_timeout_ms=min(
+                max(session, self.session_timeout_minimum_ms), self.session_timeout_maximum_ms
+            ),
+            heartbeat_interval_ms=min(
+                max(heartbeat, self.heartbeat_interval_minimum_ms), self.heartbeat_interval_maximum_ms
+            ),
+        )
+
+
+class TopicShape(NamedTuple):
+    topic_id: UUID
+    partitions: int
+
+
+class TopicsView(Protocol):
+    @property
+    def version(self) -> int:
+        """Another number whenever a topic was created, deleted or has grown.
+
+        A heartbeat compares this one number, and looks at topics only when it moved.
+        """
+        ...
+
+    def shape(self, name: str) -> TopicShape | None: ...
+
+    def name_of(self, topic_id: UUID) -> str | None: ...
+
+
+class TopicsTable:
+    """A view over a mapping that does not change any more."""
+
+    def __init__(self, shapes: Mapping[str, TopicShape], version: int) -> None:
+        self.version = version
+        self._shapes = shapes
+        self._names = {shape.topic_id: name for name, shape in shapes.items()}
+
+    def shape(self, name: str) -> TopicShape | None:
+        return self._shapes.get(name)
+
+    def name_of(self, topic_id: UUID) -> str | None:
+        return self._names.get(topic_id)
+
 
 LEAVING: Final = -1
 """The member epoch that says "I leave"."""
@@ -31,7 +130,7 @@ class MemberState(IntEnum):
 
     STABLE = 0
     UNREVOKED = 1
-    """It was told to give up partitions, and has not said that it did."""
+    """It has to give up partitions, and has not said that it did."""
 
     UNRELEASED = 2
     """It is at the target's epoch, and waits for partitions that others have not given up."""
@@ -63,7 +162,7 @@ class Member:
     state: MemberState = MemberState.STABLE
     assigned: Assignment = field(default_factory=lambda: NOTHING)
     pending: Assignment = field(default_factory=lambda: NOTHING)
-    """Told to be given up. It is the member's until it says so."""
+    """To be given up. It is the member's until the member says that it has done so."""
 
     target: Assignment = field(default_factory=lambda: NOTHING)
     stored: bytes | None = field(default=None, init=False, compare=False, repr=False)

@@ -8,15 +8,13 @@ from enum import Enum
 from uuid import UUID
 
 from dray.groups.consumer.events import ResolvePatterns
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import ConsumerGroup, Member
-from dray.groups.consumer.topics import TopicShape, TopicsView
+from dray.groups.consumer.state import ConsumerGroup, ConsumerGroupSettings, Member, TopicShape, TopicsView
 
 
 class PatternChange(Enum):
     NONE = "none"
     UNRESOLVED = "unresolved"
-    """Nobody knows yet what the new pattern stands for: the group epoch waits for that."""
+    """What the new pattern stands for is not known yet: the group epoch waits for that."""
 
     RESOLVED = "resolved"
 

@@ -1,14 +1,15 @@
-"""What a heartbeat must not say, and who may say it.
+"""Which requests are refused: heartbeats, commits, deletions, and clients that speak the other protocol.
 
 The order of the checks is Kafka's: of two faults in one request, clients see the same one.
 """
 
 from __future__ import annotations
 
+from typing import Final
+
 from dray.groups.consumer.events import Heartbeat, Refusal
 from dray.groups.consumer.reconciliation import holds_only
-from dray.groups.consumer.settings import ConsumerGroupSettings
-from dray.groups.consumer.state import AWAY, LEAVING, ConsumerGroup, Member
+from dray.groups.consumer.state import AWAY, LEAVING, ConsumerGroup, ConsumerGroupSettings, Member
 from dray.protocol import ErrorCode
 
 
@@ -83,3 +84,73 @@ def unknown_group(group_id: str) -> Refusal:
 
 def _invalid(why: str) -> Refusal:
     return Refusal(ErrorCode.INVALID_REQUEST, why)
+
+
+# --- offsets, and deletions
+
+FIRST_COMMIT_VERSION_WITH_EPOCHS: Final = 9
+"""Older ones cannot carry the errors that send a member back for its new epoch."""
+
+
+def commit_fault(group: ConsumerGroup, member_id: str, member_epoch: int, api_version: int) -> Refusal | None:
+    if member_epoch < 0 and not group.members:
+        return None  # an administrator, or a consumer that uses no group management
+    member = group.members.get(member_id)
+    if member is None:
+        return unknown_member(group, member_id)
+    if api_version < FIRST_COMMIT_VERSION_WITH_EPOCHS:
+        return Refusal(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"members of consumer groups commit with version {FIRST_COMMIT_VERSION_WITH_EPOCHS} or later",
+        )
+    return _epoch_fault(member, member_epoch)
+
+
+def fetch_fault(group: ConsumerGroup, member_id: str | None, member_epoch: int) -> Refusal | None:
+    if member_id is None and member_epoch < 0:
+        return None
+    member = group.members.get(member_id) if member_id is not None else None
+    if member is None:
+        return unknown_member(group, member_id or "")
+    return _epoch_fault(member, member_epoch)
+
+
+def deletion_fault(group: ConsumerGroup) -> Refusal | None:
+    if group.members:
+        return Refusal(ErrorCode.NON_EMPTY_GROUP, f"group '{group.group_id}' has members")
+    return None
+
+
+def _epoch_fault(member: Member, member_epoch: int) -> Refusal | None:
+    if member_epoch == member.epoch:
+        return None
+    return Refusal(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"member '{member.member_id}' is at epoch {member.epoch}, not at {member_epoch}",
+    )
+
+
+# --- groups of one protocol that clients of the other come to
+#
+# Conversion is offline only: a group without members has nothing but offsets, and those know no protocol, so
+# it becomes what the next member speaks. It starts at epoch 0, like a new one.
+
+
+def heartbeat_to_classic_fault(group_id: str, member_epoch: int, *, is_empty: bool) -> Refusal | None:
+    """A ConsumerGroupHeartbeat finds a classic group. Without fault, go on as if there were no group."""
+    if is_empty and member_epoch == 0:
+        return None
+    return Refusal(
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        f"group '{group_id}' is a classic group" + ("" if is_empty else " and has members"),
+    )
+
+
+def classic_join_fault(group: ConsumerGroup) -> Refusal | None:
+    """A classic JoinGroup finds this group. Without fault, go on as if there were no group."""
+    if not group.members:
+        return None
+    return Refusal(
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
+        f"group '{group.group_id}' has members that use the consumer protocol",
+    )

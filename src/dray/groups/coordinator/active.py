@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import structlog
 
 from dray.groups import classic, consumer
-from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator
+from dray.groups.coordinator.contract import GroupsObserver, GroupUnavailable, NotCoordinator
 from dray.groups.coordinator.ledger import Ledger
 from dray.groups.coordinator.machines import (
     Effect,
@@ -29,10 +29,7 @@ from dray.groups.coordinator.machines import (
     kind_of,
     rounds_of,
 )
-from dray.groups.coordinator.observer import GroupsObserver
-from dray.groups.coordinator.record import GroupKind
-from dray.groups.coordinator.storage import GroupStorage
-from dray.groups.coordinator.timers import GroupTimers, Timer
+from dray.groups.coordinator.storage import GroupKind, GroupStorage
 from dray.runtime import Runtime, run_once
 
 _log = structlog.get_logger(__name__)
@@ -44,7 +41,7 @@ MOST_TOGETHER: Final = 250
 """How many heartbeats may share one run of the assignor, and keep the processor until all are worked on."""
 
 RETRY_SECONDS: Final = 1.0
-"""After which something that nobody asked for (a timer) is tried again, when it could not be stored."""
+"""After which an event without a request (a timer) is tried again, when it could not be stored."""
 
 ScheduleTimer: TypeAlias = classic.ScheduleTimer | consumer.ScheduleTimer
 
@@ -56,7 +53,7 @@ class _Entry(NamedTuple):
     event: Event
     future: asyncio.Future[Any] | None
     key: Hashable = None
-    timer: Timer[ScheduleTimer] | None = None
+    timer: Timer | None = None
 
 
 class _Batch(NamedTuple):
@@ -92,7 +89,7 @@ class ActiveGroup:
         self._resolve = resolve
         self._dropped = dropped
         self._observer = observer
-        self._timers: GroupTimers[ScheduleTimer] = GroupTimers(runtime, self._on_due)
+        self._timers: GroupTimers = GroupTimers(runtime, self._on_due)
         self._queue: deque[_Entry] = deque()
         self._busy = False
         self._gone = False
@@ -111,16 +108,16 @@ class ActiveGroup:
     def is_idle(self) -> bool:
         """Whether nothing would be lost if the group left this broker's memory now."""
         state = self.state
-        nobody = state is None or (
+        is_empty = state is None or (
             not state.members and not (isinstance(state, classic.ClassicGroup) and state.pending)
         )
-        return nobody and not self._busy and not self._queue and not self.ledger.is_busy()
+        return is_empty and not self._busy and not self._queue and not self.ledger.is_busy()
 
     def begin(self) -> None:
         """The first steps after loading."""
         entry_state = self.state
         stepped = self._machines.after_load(entry_state, self._runtime.wall_ms())
-        batch = _Batch([], stepped.state, list(stepped.replies), self._timed(stepped), stepped.persist)
+        batch = _Batch([], stepped.group, list(stepped.replies), self._timed(stepped), stepped.persist)
         self._go_on(batch)
 
     def ask(self, event: Event, future: asyncio.Future[Any]) -> None:
@@ -132,7 +129,7 @@ class ActiveGroup:
         self._submit(_Entry(event, future))
 
     def drop(self, message: str = "", *, by_choice: bool = False) -> None:
-        """Let go of the group: whoever waits is told to look for its coordinator."""
+        """Drop the group from memory. Requests that wait are answered with NOT_COORDINATOR."""
         if self._gone:
             return
         self._gone = True
@@ -185,7 +182,7 @@ class ActiveGroup:
             _log.warning("a group was not stored", group=self.group_id, error=error.message)
             self._undo(batch, error)
         except BaseException as error:
-            # Cancelled, or a mistake of ours: nobody knows what was stored, so the group is read again.
+            # Cancelled, or a mistake of ours: what was stored is not known, so the group is read again.
             _refuse(batch.entries, NotCoordinator(repr(error)))
             self.drop()
             raise
@@ -201,7 +198,7 @@ class ActiveGroup:
         if state is not None:
             await self._storage.put(*encode_state(state))
             return
-        # First the mark, then what goes with it: whoever takes over in between knows what was meant.
+        # First the mark, then what goes with it: a coordinator that takes over in between goes on with it.
         await self._storage.put(GroupKind.DELETED, b"")
         try:
             await self.ledger.delete_all()
@@ -237,7 +234,7 @@ class ActiveGroup:
                 _refuse(entries, NotCoordinator(repr(error)))
                 self.drop()
                 raise
-            state = stepped.state
+            state = stepped.group
             persist = persist or stepped.persist
             replies += stepped.replies
             if stepped.effects:
@@ -262,7 +259,7 @@ class ActiveGroup:
         _deliver(batch.replies)
 
     def _tell(self, before: State, batch: _Batch) -> None:
-        """What happened, to whoever measures it."""
+        """Report what happened to the observer."""
         after = batch.state
         if after is None:
             return
@@ -278,12 +275,12 @@ class ActiveGroup:
             self._observer.rebalanced(kind)
 
     def _undo(self, batch: _Batch, error: GroupUnavailable) -> None:
-        """Nothing of it has happened. Requests hear of it; what nobody asked for comes again."""
+        """Nothing of it has happened. Requests are refused; events without a request come again."""
         _refuse(batch.entries, error)
         for entry in batch.entries:
             if entry.timer is not None:
                 again = self._runtime.monotonic() + RETRY_SECONDS
-                self._timers.schedule(entry.key, again, entry.timer.event)
+                self._timers.schedule(entry.key, again, entry.timer.effect)
             elif isinstance(entry.event, consumer.PatternsResolved):
                 run_once(self._runtime, "patterns of group", self._submit_later, entry)
 
@@ -314,17 +311,82 @@ class ActiveGroup:
         if self.usable():
             self._submit(_Entry(consumer.PatternsResolved(names, version), None))
 
-    def _on_due(self, key: Hashable, timer: Timer[ScheduleTimer]) -> None:
+    def _on_due(self, key: Hashable, timer: Timer) -> None:
         if not self.usable():
             self.drop()
             return
-        effect = timer.event
+        effect = timer.effect
         event: Event
         if isinstance(effect, classic.ScheduleTimer):
             event = classic.TimerFired(effect.kind, effect.member_id)
         else:
             event = consumer.TimerFired(effect.kind, effect.member_id, effect.member_epoch)
         self._submit(_Entry(event, None, key, timer))
+
+
+class Timer(NamedTuple):
+    deadline: float
+    effect: ScheduleTimer
+
+
+class GroupTimers:
+    """The timers of one group, cheap to move: ten thousand members move theirs with every heartbeat.
+
+    Only the earliest deadline is armed in the event loop. Moving a deadline further away changes a table and
+    nothing else; when the armed time comes, what is really due is looked up, and the next one is armed.
+    """
+
+    def __init__(self, runtime: Runtime, due: Callable[[Hashable, Timer], None]) -> None:
+        """`due` is called with a timer whose time has come. It stays in the table until it is taken."""
+        self._runtime = runtime
+        self._due = due
+        self._table: dict[Hashable, Timer] = {}
+        self._armed: asyncio.TimerHandle | None = None
+        self._armed_for = float("inf")
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def schedule(self, key: Hashable, deadline: float, effect: ScheduleTimer) -> None:
+        self._table[key] = Timer(deadline, effect)
+        if deadline < self._armed_for:
+            self._arm(deadline)
+
+    def cancel(self, key: Hashable) -> None:
+        self._table.pop(key, None)
+
+    def take(self, key: Hashable, timer: Timer) -> bool:
+        """Whether this very timer is still there; it is then taken out."""
+        if self._table.get(key) is not timer:
+            return False
+        del self._table[key]
+        return True
+
+    def close(self) -> None:
+        self._table.clear()
+        if self._armed is not None:
+            self._armed.cancel()
+
+    def _arm(self, deadline: float) -> None:
+        if self._armed is not None:
+            self._armed.cancel()
+        self._armed_for = deadline
+        delay = max(deadline - self._runtime.monotonic(), 0.0)
+        self._armed = asyncio.get_running_loop().call_later(delay, self._look)
+
+    def _look(self) -> None:
+        self._armed, self._armed_for = None, float("inf")
+        now = self._runtime.monotonic()
+        due = [(key, timer) for key, timer in self._table.items() if timer.deadline <= now]
+        reported = {key for key, _ in due}
+        waiting = (timer.deadline for key, timer in self._table.items() if key not in reported)
+        if (earliest := min(waiting, default=None)) is not None:
+            self._arm(earliest)
+        for key, timer in due:
+            try:
+                self._due(key, timer)
+            except Exception as error:  # the others are due as well, and come but once
+                self._runtime.background.report("group timers", error)
 
 
 def _leading_heartbeats(queue: Iterable[_Entry]) -> Iterator[consumer.Heartbeat]:

@@ -13,12 +13,11 @@ from typing import Final
 import structlog
 
 from dray.groups.consumer import ConsumerGroupSettings
-from dray.groups.coordinator.faults import GroupUnavailable, Unreachable
+from dray.groups.coordinator.contract import GroupUnavailable, Unreachable
 from dray.metadata import keys
 from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (
     ABSENT,
-    Ambiguous,
     Delete,
     MetadataError,
     MetadataStore,
@@ -27,6 +26,7 @@ from dray.metadata.contract import (
     StoredValue,
 )
 from dray.metadata.follow import Follower
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue
 from dray.protocol import ErrorCode
 from dray.runtime import Runtime
@@ -37,8 +37,6 @@ CONFIGS_FORMAT: Final = 1
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
 HEARTBEAT_INTERVAL: Final = "consumer.heartbeat.interval.ms"
 REREAD_SECONDS: Final = 5.0
-
-_ATTEMPTS: Final = 8
 
 Overrides = Mapping[str, str]
 
@@ -57,6 +55,7 @@ def decode_configs(group_id: str, value: bytes) -> Overrides:
 class GroupConfigs:
     def __init__(self, store: MetadataStore, runtime: Runtime, settings: ConsumerGroupSettings) -> None:
         self._store = store
+        self._runtime = runtime
         self._settings = settings
         self._known: dict[str, ConsumerGroupSettings] = {}
         self._reading = asyncio.Lock()
@@ -112,16 +111,13 @@ class GroupConfigs:
         """`change` makes new overrides of the present ones, all at once or, if they are wrong, not at all.
         Raises `GroupUnavailable`."""
         try:
-            for _ in range(_ATTEMPTS):
-                if await self._try_alter(group_id, change, validate_only):
-                    return
+            await update(self._runtime, lambda: self._try_alter(group_id, change, validate_only))
         except MetadataError as error:
-            raise Unreachable(str(error)) from error
-        raise Unreachable(f"the configs of group '{group_id}' are changed by others all the time")
+            raise Unreachable(f"the configs of group '{group_id}' could not be changed: {error}") from error
 
     async def _try_alter(
         self, group_id: str, change: Callable[[Overrides], Overrides], validate_only: bool
-    ) -> bool:
+    ) -> bool | None:
         key = keys.group_configs(group_id)
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         record = await self._store.get(keys.CLUSTER_DOMAIN, key)
@@ -135,13 +131,11 @@ class GroupConfigs:
             operation = Delete(key, record.version)
         else:
             operation = Put(key, encode_configs(after), ABSENT if record is None else record.version)
-        try:
-            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
-        except Ambiguous:
-            return False  # done again, it does no harm: a write that arrives late finds another version
-        if outcome.applied:
-            await self._read_key(key)
-        return outcome.applied
+        [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
+        if not outcome.applied:
+            return None
+        await self._read_key(key)
+        return True
 
     def _check(self, overrides: Overrides) -> None:
         """What Kafka would refuse is refused, with the same code."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Final
 from uuid import UUID
 
-from dray.groups.coordinator.faults import NotCoordinator
+from dray.groups.coordinator.contract import NotCoordinator
 from dray.groups.coordinator.lease import Lease
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Delete, Expectation, MetadataStore, Outcome, Put
@@ -69,7 +69,7 @@ class Fence:
         return Put(self._key, self._value, ABSENT if found is None else found.version)
 
     def hold(self) -> Put:
-        """The put that goes with a write: applied only if nobody else has moved the fence."""
+        """The put that goes with a write: applied only if no other coordinator has moved the fence."""
         assert self._version is not None, "the fence was not moved yet"
         return Put(self._key, self._value, self._version)
 
@@ -89,6 +89,6 @@ class Fence:
         self._version = found.version
 
     def removal(self) -> list[Delete]:
-        """Of a group that goes. Whoever writes offsets of it later moves the fence first."""
+        """Of a group that goes. A coordinator that writes offsets of it later moves the fence first."""
         version, self._version = self._version, None
         return [Delete(self._key, version)] if isinstance(version, int) else []

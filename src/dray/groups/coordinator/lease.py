@@ -19,7 +19,7 @@ from typing import Annotated, Final
 
 from pydantic import Field
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.metadata import keys
 from dray.metadata.codec import JsonCodec
 from dray.metadata.contract import (
@@ -162,7 +162,7 @@ class Leases:
         raise Unreachable(f"the lease of group '{group_id}' could not be taken")
 
     async def release(self, lease: Lease) -> None:
-        """Let another broker take it. An unclear end is nobody's harm: the lease is ours or gone."""
+        """Let another broker take it. An unclear end does no harm: the lease is ours or gone."""
         with suppress(MetadataError):
             await self._store.write(
                 self._domain(lease.group_id), [Delete(keys.group_lease(lease.group_id), lease.version)]

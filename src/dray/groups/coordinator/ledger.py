@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.contract import GroupUnavailable, NotCoordinator, TooLarge, Unreachable
 from dray.groups.coordinator.storage import GroupStorage
 from dray.groups.offsets import CommittedOffset
 from dray.metadata import keys
@@ -64,7 +64,7 @@ class Ledger:
         self._deleting = False
         self._gone: GroupUnavailable | None = None
         self.fenced: Callable[[str], None] = lambda _: None
-        """Told when it turns out that somebody else writes these offsets."""
+        """Called when it turns out that another broker writes these offsets."""
 
     # --- reading
 

@@ -7,12 +7,13 @@ so becomes what its next member speaks; with members it refuses those who speak 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeAlias, cast
+from typing import Final, TypeAlias, cast
 
 from dray.groups import classic, consumer
 from dray.groups.classic import ClassicGroup, ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroup, ConsumerGroupSettings, TopicsView
-from dray.groups.coordinator.record import GroupKind, GroupRecord
+from dray.groups.coordinator.storage import GroupKind, GroupRecord
+from dray.groups.result import Reply, Result
 from dray.protocol import ErrorCode
 
 State: TypeAlias = ClassicGroup | ConsumerGroup | None
@@ -28,16 +29,9 @@ GROUP_STATES: Final = tuple(
 """Every kind and state that a group can be in, as clients name them."""
 
 _UNKNOWN_MEMBER = ErrorCode.UNKNOWN_MEMBER_ID
-_NOTHING: tuple[Any, ...] = ()
 
 
-class StepResult(NamedTuple):
-    state: State
-    replies: Sequence[tuple[Any, Any]] = ()
-    """(token, answer) of each request that is answered by this."""
-
-    persist: bool = False
-    effects: Sequence[Effect] = ()
+StepResult: TypeAlias = Result[State, Effect]
 
 
 class Machines:
@@ -53,7 +47,7 @@ class Machines:
         self.view = view
 
     def step(self, state: State, event: Event, token: object | None, now_ms: int) -> StepResult:
-        """`token` is the request's own; what is answered comes back with the token of whoever asked."""
+        """`token` is that of the request. Every answer comes back with the token of its own request."""
         if isinstance(
             event,
             (consumer.Heartbeat, consumer.RemoveMembers, consumer.TimerFired, consumer.PatternsResolved),
@@ -61,7 +55,7 @@ class Machines:
             return self._consumer(state, event, token, now_ms)
         if isinstance(state, ConsumerGroup):
             return self._classic_to_consumer(state, event, token, now_ms)
-        return StepResult(*classic.handle(state, event, now_ms, self.classic_settings))
+        return classic.handle(state, event, now_ms, self.classic_settings)
 
     def count_together(self, state: State, beats: Sequence[consumer.Heartbeat]) -> int:
         """How many of these, from the first on, `step_together` may be given: one run of the assignor then
@@ -78,36 +72,34 @@ class Machines:
         beats = cast(Sequence[consumer.Heartbeat], events)
         settings = self.consumer_settings(beats[0].group_id)
         result = consumer.on_heartbeats(state, beats, now_ms, self.view, settings)
-        replies = tuple(zip(tokens, result.answers, strict=True))
-        return StepResult(result.group, replies, result.persist, result.effects)
+        return _with_tokens(result, tokens)
 
     def after_load(self, state: State, now_ms: int) -> StepResult:
         """What a coordinator does first with a group that it did not make."""
         if isinstance(state, ClassicGroup):
-            return StepResult(*classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings))
+            return classic.handle(state, classic.TakenOver(), now_ms, self.classic_settings)
         if isinstance(state, ConsumerGroup):
             timers = consumer.timers_after_load(state, now_ms, self.consumer_settings(state.group_id))
-            return StepResult(state, effects=timers)
-        return StepResult(None)
+            return Result(state, effects=timers)
+        return Result(None)
 
     def _consumer(self, state: State, event: consumer.Event, token: object | None, now_ms: int) -> StepResult:
         if isinstance(state, ClassicGroup):
             if not isinstance(event, consumer.Heartbeat):
-                return StepResult(state)  # from before the group changed its protocol
+                return Result(state)  # from before the group changed its protocol
             fault = consumer.heartbeat_to_classic_fault(
                 event.group_id, event.member_epoch, is_empty=is_empty(state)
             )
             if fault is not None:
-                return StepResult(state, ((token, fault),))
+                return Result(state, (Reply(token, fault),))
             converted = self._consumer(None, event, token, now_ms)
-            return converted if converted.persist else converted._replace(state=state)
+            return converted if converted.persist else converted._replace(group=state)
         group_id = (
             event.group_id if isinstance(event, consumer.Heartbeat) else state.group_id if state else ""
         )
         settings = self.consumer_settings(group_id)
         result = consumer.handle(state, event, now_ms, self.view, settings)
-        replies = _NOTHING if token is None else ((token, result.answer),)
-        return StepResult(result.group, replies, result.persist, result.effects)
+        return _with_tokens(result, [token])
 
     def _classic_to_consumer(
         self, group: ConsumerGroup, event: classic.Event, token: object | None, now_ms: int
@@ -117,8 +109,8 @@ class Machines:
         if isinstance(event, classic.Join):
             fault = consumer.classic_join_fault(group)
             if fault is None:
-                converted = StepResult(*classic.handle(None, event, now_ms, self.classic_settings))
-                return converted if converted.persist else converted._replace(state=group)
+                joined: StepResult = classic.handle(None, event, now_ms, self.classic_settings)
+                return joined if joined.persist else joined._replace(group=group)
             answer = classic.JoinAnswer(fault.error, event.member_id)
         elif isinstance(event, classic.Sync):
             answer = classic.SyncAnswer(_UNKNOWN_MEMBER)
@@ -131,22 +123,31 @@ class Machines:
             members = tuple(
                 (*member, error) for member, error in zip(event.members, removed.errors, strict=True)
             )
-            return stepped._replace(replies=((token, classic.LeaveAnswer(ErrorCode.NONE, members)),))
+            return stepped._replace(replies=(Reply(token, classic.LeaveAnswer(ErrorCode.NONE, members)),))
         elif isinstance(event, classic.CommitCheck):
             refusal = consumer.commit_fault(group, event.member_id, event.generation, event.version)
             answer = classic.ErrorAnswer(ErrorCode.NONE if refusal is None else refusal.error)
         elif isinstance(event, classic.DeleteGroup):
             refusal = consumer.deletion_fault(group)
             if refusal is None:
-                return StepResult(None, ((token, classic.ErrorAnswer(ErrorCode.NONE)),), persist=True)
+                return Result(None, (Reply(token, classic.ErrorAnswer(ErrorCode.NONE)),), persist=True)
             answer = classic.ErrorAnswer(refusal.error)
         else:
-            return StepResult(group)  # a timer from before the group changed its protocol
-        return StepResult(group, ((token, answer),))
+            return Result(group)  # a timer from before the group changed its protocol
+        return Result(group, (Reply(token, answer),))
+
+
+def _with_tokens(result: consumer.ConsumerResult, tokens: Sequence[object | None]) -> StepResult:
+    """Where a request came without a token, its answer is for no one."""
+    replies: list[Reply] = []
+    if result.answers:
+        pairs = zip(tokens, result.answers, strict=True)
+        replies = [Reply(token, answer) for token, answer in pairs if token is not None]
+    return Result(result.group, replies, result.persist, result.effects)
 
 
 def is_empty(state: State) -> bool:
-    """Whether the group could go without anybody missing it: it has no members."""
+    """Whether the group has no members, and could go without being missed."""
     return state is None or not state.members
 
 

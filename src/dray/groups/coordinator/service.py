@@ -1,6 +1,6 @@
 """Groups of any kind, as the API handlers ask for them: who coordinates one, and if it is this broker, do it.
 
-A group is loaded when it is first asked for and nobody else holds its lease. A group that does not exist
+A group is loaded when it is first asked for and no other broker holds its lease. A group that does not exist
 costs no lease: what can be answered about nothing is answered so.
 """
 
@@ -21,14 +21,17 @@ from dray.groups import classic, consumer
 from dray.groups.coordinator import patterns
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.configs import GroupConfigs
-from dray.groups.coordinator.faults import GroupUnavailable, NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import (
+    GroupsObserver,
+    GroupsSettings,
+    GroupUnavailable,
+    NotCoordinator,
+    Unreachable,
+)
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases
 from dray.groups.coordinator.ledger import Ledger, Place
 from dray.groups.coordinator.machines import Event, Machines, State, decode_state, kind_of
-from dray.groups.coordinator.observer import GroupsObserver
-from dray.groups.coordinator.record import GroupKind
-from dray.groups.coordinator.settings import GroupsSettings
-from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.storage import GroupKind, GroupStorage
 from dray.groups.coordinator.sweep import forget_topics, sweep_forever
 from dray.groups.coordinator.topic_view import TopicView
 from dray.groups.offsets import CommittedOffset
@@ -101,7 +104,7 @@ class Groups:
         await self.leases.stop()
 
     def give_up(self) -> None:
-        """Answer all that is parked: whoever waits had better ask another broker."""
+        """Answer all that is parked: those clients had better ask another broker."""
         for group in list(self._active.values()):
             group.drop("this broker is stopping", by_choice=True)
 
@@ -124,7 +127,7 @@ class Groups:
         return self.candidate(group_id, zone)
 
     def candidate(self, group_id: str, zone: str | None = None) -> Broker:
-        """The broker that should look after a group that nobody does: the same on every broker, and mostly
+        """The broker that should take a group without a coordinator: the same on every broker, and mostly
         the same when others come and go. One of the zone, if that has any: members that ask from several at
         once are sent to several, of which the first to take the lease has the group."""
         brokers = self._membership.brokers()
@@ -196,7 +199,7 @@ class Groups:
         return answer
 
     async def _prepared(self, beat: consumer.Heartbeat) -> consumer.Heartbeat:
-        """A member that joins should find the topics it was told of a moment ago by another broker."""
+        """A member that joins should find the topics that another broker showed it a moment ago."""
         for name in beat.topic_names or ():
             if self.view.shape(name) is None:
                 with suppress(TopicsUnavailable):
@@ -264,7 +267,7 @@ class Groups:
         return group_id in self._loading or group_id in self._active
 
     async def _is_vacant(self, group_id: str) -> bool:
-        """Whether there is no such group: no record of it, and nobody who might be making one."""
+        """Whether there is no such group: no record of it, and no broker that might be making one."""
         if self._is_coming(group_id):
             return False
         domain = keys.domain_of_group(group_id, self.domains)
@@ -363,7 +366,7 @@ class Groups:
             self.forget(group)
 
     def forget(self, group: ActiveGroup) -> None:
-        """Let an idle group leave this broker's memory, and its lease be anybody's."""
+        """Let an idle group leave this broker's memory, and give its lease up."""
         if group.is_idle():
             group.drop(by_choice=True)
             lease = group.storage.lease

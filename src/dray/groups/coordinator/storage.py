@@ -1,20 +1,27 @@
 """A group's record in the store, as the one coordinator that holds the lease writes it.
 
-Every write expects the version that was last seen. One that is skipped means that somebody else has written:
-`NotCoordinator`, and whoever holds the group in memory lets go of it. One that is unclear is settled before
+The record says which coordinator wrote it last, what kind of group it is, and its state. Format 1, behind the
+version byte: the kind (one byte), the coordinator epoch (int64), and the state in the format of its machine.
+Every takeover raises the coordinator epoch, so that what an earlier coordinator still has under way finds
+another version there than it expects.
+
+Every write expects the version that was last seen. One that is skipped means that another coordinator has
+written: `NotCoordinator`, and the group is dropped from memory. One that is unclear is settled before
 anything is answered: if it is not there, the record is put again as it was, at the next coordinator epoch, so
 that it cannot arrive later either.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Awaitable, Callable
+from enum import IntEnum
+from struct import Struct
 from typing import Final, NamedTuple
 
-from dray.groups.coordinator.faults import NotCoordinator, TooLarge, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, TooLarge, Unreachable
 from dray.groups.coordinator.fence import Fence
 from dray.groups.coordinator.lease import Lease
-from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
 from dray.metadata import keys
 from dray.metadata.contract import (
     ABSENT,
@@ -30,11 +37,47 @@ from dray.metadata.contract import (
     StoredValue,
     Unavailable,
 )
+from dray.metadata.values import ValueCorrupt, seal, unseal
 from dray.runtime import Runtime
+
+RECORD_FORMAT: Final = 1
 
 _PAUSE: Final = 0.05
 _LOADING_ATTEMPTS: Final = 5
-"""After which a client is better told to try again than kept waiting."""
+"""After which a client had better try again than be kept waiting."""
+
+_HEAD = Struct(">Bq")
+
+
+class GroupKind(IntEnum):
+    """Stored: never renumber."""
+
+    CLASSIC = 1
+    """Also of a simple group: committed offsets of consumers that assign partitions to themselves."""
+
+    CONSUMER = 2
+    DELETED = 3
+    """Its offsets are being deleted: the next coordinator goes on with that."""
+
+
+class GroupRecord(NamedTuple):
+    kind: GroupKind
+    coordinator_epoch: int
+    body: bytes
+
+
+def encode_record(record: GroupRecord) -> bytes:
+    return seal(RECORD_FORMAT, _HEAD.pack(record.kind, record.coordinator_epoch) + record.body)
+
+
+def decode_record(group_id: str, value: bytes) -> GroupRecord:
+    what = f"group '{group_id}'"
+    _, content = unseal(what, value, RECORD_FORMAT)
+    try:
+        kind, coordinator_epoch = _HEAD.unpack_from(content, 0)
+        return GroupRecord(GroupKind(kind), coordinator_epoch, bytes(content[_HEAD.size :]))
+    except (struct.error, ValueError) as error:
+        raise ValueCorrupt(what, str(error)) from error
 
 
 class _Current(NamedTuple):
@@ -70,8 +113,8 @@ class GroupStorage:
     # --- the record
 
     async def open(self) -> None:
-        """Read the record, raise its coordinator epoch and move the fence: from then on nobody else's write
-        of the record arrives, and nobody else's commit is acknowledged. A group without a record has no
+        """Read the record, raise its coordinator epoch and move the fence: from then on no other write of
+        the record arrives, and no other commit is acknowledged. A group without a record has no
         offsets: its fence is moved before the first is written."""
 
         async def take_over() -> bool:
@@ -93,7 +136,7 @@ class GroupStorage:
 
     async def put(self, kind: GroupKind, body: bytes) -> None:
         """Store the state. Raises `Unreachable` when it is certain that it never will be, `NotCoordinator`
-        when somebody else has the group, `TooLarge`."""
+        when another broker has the group, `TooLarge`."""
         before = self._current
         epoch = 1 if before is None else before.record.coordinator_epoch
         record = GroupRecord(kind, epoch, body)

@@ -1,6 +1,6 @@
-"""What nobody needs any more: offsets that have expired or whose topic is gone, then groups without any.
+"""What is no longer needed: offsets that have expired or whose topic is gone, then groups without any.
 
-Best effort, on the broker that looks after a group, and for a group that nobody looks after, on the one that
+Best effort, on the broker that looks after a group, and for a group without a coordinator, on the one that
 would. An offset is only deleted if it is still the one that was judged, and a group only in a moment when
 nothing is under way in it.
 """
@@ -15,7 +15,7 @@ import structlog
 
 from dray.groups import classic, consumer
 from dray.groups.coordinator.active import ActiveGroup
-from dray.groups.coordinator.faults import GroupUnavailable
+from dray.groups.coordinator.contract import GroupUnavailable
 from dray.groups.coordinator.ledger import Forget, Place
 from dray.groups.coordinator.machines import State
 from dray.groups.offsets import CommittedOffset, ExpiryRule, expired_offsets
@@ -76,7 +76,7 @@ async def sweep_group(groups: Groups, group: ActiveGroup) -> None:
     judged: set[Place] = set()
     if rule is not None and now_ms is not None:
         expired = expired_offsets(offsets, rule, now_ms, groups.settings.offset_retention_ms)
-        unreadable = groups.topics.unreadable()  # nobody can tell whether the group still reads these
+        unreadable = groups.topics.unreadable()  # whether the group still reads these is not known
         judged.update(place for place in expired if place[0] not in unreadable)
     doubtful = {
         topic
@@ -157,7 +157,7 @@ async def _delete_if_useless(group: ActiveGroup) -> None:
 
 
 async def _unled(groups: Groups) -> list[str]:
-    """Groups that nobody looks after and this broker would be asked to."""
+    """Groups without a coordinator that this broker would be asked to take."""
     found = []
     for domain in range(groups.domains):
         records = await groups.store.scan(domain, keys.GROUPS, keys.prefix_end(keys.GROUPS))

@@ -1,4 +1,4 @@
-"""The oracle of a whole cluster: what the stores hold, and what clients are told about it.
+"""The oracle of a whole cluster: what the stores hold, and what the answers to clients say about it.
 
 The log's truth is written down at the store, as in the log's own simulation. Topics are followed the same
 way, so that an answer about a topic by its name is held against every stream that ever stood for it.
@@ -105,10 +105,12 @@ class ClusterTruth:
             raise Violation(f"table of {topic_id}: {file.path} does not hold what the log holds")
 
     def check_whole_table(self, name: str, files: Iterable[TableFile]) -> None:
-        """Once everything is compacted: the table holds all that the log does."""
+        """Once all is compacted: the table holds all that the log does, and nothing that was deleted."""
         ends: dict[int, int] = {}
         for file in sorted(files, key=lambda file: (file.partition, file.first_offset)):
             stream = self._streams[self.named[name]][file.partition]
+            if file.first_offset < self.log.start(stream):
+                raise Violation(f"table of {name}: {file.path} shows what was deleted")
             if file.first_offset > max(ends.get(file.partition, 0), self.log.start(stream)):
                 raise Violation(f"table of {name}: rows are missing before {file.path}")
             ends[file.partition] = file.last_offset + 1

@@ -146,7 +146,7 @@ def _duplicates(placed: Placed) -> Iterable[Anomaly]:
 
 
 def _unwritten(history: History, placed: Placed) -> Iterable[Anomaly]:
-    """Values that were read though their write failed, or before anybody sent them."""
+    """Values that were read though their write failed, or before they were sent."""
     outcome: dict[tuple[Partition, Hashable], WriteOutcome] = {}
     sent: dict[tuple[Partition, Hashable], float] = {}
     for write in history.writes:
@@ -292,15 +292,15 @@ def _writes_in_order(writes: Sequence[Write]) -> Iterable[Anomaly]:
 
 
 def _ends(history: History) -> Iterable[Anomaly]:
-    """The end that is told covers what was acknowledged, and never goes back from one answer to the next."""
+    """The end in an answer covers what was acknowledged, and never goes back from one answer to the next."""
     acknowledged = _acknowledged_ends(history.writes)
-    told: dict[Partition, Ends] = defaultdict(list)
+    answered: dict[Partition, Ends] = defaultdict(list)
     for asked in sorted(history.ends, key=lambda asked: asked.answered):
-        known = told[asked.partition]
+        known = answered[asked.partition]
         known.append((asked.answered, max(asked.offset, known[-1][1]) if known else asked.offset))
     for asked in history.ends:
         least = _end_before(acknowledged.get(asked.partition, []), asked.sent)
-        before = _end_before(told[asked.partition], asked.sent)
+        before = _end_before(answered[asked.partition], asked.sent)
         if asked.offset < least:
             yield Anomaly(
                 STALE_READ, asked.partition, f"{asked.client} was told the end {asked.offset}, below {least}"

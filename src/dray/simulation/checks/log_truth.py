@@ -75,7 +75,7 @@ class StreamTruth:
 
     def live(self) -> list[IndexEntry]:
         """The entries that count, newest first: the head, and what is filed, is not covered by a later
-        one, and reaches above the start."""
+        one in what it holds above the start."""
         found: list[IndexEntry] = []
         covered_from = len(self.records)
         if self.head is not None:
@@ -86,7 +86,7 @@ class StreamTruth:
             entry = self.filed[key]
             if entry.end <= self.start:
                 break
-            if entry.start < covered_from:
+            if max(entry.start, self.start) < covered_from:
                 found.append(entry)
                 covered_from = entry.start
         return found
@@ -305,7 +305,7 @@ class LogTruth:
             paths |= {entry.path for entry in found}
             for entry in found:
                 if not entry.is_parquet:
-                    live.setdefault(entry.wal_id, set()).add(stream)
+                    live.setdefault(entry.object_id, set()).add(stream)
             heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
             if len(truth.filed) != len(found) - heads:
                 raise Violation(f"stream {stream}: {len(truth.filed)} entries filed, {len(found)} live")

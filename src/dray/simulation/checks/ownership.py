@@ -1,6 +1,6 @@
 """Who believes to own which partition of a group: never two at once.
 
-A member believes what it was last told, until it gives a partition up, dies, or has heard nothing for its
+A member believes the last answer it got, until it gives a partition up, dies, or has heard nothing for its
 session: it then knows that others may have been given what it had.
 """
 
@@ -35,7 +35,7 @@ class Ownership:
             self._claims[partition] = _Claim(member, until)
 
     def confirm(self, member: str, until: float) -> None:
-        """The member was told that it is still one."""
+        """The coordinator has answered that the member is still one."""
         for claim in self._claims.values():
             if claim.member == member:
                 claim.until = max(claim.until, until)

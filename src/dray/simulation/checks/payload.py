@@ -1,6 +1,6 @@
 """What simulated producers write: records that say who they are, down to key, headers and timestamp.
 
-Everything about a record follows from its identity, so whoever reads one can tell whether a single byte of it
+Everything about a record follows from its identity, so a reader can tell whether a single byte of it
 has changed since.
 """
 

@@ -14,9 +14,9 @@ from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.checks.log_truth import Violation
-from dray.simulation.kernel.astonishment import TASKS, check_alive, was_astonished
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.unexpected_errors import TASKS, check_alive, was_injected
 from dray.topics import TopicError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ClusterBroker:
             else:
                 error = None if starting.cancelled() else starting.exception()
                 if error is not None and not (
-                    isinstance(error, (*TROUBLE, BrokerIdTaken)) or was_astonished(error)
+                    isinstance(error, (*TROUBLE, BrokerIdTaken)) or was_injected(error)
                 ):
                     raise error
                 self._world.counts["failed starts"] += 1
@@ -105,7 +105,7 @@ class ClusterBroker:
         self._world.network.cut_process(self.runtime)
 
     async def stop(self) -> None:
-        """As a deployment does it: told to end, waited for, and killed if it takes too long."""
+        """As a deployment does it: a signal to end, a wait, and a kill if it takes too long."""
         self.serving = False
         assert self.node is not None
         stopping = asyncio.get_running_loop().create_task(
@@ -119,11 +119,11 @@ class ClusterBroker:
     def check(self) -> None:
         """What its tasks died of, and requests that ended in a mistake of ours."""
         for failure in self.runtime.failures:
-            if not (isinstance(failure, TROUBLE) or was_astonished(failure)):
+            if not (isinstance(failure, TROUBLE) or was_injected(failure)):
                 raise failure
         if self.serving:
             check_alive(self.name, self.runtime, TASKS)
-        if self.node is not None and not self._world.conditions.astonishing:
+        if self.node is not None and not self._world.conditions.unexpected_errors:
             failed = self.node.metrics.connections_closed.labels("request failed").value
             if failed:
                 raise Violation(f"{self.name}: {failed:.0f} requests ended in an unexpected error")

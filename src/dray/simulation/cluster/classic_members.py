@@ -46,7 +46,7 @@ class ClassicMember(GroupMember):
         await self.ask(await self.coordinator(self.group), request)
 
     async def _join(self) -> None:
-        """Eager: whoever joins again owns nothing until it is told."""
+        """Eager: a member that joins again owns nothing until its sync is answered."""
         timeout = round(self.world.conditions.session_timeout * 1000)
         request = JoinGroupRequest(
             group_id=self.group,
@@ -119,7 +119,7 @@ class ClassicMember(GroupMember):
         return found
 
     def outdated(self, group: str, epoch: int) -> bool:
-        """Somebody was told of a newer generation: this one is over."""
+        """A member has got an answer of a newer generation: this one is over."""
         return epoch < self.world.generations[group]
 
     async def _beat(self) -> None:

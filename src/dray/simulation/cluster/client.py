@@ -15,7 +15,6 @@ from dray.client.cluster import Address, ClusterView, coordinator_in
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
-    ErrorCode,
     Request,
     RequestHeader,
     Response,
@@ -94,7 +93,7 @@ class ClientConnection(asyncio.Protocol):
         for answer in waiting.values():
             if not answer.done():
                 answer.set_exception(Unanswered(why))
-                answer.exception()  # seen, even where whoever asked has left
+                answer.exception()  # seen, even where the task that asked has left
 
 
 class SimulatedClient:
@@ -241,7 +240,3 @@ def _decode(frame: memoryview, api_key: int, version: int) -> Response:
     _, position = parse_response_header(frame, api_key, version)
     response, _ = response_class(api_key).decode(frame, position, version)
     return response
-
-
-def error_name(code: int) -> str:
-    return ErrorCode(code).name

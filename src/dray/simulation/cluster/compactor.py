@@ -19,9 +19,9 @@ from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.cluster.tables import FaultyTables, MemoryCatalog, Table
-from dray.simulation.kernel.astonishment import UnexpectedErrors, check_alive, was_astonished
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.unexpected_errors import UnexpectedErrors, check_alive, was_injected
 from dray.tables.contract import TableChange, TablesError, TopicTable
 from dray.topics.live import StoredTopics
 
@@ -96,19 +96,19 @@ class ClusterCompactor:
         world = self._world
         weather = world.conditions.weather
         self.runtime = runtime = SimulatedRuntime(world.random.getrandbits(48))
-        astonisher = UnexpectedErrors(weather, whole_process=True)
+        unexpected = UnexpectedErrors(weather, whole_process=True)
         older = self._number in world.conditions.older_compactors
-        store = world.store_client(runtime, older=older, astonisher=astonisher)
+        store = world.store_client(runtime, older=older, unexpected=unexpected)
         objects = FaultyObjects(
             MemoryObjects(runtime, world.bucket),
             world.store_object,
             world.delete_object,
             runtime,
             weather,
-            astonisher,
+            unexpected,
         )
         self._cut = [store, objects]
-        self._tables = FaultyTables(world.catalog, runtime, weather, astonisher)
+        self._tables = FaultyTables(world.catalog, runtime, weather, unexpected)
         clocks: ClockGuard | None = None
         if compares_clocks:
             tolerance = world.conditions.clock_tolerance
@@ -134,7 +134,7 @@ class ClusterCompactor:
     def check(self) -> None:
         """What it met and did not expect, and that it goes on all the same."""
         for failure in self.runtime.failures:
-            if not (isinstance(failure, _TROUBLE) or was_astonished(failure)):
+            if not (isinstance(failure, _TROUBLE) or was_injected(failure)):
                 raise failure
         if not self.runtime.dead:
             check_alive(self.name, self.runtime)

@@ -104,7 +104,7 @@ class ClusterConditions:
     breadth: int = 2  # partitions that a plain producer writes to at once
     limits: Limits | None = None  # of the metadata store, where they are not those of the engine in memory
     silent_producers: int = 0  # in the snapshot of every stream when the clients come
-    astonishing: float = 0.0  # chance that a call in the background raises what no code foresees
+    unexpected_errors: float = 0.0  # chance of one, at each call in the background
     retention_interval: float = 300.0
     poisons_a_stream: bool = False  # whether one stream does so all the time
     fills_up: bool = True  # whether the run goes on until it holds what every run should

@@ -1,4 +1,4 @@
-"""A simulated member of a KIP-848 group: it gives signs of life, and takes and gives up what it is told."""
+"""A simulated member of a KIP-848 group: it sends heartbeats, and takes and gives up what the answers say."""
 
 from __future__ import annotations
 

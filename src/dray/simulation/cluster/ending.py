@@ -24,7 +24,7 @@ from dray.simulation.cluster.consumer_members import ConsumerMember
 from dray.simulation.cluster.readers import EARLIEST, SimulatedReader
 from dray.simulation.cluster.topics import MAIN, Place
 from dray.simulation.cluster.world import ClusterWorld
-from dray.simulation.kernel.astonishment import check_fitting
+from dray.simulation.kernel.unexpected_errors import check_fitting
 from dray.topics import Topics
 
 T = TypeVar("T")
@@ -130,7 +130,7 @@ async def _insist(asking: Callable[[], Awaitable[T | None]]) -> T:
 
 
 async def clean_up(world: ClusterWorld) -> None:
-    """The brokers die; whoever collects finds all that they left, and nothing that is needed."""
+    """The brokers die; the collectors find all that they left, and nothing that is needed."""
     for broker in world.brokers:
         broker.kill()
     for compactor in world.compactors:

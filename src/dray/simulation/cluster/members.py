@@ -36,7 +36,7 @@ class GroupMember(Consumer):
         raise NotImplementedError
 
     async def stay(self) -> None:
-        """Join, or give a sign of life, and do as told."""
+        """Join, or give a sign of life, and do what the answer says."""
         raise NotImplementedError
 
     async def leave(self, member_id: str) -> None:
@@ -76,7 +76,7 @@ class GroupMember(Consumer):
             return False
 
     async def _go_away(self) -> None:
-        """Leave, or die and come back as somebody else."""
+        """Leave, or die and come back as another member."""
         self.give_up_partitions()
         member_id, self.member_id, self.epoch = self.member_id, "", -1
         if self.random.random() < 0.5:

@@ -62,7 +62,7 @@ class SimulatedProducer(SimulatedClient):
         return self.world.now()
 
     def heard(self, batch: Batch, sent: float, answer: PartitionProduceResponse | None) -> ErrorCode | None:
-        """Write down what became of a batch. None where nobody knows."""
+        """Write down what became of a batch. None where that is not known."""
         name, partition = batch.place
         self.world.under_way.pop((self.name, batch.values[0]), None)
         error = None if answer is None else ErrorCode(answer.error_code)

@@ -26,7 +26,7 @@ from dray.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopic,
     OffsetFetchRequestTopics,
 )
-from dray.records import Record, decode
+from dray.records import HEADER_SIZE, Record, decode, read_header
 from dray.simulation.checks.committed import NOTHING, OffsetCommit
 from dray.simulation.checks.history import EndAsked, Poll
 from dray.simulation.checks.log_truth import TIMES, Violation
@@ -61,7 +61,7 @@ class Consumer(SimulatedClient):
         first = next(iter(positions))
         answer = await self.ask(self.address_for(*first), self._fetch_request(positions))
         if answer.error_code:
-            raise Violation(f"{self.name}: a fetch was refused with {ErrorCode(answer.error_code).name}")
+            raise Violation(f"{self.name}: a fetch was refused with {ErrorCode.name_of(answer.error_code)}")
         names = {self.topic_ids.get(name, ZERO_UUID): name for name, _ in positions}
         following: dict[Place, int | None] = dict(positions)
         got: dict[Place, list[Record]] = {}
@@ -107,8 +107,8 @@ class Consumer(SimulatedClient):
     def _records(self, place: Place, position: int, part: PartitionData) -> list[Record]:
         records: list[Record] = []
         data = memoryview(cast(bytes, part.records or b""))
-        while len(data) >= 12:
-            size = 12 + int.from_bytes(data[8:12], "big")
+        while len(data) >= HEADER_SIZE:
+            size = read_header(data).size
             records += [record for record in decode(data[:size]).records() if record.offset >= position]
             data = data[size:]
         if records and records[0].offset != position:
@@ -290,7 +290,7 @@ class Consumer(SimulatedClient):
         return found
 
     async def coordinator(self, group: str) -> Address:
-        """Where to ask about a group. Raises `Unanswered` where nobody says."""
+        """Where to ask about a group. Raises `Unanswered` where no broker says."""
         known = self._coordinator.get(group)
         if known is None:
             known = await self.find_coordinator(group)

@@ -19,8 +19,8 @@ from dray.simulation.cluster.conditions import ClusterConditions, Role
 from dray.simulation.cluster.consumer_members import ConsumerMember
 from dray.simulation.cluster.disasters import play_disasters
 from dray.simulation.cluster.ending import calm_down, clean_up, first_trouble, read_everything
-from dray.simulation.cluster.harsh import check_contained, crowd, poison
 from dray.simulation.cluster.identities import check_ids
+from dray.simulation.cluster.limits import check_contained, crowd, poison
 from dray.simulation.cluster.producers import IdempotentProducer, PlainProducer
 from dray.simulation.cluster.readers import SimulatedReader
 from dray.simulation.cluster.returning_readers import ReturningReader
@@ -79,7 +79,7 @@ _MOST_POISONED_SECONDS = 25.0  # by when another stream must have been compacted
 
 async def _simulate(conditions: ClusterConditions, recorded: list[TraceStep] | None) -> ClusterReport:
     world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
-    world.conditions.weather.astonishing = conditions.astonishing
+    world.conditions.weather.unexpected_errors = conditions.unexpected_errors
     try:
         await _play(world)
     except Exception as error:

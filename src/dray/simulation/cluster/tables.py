@@ -8,15 +8,14 @@ and they follow the same order as the real ones.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 from uuid import UUID
 
 from dray.runtime import Runtime
-from dray.simulation.kernel.astonishment import UnexpectedErrors
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.simulation.kernel.scripted import Traps
+from dray.simulation.kernel.unexpected_errors import UnexpectedErrors
 from dray.simulation.kernel.weather import Weather
 from dray.tables.contract import (
     CommitOutcome,
@@ -225,25 +224,6 @@ class MemoryTables:
         return table
 
 
-class ScriptedTables(Traps, MemoryTables):
-    """Does as it is told: see `dray.simulation.kernel.scripted`."""
-
-    def __init__(self, catalog: MemoryCatalog, runtime: Runtime) -> None:
-        Traps.__init__(self)
-        MemoryTables.__init__(self, catalog, runtime)
-        self.down = False
-
-    async def call(self, kind: str, name: str, act: Callable[[], T]) -> T:
-        await self._runtime.sleep(0)
-        if self.down:
-            raise TablesUnavailable("the catalog is down")
-        trap = self.springing(kind, [name])
-        await _meet(trap.before(act))
-        answer = act()
-        await _meet(trap.after())
-        return answer
-
-
 class FaultyTables(MemoryTables):
     """In the same weather as the other stores of its process."""
 
@@ -252,10 +232,10 @@ class FaultyTables(MemoryTables):
         catalog: MemoryCatalog,
         runtime: SimulatedRuntime,
         weather: Weather,
-        astonisher: UnexpectedErrors | None = None,
+        unexpected: UnexpectedErrors | None = None,
     ) -> None:
         super().__init__(catalog, runtime)
-        self._astonisher = astonisher or UnexpectedErrors(weather)
+        self._unexpected = unexpected or UnexpectedErrors(weather)
         self._process = runtime
         self._weather = weather
         self.cut_off = False
@@ -290,9 +270,4 @@ class FaultyTables(MemoryTables):
         await self._process.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        self._astonisher.strike()
-
-
-async def _meet(meeting: Awaitable[Exception | None]) -> None:
-    if (error := await meeting) is not None:
-        raise TablesUnavailable(str(error))
+        self._unexpected.maybe_raise()

@@ -36,13 +36,13 @@ from dray.simulation.cluster.compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.tables import Table
 from dray.simulation.cluster.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
-from dray.simulation.kernel.astonishment import UnexpectedErrors, was_astonished
 from dray.simulation.kernel.clocks import true_wall_ms
 from dray.simulation.kernel.faults import FaultyStore
 from dray.simulation.kernel.loop import SimulationLoop
 from dray.simulation.kernel.network import SimulatedNetwork
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.trace import Trace
+from dray.simulation.kernel.unexpected_errors import UnexpectedErrors, was_injected
 from dray.tables.contract import TopicTable
 
 PORT: Final = 9092
@@ -113,14 +113,14 @@ class ClusterWorld:
         return outcomes
 
     def store_client(
-        self, runtime: SimulatedRuntime, *, older: bool, astonisher: UnexpectedErrors | None = None
+        self, runtime: SimulatedRuntime, *, older: bool, unexpected: UnexpectedErrors | None = None
     ) -> FaultyStore:
         """For one process, of the older build or of the newer one."""
         apply, weather = self.builds.apply(older=older), self.conditions.weather
         limits = self.conditions.limits
         if not older or self.builds.upgraded:
-            return FaultyStore(self.state, apply, runtime, weather, limits, astonisher)
-        store = OlderStore(self.state, apply, runtime, weather, limits, astonisher)
+            return FaultyStore(self.state, apply, runtime, weather, limits, unexpected)
+        store = OlderStore(self.state, apply, runtime, weather, limits, unexpected)
         store.builds = self.builds
         return store
 
@@ -170,7 +170,7 @@ class ClusterWorld:
         return self._fingerprint.hexdigest()
 
     def complete_history(self) -> history.History:
-        """With the writes of which nobody knows what became of them."""
+        """With the writes whose fate is not known."""
         for (client, _), (place, values, sent) in self.under_way.items():
             for stream in self.truth.streams_of(*place):
                 write = history.Write(
@@ -194,14 +194,14 @@ class ClusterWorld:
             self.violation.set_exception(violation)
 
     def _complain(self, _loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Of what nobody caught, in a callback or a task that nobody waited for."""
+        """Of errors that were not caught, in a callback or in a task that is not awaited."""
         error = context.get("exception")
-        if isinstance(error, BaseException) and not (isinstance(error, TROUBLE) or was_astonished(error)):
+        if isinstance(error, BaseException) and not (isinstance(error, TROUBLE) or was_injected(error)):
             self.fail(error)
 
     def expect(self, who: str, what: str, code: int, allowed: str) -> None:
         """An answer with an error that a client of a good request may get; any other is a violation."""
-        name = ErrorCode(code).name
+        name = ErrorCode.name_of(code)
         self.errors[f"{what}: {name}"] += 1
         self.trace(who, what, "was answered", name)
         if name not in allowed.split():

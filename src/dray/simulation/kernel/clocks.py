@@ -45,14 +45,14 @@ class ProcessClock:
         return EPOCH_MS + int((seen + self.ahead + self.drift * now) * 1000)
 
     def jump(self, seconds: float) -> None:
-        """Somebody, or something, sets the wall clock."""
+        """The wall clock is set to another time."""
         self.ahead += seconds
 
     def suspend(self, now: float, seconds: float) -> None:
         """The machine sleeps: both clocks go on, as CLOCK_BOOTTIME does."""
 
     def stand_still(self, now: float, seconds: float, *, wall_too: bool) -> None:
-        """The process is paused by its host: it does not see how long. `wall_too`: nobody sets its wall clock
+        """The process is paused by its host: it does not see how long. `wall_too`: its wall clock is not set
         right afterwards."""
         stood = _StandStill(now, now + seconds)
         self._monotonic_stood.append(stood)

@@ -26,9 +26,9 @@ from dray.metadata.contract import (
 )
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Buffer, ObjectError, ObjectInfo, ObjectStore, OwnBuffer
-from dray.simulation.kernel.astonishment import UnexpectedErrors
 from dray.simulation.kernel.clocks import true_time
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.simulation.kernel.unexpected_errors import UnexpectedErrors
 from dray.simulation.kernel.weather import Weather
 
 T = TypeVar("T")
@@ -57,10 +57,10 @@ class FaultyStore:
         runtime: SimulatedRuntime,
         weather: Weather,
         limits: Limits | None = None,
-        astonisher: UnexpectedErrors | None = None,
+        unexpected: UnexpectedErrors | None = None,
     ) -> None:
         self._limits = limits
-        self._astonisher = astonisher or UnexpectedErrors(weather)
+        self._unexpected = unexpected or UnexpectedErrors(weather)
         self._state = state
         self._current = _AtOnce(runtime, state, true_time)
         self._apply = apply  # at once, as the server does it
@@ -68,7 +68,7 @@ class FaultyStore:
         self._weather = weather
         self._behind: dict[int, MemoryStore] = {}
         self._sessions = _SessionKeeper(runtime, state, true_time)
-        self._sessions.astonisher = self._astonisher
+        self._sessions.unexpected = self._unexpected
         self.cut_off = False
 
     @property
@@ -103,7 +103,7 @@ class FaultyStore:
     async def _come_back(self) -> None:
         await self._weather.delay()
         await self._runtime.awake()
-        self._astonisher.strike()
+        self._unexpected.maybe_raise()
 
     async def _view(self, domain: int, touched: str = "") -> MemoryStore:
         if self._weather.reads_travel_both_ways:
@@ -165,12 +165,12 @@ class FaultyStore:
         try:
             self._apply(domain, operations)
         except SessionEnded:
-            return  # and nobody is there to be told
+            return  # the caller is gone, too
 
     # --- the rest
 
     def cut(self) -> None:
-        """The process is gone: nothing more goes out, whoever still tries."""
+        """The process is gone: nothing more goes out, whatever still runs in it."""
         self.cut_off = True
         self._current.abandon()
         self._sessions.abandon()
@@ -182,7 +182,7 @@ class FaultyStore:
     async def watch(self, domain: int) -> AsyncIterator[Change]:
         async for change in self._current.watch(domain):
             await self._runtime.awake()
-            self._astonisher.strike()
+            self._unexpected.maybe_raise()
             if change.key is None or not self._weather.happens(self._weather.unheard):
                 yield change
             else:
@@ -204,7 +204,7 @@ class FaultyStore:
         await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        self._astonisher.strike(touched)
+        self._unexpected.maybe_raise(touched)
         if self._weather.happens(self._weather.refused):
             self._weather.counts["store away"] += 1
             raise Unavailable("the metadata store is away")
@@ -218,10 +218,10 @@ class _SessionKeeper(MemoryStore):
     """Where a process opens its sessions and sends its signs of life."""
 
     silent_until = 0.0
-    astonisher: UnexpectedErrors
+    unexpected: UnexpectedErrors
 
     async def _turn(self) -> None:
-        self.astonisher.strike()
+        self.unexpected.maybe_raise()
         if true_time() < self.silent_until:
             raise Unavailable("no sign of life gets through")
         await super()._turn()
@@ -237,9 +237,9 @@ class FaultyObjects:
         delete_now: Callable[[str], None],
         runtime: SimulatedRuntime,
         weather: Weather,
-        astonisher: UnexpectedErrors | None = None,
+        unexpected: UnexpectedErrors | None = None,
     ) -> None:
-        self._astonisher = astonisher or UnexpectedErrors(weather)
+        self._unexpected = unexpected or UnexpectedErrors(weather)
         self._inner = inner
         self._store_now = store_now
         self._delete_now = delete_now
@@ -319,7 +319,7 @@ class FaultyObjects:
             weather.counts[f"object: {why}"] += 1
         await weather.delay()
         await self._runtime.awake()
-        self._astonisher.strike()
+        self._unexpected.maybe_raise()
         if why:
             raise ObjectError(why)
 
@@ -328,7 +328,7 @@ class FaultyObjects:
         await self._runtime.awake()
         if self.cut_off:
             raise asyncio.CancelledError
-        self._astonisher.strike()
+        self._unexpected.maybe_raise()
         if self._weather.happens(self._weather.refused):
             self._weather.counts["objects away"] += 1
             raise ObjectError("the object store is away")

@@ -3,9 +3,9 @@
 When every task waits for a timer, the clock jumps to the next one. When nothing is left to wait for, the
 simulation is stuck, and says so instead of hanging.
 
-Whatever runs in the context of a simulated process belongs to it, whoever started it: a process that stands
-still holds up every step of its own, and the timers of one that is dead never come. Servers and connections
-are those of a simulated network, so the code under test opens them as it always does.
+Whatever runs in the context of a simulated process belongs to it, wherever it was started: a process that
+stands still holds up every step of its own, and the timers of one that is dead never come. Servers and
+connections are those of a simulated network, so the code under test opens them as it always does.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PROCESS: ContextVar[Process | None] = ContextVar("process", default=None)
 
 
 class Stuck(Exception):
-    """Every task waits for something that nobody will do."""
+    """Every task waits for something that no task will do."""
 
 
 class _NoSockets(selectors.BaseSelector):
@@ -127,7 +127,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         return self._virtual
 
     def advance(self, seconds: float) -> None:
-        """To the next timer, exactly: a sum would miss it by a hair, and whoever waits would wait again."""
+        """To the next timer, exactly: a sum would miss it by a hair, and the waiter would wait again."""
         if seconds > 0:
             timers = self._scheduled  # type: ignore[attr-defined]
             self._virtual = timers[0].when() if timers else self._virtual + seconds
@@ -148,7 +148,7 @@ class SimulationLoop(asyncio.SelectorEventLoop):
         self, when: float, callback: Callable[..., object], *arguments: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         if self.ticks:
-            # The tick after it: on it would be too early by a rounding error, and whoever waits for a
+            # The tick after it: on it would be too early by a rounding error, and a task that waits for a
             # deadline would find a moment left of it, again and again.
             when = (floor(when * self.ticks) + 1) / self.ticks
             if when <= self._virtual:  # the product was rounded down: 2.01 * 1000 is 2009.99...

@@ -30,7 +30,7 @@ class NetworkWeather:
     random: Random
     slowest: float = 0.004
     broken: float = 0.001  # the connection is reset, and what is on its way is lost
-    silent: float = 0.0005  # nothing gets through any more, and nobody is told
+    silent: float = 0.0005  # nothing gets through any more, without any error
     split: float = 0.1  # a piece arrives in two
     counts: Counter[str] = field(default_factory=Counter)
 
@@ -269,7 +269,7 @@ class _Transport(asyncio.Transport):
             self._reset_peer()
 
     def cut(self) -> None:
-        """Both ends are told that the connection is no more."""
+        """Both ends learn that the connection is no more."""
         self._under_way.clear()
         self._closing = True
         self._loop.call_soon(self._lose, ConnectionResetError("the connection was cut"), context=self.context)

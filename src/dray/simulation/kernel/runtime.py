@@ -77,7 +77,7 @@ class SimulatedRuntime:
 
     def adopt(self, task: asyncio.Task[Any]) -> None:
         """For the loop: a task that was started within this process, by whatever means. What becomes of it
-        is the business of whoever started it; only its end with the process is ours."""
+        is the business of the code that started it; only its end with the process is ours."""
         self._tasks[task] = None
         task.add_done_callback(self._forget)
         if self._killed:

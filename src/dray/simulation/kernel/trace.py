@@ -1,4 +1,4 @@
-"""What happened in a run, in words, for whoever has to understand a failure. Kept short: the last steps."""
+"""What happened in a run, in words, to understand a failure by. Kept short: the last steps."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class TraceStep(NamedTuple):
 
 
 class Trace:
-    """Lines are put together only when they are read: most runs end well, and nobody does."""
+    """Lines are put together only when they are read: most runs end well, and need none."""
 
     def __init__(self) -> None:
         self._steps: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST)

@@ -15,8 +15,8 @@ class Weather:
     """Chances are per call; times are in seconds."""
 
     random: Random
-    refused: float = 0.02  # nothing happens, and the caller is told
-    lost: float = 0.02  # nothing happens, and the caller is not told
+    refused: float = 0.02  # nothing happens, and the caller knows that
+    lost: float = 0.02  # nothing happens, and the caller cannot know
     unanswered: float = 0.05  # it happens, but the reply is lost
     late: float = 0.06  # the caller gives up, and it happens afterwards
     twice: float = 0.08  # it happens, is answered, and happens again afterwards
@@ -30,8 +30,8 @@ class Weather:
     stalest: float = 1.0  # after which a reader left behind catches up by itself
     # Whether a read takes time on its way there too; the way back alone lets as much happen meanwhile.
     reads_travel_both_ways: bool = True
-    # Of what no code foresees, and only in the background: see `harsh.py`.
-    astonishing: float = 0.0
+    # Of errors that no code expects, and only in the background: see `cluster/limits.py`.
+    unexpected_errors: float = 0.0
     poisoned: str = ""  # a part of the keys that are
     pending: int = 0  # writes that are still on their way
     counts: Counter[str] = field(default_factory=Counter)  # of the faults that were done, by kind
@@ -39,7 +39,7 @@ class Weather:
     def calm(self) -> None:
         """From now on everything works; what is on its way still arrives."""
         self.refused = self.lost = self.unanswered = self.late = self.twice = 0.0
-        self.stale = self.unheard = self.stalled = self.astonishing = 0.0
+        self.stale = self.unheard = self.stalled = self.unexpected_errors = 0.0
         self.poisoned = ""
 
     def happens(self, chance: float) -> bool:

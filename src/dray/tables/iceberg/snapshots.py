@@ -218,11 +218,15 @@ def summary(
 
 
 def _operation(counts: Mapping[str, int]) -> Operation:
-    """By what really happened: files to be removed may have been gone."""
+    """By what really happened: files to be removed may have been gone. Where files were written again with
+    fewer rows, rows were deleted and none came: readers that follow the table skip that as they skip files
+    that expired. An `overwrite` says that there may be new rows among the copies, and stops them."""
     if counts["added-data-files"] and not counts["deleted-data-files"]:
         return Operation.APPEND
     if counts["deleted-data-files"] and not counts["added-data-files"]:
         return Operation.DELETE
-    if counts["added-records"] != counts["deleted-records"]:
+    if counts["added-records"] < counts["deleted-records"]:
+        return Operation.DELETE
+    if counts["added-records"] > counts["deleted-records"]:
         return Operation.OVERWRITE
     return Operation.REPLACE

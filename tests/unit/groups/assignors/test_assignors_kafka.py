@@ -1,6 +1,6 @@
 """The same groups as Kafka's assignors were asked about: the same targets, partition by partition.
 
-`record_assignor_results.py` asked Apache Kafka 4.2.0.
+`tests/referee/assignors` asked Apache Kafka 4.2.0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from dray.groups.assignors import ASSIGNORS, NOTHING, Assignment, MemberSubscription
 
-RESULTS = json.loads(Path(__file__).with_name("assignor_results.json").read_text())
+RESULTS = json.loads((Path(__file__).parents[3] / "fixtures" / "assignors" / "results.json").read_text())
 
 
 def topic_id(text: str) -> UUID:

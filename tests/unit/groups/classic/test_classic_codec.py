@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from classic_harness import Coordinator, protocols
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.groups.classic.harness import Coordinator, protocols
 
 from dray.groups.classic import ClassicGroup, GroupState, Member, Protocol, decode_group, encode_group
 from dray.metadata.values import FormatTooNew, ValueCorrupt

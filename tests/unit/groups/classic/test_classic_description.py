@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from classic_harness import DELAY_MS, Coordinator, protocols, subscription
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.unit.groups.classic.harness import DELAY_MS, Coordinator, protocols, subscription
 
 from dray.groups.classic import (
     ClassicGroupDescription,

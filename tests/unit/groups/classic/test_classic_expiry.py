@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from classic_harness import Coordinator
+from tests.unit.groups.classic.harness import Coordinator
 
 from dray.groups.classic import GroupState, expiry_rule, may_go
 from dray.groups.offsets import CommittedOffset, expired_offsets

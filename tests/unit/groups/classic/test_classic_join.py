@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from classic_harness import (
+from tests.unit.groups.classic.harness import (
     DELAY_MS,
     GROUP,
     REBALANCE_MS,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from classic_harness import Coordinator, subscription
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, multiple, rule
+from tests.unit.groups.classic.harness import Coordinator, subscription
 
 from dray.groups.classic import ClassicGroupSettings, GroupState, JoinAnswer, SyncAnswer
 from dray.protocol import ErrorCode

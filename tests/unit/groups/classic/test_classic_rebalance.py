@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from classic_harness import DELAY_MS, REBALANCE_MS, SESSION_MS, Coordinator, protocols, subscription
+from tests.unit.groups.classic.harness import (
+    DELAY_MS,
+    REBALANCE_MS,
+    SESSION_MS,
+    Coordinator,
+    protocols,
+    subscription,
+)
 
 from dray.groups.classic import (
     ClassicGroupSettings,

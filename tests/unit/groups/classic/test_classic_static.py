@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from classic_harness import DELAY_MS, SESSION_MS, Coordinator, protocols, subscription
+from tests.unit.groups.classic.harness import DELAY_MS, SESSION_MS, Coordinator, protocols, subscription
 
 from dray.groups.classic import GroupState, JoinAnswer, JoinedMember, SyncAnswer, TimerKind, decode_group
 from dray.protocol import ErrorCode

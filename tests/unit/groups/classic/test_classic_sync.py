@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from classic_harness import REBALANCE_MS, SESSION_MS, Coordinator
+from tests.unit.groups.classic.harness import REBALANCE_MS, SESSION_MS, Coordinator
 
 from dray.groups.classic import GroupState, SyncAnswer, TimerKind, decode_group
 from dray.protocol import ErrorCode

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from classic_harness import DELAY_MS, REBALANCE_MS, SESSION_MS, Coordinator, protocols
+from tests.unit.groups.classic.harness import DELAY_MS, REBALANCE_MS, SESSION_MS, Coordinator, protocols
 
 from dray.groups.classic import (
     ClassicGroupSettings,

@@ -6,7 +6,7 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from consumer_harness import Coordinator, first_heartbeat, heartbeat, listed, parts
+from tests.unit.groups.consumer.harness import Coordinator, first_heartbeat, heartbeat, listed, parts
 
 from dray.groups.assignors import ASSIGNORS
 from dray.groups.consumer import (

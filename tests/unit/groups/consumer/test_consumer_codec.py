@@ -8,8 +8,8 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from consumer_harness import Coordinator, listed, parts
 from hypothesis import given, settings
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts
 
 from dray.groups.consumer import (
     ConsumerGroup,

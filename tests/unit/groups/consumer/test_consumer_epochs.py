@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from consumer_harness import Coordinator, listed, parts
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts
 
 from dray.groups.consumer import (
     ConsumerGroupSettings,
@@ -201,7 +201,7 @@ class TestSessions:
         coordinator.join("m1")
         assert not coordinator.handle(TimerFired(TimerKind.SESSION, "m2", 1)).persist
         assert coordinator.state.epoch == 1
-        assert Coordinator().handle(TimerFired(TimerKind.SESSION, "m2", 1)) == (None, None, False, ())
+        assert Coordinator().handle(TimerFired(TimerKind.SESSION, "m2", 1)) == (None, (), False, ())
 
     def test_start_anew_under_the_next_coordinator_and_so_do_revocations(self) -> None:
         coordinator = Coordinator()

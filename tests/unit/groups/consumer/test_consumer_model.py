@@ -14,9 +14,9 @@ from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
-from consumer_harness import Coordinator, heartbeat, listed
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.unit.groups.consumer.harness import Coordinator, heartbeat, listed
 
 from dray.groups.consumer import (
     Answer,
@@ -27,6 +27,7 @@ from dray.groups.consumer import (
     HeartbeatAnswer,
     PatternsResolved,
     Refusal,
+    ScheduleTimer,
     TimerKind,
     decode_group,
     encode_group,
@@ -332,6 +333,7 @@ class ConsumerGroups(RuleBasedStateMachine):
         coordinator.timers = {
             (timer.kind, timer.member_id): timer
             for timer in timers_after_load(coordinator.state, coordinator.now_ms, coordinator.settings)
+            if isinstance(timer, ScheduleTimer)
         }
 
     # What always holds
@@ -425,10 +427,10 @@ def bounded(examples: int) -> settings:
     )
 
 
-class TestConsumerGroups(ConsumerGroups.TestCase):  # type: ignore[misc, name-defined]
+class TestConsumerGroups(ConsumerGroups.TestCase):  # type: ignore[misc, valid-type]
     settings = bounded(100)
 
 
 @pytest.mark.soak
-class TestConsumerGroupsForLong(ConsumerGroups.TestCase):  # type: ignore[misc, name-defined]
+class TestConsumerGroupsForLong(ConsumerGroups.TestCase):  # type: ignore[misc, valid-type]
     settings = bounded(5_000)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_harness import Coordinator, listed, parts, topic
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts, topic
 
 from dray.groups.consumer import (
     GroupState,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_harness import Coordinator, listed, parts
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts
 
 from dray.groups.consumer import (
     ConsumerGroupSettings,
@@ -272,4 +272,4 @@ class TestWhenPatternsAreResolvedAgain:
         assert coordinator.state.patterns == {}
 
     def test_an_answer_for_no_group_is_dropped(self, coordinator: Coordinator) -> None:
-        assert coordinator.handle(PatternsResolved({"[ab]": frozenset("a")}, 1)) == (None, None, False, ())
+        assert coordinator.handle(PatternsResolved({"[ab]": frozenset("a")}, 1)) == (None, (), False, ())

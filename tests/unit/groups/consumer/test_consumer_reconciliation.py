@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from consumer_harness import Coordinator, listed, parts
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts
 
 from dray.groups.assignors import Assignment
 from dray.groups.consumer import GroupState, MemberState, TimerKind

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
-from consumer_harness import Coordinator, listed, parts, topic
+from tests.unit.groups.consumer.harness import Coordinator, listed, parts, topic
 
 from dray.groups.consumer import ConsumerGroupSettings, HeartbeatAnswer
 from dray.protocol import ErrorCode
@@ -122,7 +123,9 @@ class TestAnEpochBehind:
         assert coordinator.refused(coordinator.send("m1", 2)) is ErrorCode.FENCED_MEMBER_EPOCH
 
     def test_is_fenced_with_partitions_it_should_not_have(self, coordinator: Coordinator) -> None:
-        for owned in ([(topic("a"), [0, 2])], [(topic("b"), [0])], [(topic("b"), [])]):
+        wrong: list[tuple[UUID, list[int]]] = [(topic("a"), [0, 2]), (topic("b"), [0]), (topic("b"), [])]
+        for one in wrong:
+            owned = [one]
             refused = coordinator.send("m1", 2, owned=owned)
             assert coordinator.refused(refused) is ErrorCode.FENCED_MEMBER_EPOCH
 

@@ -8,7 +8,8 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     SETTINGS,
     TTL,
@@ -89,7 +90,7 @@ async def test_events_that_come_during_a_write_share_the_next() -> None:
     broker = await world.broker(1)
     await broker.beat("m0")
     broker.store.writes.clear()
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     first = asyncio.ensure_future(broker.beat("m1"))
     await settled()
     others = [asyncio.ensure_future(broker.beat(f"m{number}")) for number in range(2, 20)]
@@ -114,7 +115,7 @@ async def test_heartbeats_that_come_together_share_a_run_of_the_assignor() -> No
         runs += 1
         return uniform(*arguments, **named)
 
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     with patch.dict(ASSIGNORS, {"uniform": counted}), patch.object(active, "MOST_TOGETHER", 10):
         first = asyncio.ensure_future(broker.beat("m0"))
         await settled()
@@ -159,7 +160,7 @@ def test_nothing_is_answered_before_it_is_stored(protocol: str) -> None:
         world = World()
         world.topics.make("a", 4)
         broker = await world.broker(1)
-        broker.store.plan = [(RECORD, "held")]
+        broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
         asking = asyncio.ensure_future(broker.beat() if protocol == "consumer" else broker.join())
         await settled()
         assert not asking.done()
@@ -176,10 +177,10 @@ async def test_what_could_not_be_stored_has_not_happened() -> None:
     world.topics.make("a", 4)
     broker = await world.broker(1)
     first = answered(await broker.beat("m1"))
-    for fault in ("unavailable", "lost", "late"):
-        broker.store.plan = [(RECORD, fault)]
+    for fate in (Fate.REFUSE, Fate.LOSE, Fate.LATE):
+        broker.store.trap(fate, "write", RECORD)
         assert await refused(broker.beat("m2")) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-        broker.store.arrive()
+        broker.store.land()
         state = await broker.groups.state(GROUP)
         assert isinstance(state, ConsumerGroup)
         assert set(state.members) == {"m1"}
@@ -197,9 +198,9 @@ async def test_a_lost_reply_is_looked_up() -> None:
     world = World()
     world.topics.make("a", 4)
     broker = await world.broker(1)
-    broker.store.plan = [(RECORD, "applied")]
+    broker.store.trap(Fate.LOSE_REPLY, "write", RECORD)
     assert answered(await broker.beat("m1")).member_epoch == 1
-    broker.store.plan = [(RECORD, "applied")]
+    broker.store.trap(Fate.LOSE_REPLY, "write", RECORD)
     assert answered(await broker.beat("m2")).member_epoch == 2
 
 
@@ -210,7 +211,7 @@ async def test_a_parked_join_stays_parked_when_somebody_elses_step_fails() -> No
     parked = asyncio.ensure_future(broker.join(fresh="second"))
     await settled()
     assert await broker.classic_beat(member, generation) is ErrorCode.REBALANCE_IN_PROGRESS
-    broker.store.plan = [(RECORD, "unavailable")]
+    broker.store.trap(Fate.REFUSE, "write", RECORD)
     assert await refused(broker.join(member)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert not parked.done()
     joined = await broker.join(member)
@@ -247,7 +248,7 @@ async def test_a_mistake_of_ours_leaves_nobody_waiting() -> None:
     with pytest.raises(ZeroDivisionError):
         await broker.beat("bad")
     assert answered(await broker.beat("m1", first.member_epoch)).member_epoch == first.member_epoch
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     good = asyncio.ensure_future(broker.beat("m2"))
     await settled()
     bad = asyncio.ensure_future(refused(broker.beat("bad")))
@@ -267,7 +268,7 @@ async def test_a_group_that_is_let_go_during_a_write_answers_nobody() -> None:
     world.topics.make("a", 4)
     broker = await world.broker(1)
     await broker.beat("m0")
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     joining = asyncio.ensure_future(refused(broker.beat("m1")))
     await settled()
     [group] = broker.groups.active()
@@ -283,8 +284,9 @@ async def test_whoever_waits_for_a_group_that_is_let_go_hears_it_at_once() -> No
     world.topics.make("a", 4)
     broker = await world.broker(1)
     joined = answered(await broker.beat("m0"))
-    offsets = {"member_id": "m0", "generation": joined.member_epoch}
-    broker.store.plan = [(keys.group_offsets(GROUP), "held"), (RECORD, "held")]
+    offsets: dict[str, Any] = {"member_id": "m0", "generation": joined.member_epoch}
+    broker.store.trap(Fate.HOLD_AFTER, "write", keys.group_offsets(GROUP))
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     under_way = [
         asyncio.ensure_future(refused(broker.commit(1, **offsets))),
         asyncio.ensure_future(refused(broker.beat("m1"))),
@@ -361,7 +363,7 @@ async def test_a_heartbeat_that_waits_for_a_write_counts() -> None:
     broker = await world.broker(1)
     first = answered(await broker.beat("m1"))
     await passing(44.9)
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     joining = asyncio.ensure_future(broker.beat("m2"))
     await settled()
     beating = asyncio.ensure_future(broker.beat("m1", first.member_epoch))
@@ -381,7 +383,7 @@ async def test_what_a_timer_could_not_store_it_tries_again() -> None:
     world.topics.make("a", 4)
     broker = await world.broker(1)
     await broker.beat("m1")
-    broker.store.plan = [(RECORD, "unavailable"), (RECORD, "lost")]
+    broker.store.script(Fate.REFUSE, Fate.LOSE, part=RECORD)
     await passing(46)
     state = await broker.groups.state(GROUP)
     assert isinstance(state, ConsumerGroup)
@@ -452,9 +454,9 @@ async def test_patterns_that_could_not_be_stored_come_again() -> None:
     audit = world.topics.make("audit", 1)
     broker = await world.broker(1)
     joined = answered(await broker.beat(regex="a.*"))
-    broker.store.plan = [(RECORD, "unavailable")]
+    broker.store.trap(Fate.REFUSE, "write", RECORD)
     await passing(0.5)
-    assert broker.store.plan == []
+    assert broker.store.all_sprung()
     await passing(2)
     told = answered(await broker.beat(epoch=joined.member_epoch)).assignment
     assert told == {audit.topic_id: frozenset({0})}
@@ -471,7 +473,7 @@ async def test_a_heartbeat_that_is_refused_converts_nothing() -> None:
     await broker.commit(5)
     before = world.records()
     for wrong in ({"instance_id": " "}, {"epoch": 3}):
-        assert isinstance(await broker.beat("m1", **wrong), Refusal)  # type: ignore[arg-type]
+        assert isinstance(await broker.beat("m1", **wrong), Refusal)
         assert isinstance(await broker.groups.state(GROUP), classic.ClassicGroup)
         assert await broker.committed() == 5
     assert world.records() == before

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     SETTINGS,
     BrokerUnderTest,
-    ScriptedStore,
     World,
     passing,
     refused,
@@ -146,13 +146,13 @@ async def test_two_that_alter_at_once_both_count() -> None:
     assert await one.groups.configs.read(GROUP) == {SESSION_TIMEOUT: "50000", HEARTBEAT_INTERVAL: "6000"}
 
 
-@pytest.mark.parametrize("fault", ["applied", "lost"])
-def test_an_unclear_write_is_done_again(fault: str) -> None:
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE])
+def test_an_unclear_write_is_done_again(fate: Fate) -> None:
     @simulated
     async def scenario() -> None:
         world = World()
         broker = await world.broker(1)
-        broker.store.plan = [(CONFIGS, fault)]
+        broker.store.trap(fate, "write", CONFIGS)
         await put(broker, session="50000")
         assert await broker.groups.configs.read(GROUP) == {SESSION_TIMEOUT: "50000"}
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from uuid import UUID
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     DOMAINS,
     GROUP,
     TTL,
@@ -32,7 +33,7 @@ FIXTURE = Path(__file__).parents[3] / "fixtures" / "values" / "group-fence.v1.bi
 OFFSETS = keys.group_offsets(GROUP)
 
 
-class Believed:
+class UndoubtedSession:
     """A session that its holder never doubts."""
 
     ended = False
@@ -51,7 +52,7 @@ async def deposed(world: World) -> tuple[BrokerUnderTest, BrokerUnderTest]:
         session = group.storage.lease._session
         session._watchdog.cancel()  # type: ignore[attr-defined]
         session._task.cancel()  # type: ignore[attr-defined]
-        group.storage.lease._session = Believed()  # type: ignore[assignment]
+        group.storage.lease._session = UndoubtedSession()  # type: ignore[assignment]
     await passing(TTL + 1)
     assert await heir.committed() == 10
     return zombie, heir
@@ -72,12 +73,12 @@ def test_a_commit_of_a_deposed_coordinator_is_not_acknowledged(partition: int) -
     scenario()
 
 
-@pytest.mark.parametrize("fault", ["applied", "lost"])
-def test_nor_is_one_whose_reply_was_lost(fault: str) -> None:
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE])
+def test_nor_is_one_whose_reply_was_lost(fate: Fate) -> None:
     @simulated
     async def scenario() -> None:
         zombie, _ = await deposed(World())
-        zombie.store.plan = [(OFFSETS, fault)]
+        zombie.store.trap(fate, "write", OFFSETS)
         assert await refused(zombie.commit(20)) is ErrorCode.NOT_COORDINATOR
 
     scenario()
@@ -88,9 +89,9 @@ async def test_a_late_write_of_ones_own_is_not_taken_for_anothers() -> None:
     """It moves the fence as the coordinator itself would."""
     broker = await World().broker(1)
     await broker.commit(1)
-    broker.store.plan = [(OFFSETS, "late")]
+    broker.store.trap(Fate.LATE, "write", OFFSETS)
     assert await refused(broker.commit(2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
-    broker.store.arrive()
+    broker.store.land()
     assert await broker.commit(3, partition=1) is ErrorCode.NONE
     assert len(broker.groups.active()) == 1
 

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.groups.coordinator.harness import (
     DOMAINS,
     GROUP,
     TTL,
-    ScriptedStore,
     passing,
     settled,
     simulated,
 )
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.groups.coordinator.lease import Lease, LeaseHolder, Leases, decode_holder, encode_holder
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome
@@ -154,20 +155,20 @@ async def test_one_session_serves_all_leases_of_a_domain_and_its_end_is_told() -
     assert sorted(contest.one.lost) == list(range(DOMAINS))
 
 
-def _entries(contest: Contest) -> list[object]:
+def _entries(contest: Contest) -> list[Any]:
     return [
         entry for domain in range(DOMAINS) for entry in contest.state.domain(domain, 0.0).entries.values()
     ]
 
 
-@pytest.mark.parametrize("fault", ["applied", "lost", "late"])
-def test_an_unclear_put_is_settled(fault: str) -> None:
+@pytest.mark.parametrize("fate", [Fate.LOSE_REPLY, Fate.LOSE, Fate.LATE])
+def test_an_unclear_put_is_settled(fate: Fate) -> None:
     @simulated
     async def scenario() -> None:
         contest = Contest()
-        contest.one.store.plan = [(LEASES, fault)]
+        contest.one.store.trap(fate, "write", LEASES)
         lease = await contest.one.leases.take(GROUP)
-        contest.one.store.arrive()
+        contest.one.store.land()
         assert lease.confirmed()
         with pytest.raises(NotCoordinator):
             await contest.two.leases.take(GROUP)
@@ -179,10 +180,10 @@ def test_an_unclear_put_is_settled(fault: str) -> None:
 async def test_a_release_that_arrives_late_does_not_end_a_lease_that_was_taken_again() -> None:
     contest = Contest()
     lease = await contest.one.leases.take(GROUP)
-    contest.one.store.plan = [(LEASES, "late")]
+    contest.one.store.trap(Fate.LATE, "write", LEASES)
     await contest.one.leases.release(lease)
     again = await contest.one.leases.take(GROUP)
-    contest.one.store.arrive()
+    contest.one.store.land()
     assert again.confirmed()
     with pytest.raises(NotCoordinator):
         await contest.two.leases.take(GROUP)
@@ -229,7 +230,7 @@ async def test_a_store_that_is_away_is_said_to_be() -> None:
     with pytest.raises(Unreachable):
         await contest.one.leases.take(GROUP)
     contest.one.store.down = False
-    contest.one.store.plan = [(LEASES, "lost")] * 100
+    contest.one.store.script(*[Fate.LOSE] * 100, part=LEASES)
     with pytest.raises(Unreachable):
         await contest.one.leases.take(GROUP)
 

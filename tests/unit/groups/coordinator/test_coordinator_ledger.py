@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     TTL,
     BrokerUnderTest,
@@ -71,7 +72,7 @@ async def test_what_is_committed_is_there_for_this_broker_and_the_next() -> None
 async def test_nothing_is_answered_before_it_is_stored() -> None:
     broker = await World().broker(1)
     await broker.commit(1)
-    broker.store.plan = [(OFFSETS, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", OFFSETS)
     committing = asyncio.ensure_future(broker.commit(2))
     await settled()
     assert not committing.done()
@@ -86,7 +87,7 @@ async def test_commits_that_come_during_a_write_share_the_next_and_the_last_wins
     broker = await World().broker(1)
     await broker.commit(0)
     broker.store.writes.clear()
-    broker.store.plan = [(OFFSETS, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", OFFSETS)
     first = asyncio.ensure_future(broker.commit(1))
     await settled()
     others = [asyncio.ensure_future(broker.commit(number, partition=number % 3)) for number in range(2, 20)]
@@ -102,7 +103,7 @@ async def test_a_refused_write_changes_nothing() -> None:
     world = World()
     broker = await world.broker(1)
     await broker.commit(1)
-    broker.store.plan = [(OFFSETS, "unavailable")]
+    broker.store.trap(Fate.REFUSE, "write", OFFSETS)
     assert await refused(broker.commit(2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await broker.committed() == 1
     assert await broker.commit(3) is ErrorCode.NONE
@@ -118,7 +119,7 @@ def test_an_unclear_write_that_happened_is_done(first: bool) -> None:
         broker = await world.broker(1)
         if not first:
             await broker.commit(1)
-        broker.store.plan = [(OFFSETS, "applied")]
+        broker.store.trap(Fate.LOSE_REPLY, "write", OFFSETS)
         assert await broker.commit(2) is ErrorCode.NONE
         assert await broker.committed() == 2
         assert await broker.commit(3) is ErrorCode.NONE
@@ -135,7 +136,7 @@ async def test_the_same_offset_again_is_not_taken_for_the_write_that_got_lost() 
     await broker.commit(1)
     ledger = await ledger_of(broker)
     await ledger.change({("a", 0): ledger_offset})
-    broker.store.plan = [(OFFSETS, "lost")]
+    broker.store.trap(Fate.LOSE, "write", OFFSETS)
     assert await refused(ledger.change({("a", 0): ledger_offset})) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
@@ -144,11 +145,11 @@ async def test_an_unclear_write_is_answered_only_after_a_reload_and_may_still_ar
     world = World()
     broker = await world.broker(1)
     await broker.commit(1)
-    broker.store.plan = [(OFFSETS, "late")]
+    broker.store.trap(Fate.LATE, "write", OFFSETS)
     assert await refused(broker.commit(2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await broker.committed() == 1
     # It arrives before the client comes again: that commit is refused, and then goes to a group loaded anew.
-    broker.store.arrive()
+    broker.store.land()
     assert await refused(broker.commit(3)) is ErrorCode.NOT_COORDINATOR
     assert await broker.committed() == 2
     assert await broker.commit(3) is ErrorCode.NONE
@@ -161,10 +162,10 @@ async def test_a_late_write_does_not_overwrite_a_newer_one() -> None:
     world = World()
     broker = await world.broker(1)
     await broker.commit(1)
-    broker.store.plan = [(OFFSETS, "late")]
+    broker.store.trap(Fate.LATE, "write", OFFSETS)
     assert await refused(broker.commit(2)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await broker.commit(3) is ErrorCode.NONE
-    broker.store.arrive()
+    broker.store.land()
     await broker.stop()
     assert await reread(world) == {0: 3}
 
@@ -174,14 +175,14 @@ async def test_a_zombies_late_commit_does_not_overwrite_a_newer_one() -> None:
     world = World()
     zombie, heir = await world.broker(1), await world.broker(2)
     await zombie.commit(1)
-    zombie.store.plan = [(OFFSETS, "late")]
+    zombie.store.trap(Fate.LATE, "write", OFFSETS)
     late = asyncio.ensure_future(refused(zombie.commit(2)))
     await settled()
     zombie.store.down = True
     await passing(TTL + 1)
     await late
     assert await heir.commit(10) is ErrorCode.NONE
-    zombie.store.arrive()
+    zombie.store.land()
     assert await heir.committed() == 10
     assert await heir.commit(11) is ErrorCode.NONE
     await heir.stop()
@@ -193,7 +194,7 @@ async def test_a_zombie_that_wrote_in_time_and_heard_too_late_says_nothing_good(
     world = World()
     zombie = await world.broker(1)
     await zombie.commit(1)
-    zombie.store.plan = [(OFFSETS, "held")]
+    zombie.store.trap(Fate.HOLD_AFTER, "write", OFFSETS)
     late = asyncio.ensure_future(refused(zombie.commit(2)))
     await settled()
     zombie.store.down = True
@@ -210,7 +211,7 @@ async def test_only_what_was_judged_is_forgotten() -> None:
     ledger = await ledger_of(broker)
     await ledger.change({("a", 0): offset(1), ("a", 1): offset(1), ("a", 2): offset(1)})
     await ledger.change({("a", 1): offset(2)})
-    broker.store.plan = [(OFFSETS, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", OFFSETS)
     holding = asyncio.ensure_future(ledger.change({("a", 9): offset(9)}))
     await settled()
     # Judged before, written after: a commit in the same write, and one in an earlier.
@@ -240,11 +241,11 @@ async def test_a_deletion_whose_reply_is_lost_is_done() -> None:
     broker = await World().broker(1)
     await broker.commit(0)
     ledger = await ledger_of(broker)
-    broker.store.plan = [(OFFSETS, "applied")]
+    broker.store.trap(Fate.LOSE_REPLY, "write", OFFSETS)
     await ledger.change({("a", 0): None})
     assert ledger.is_empty()
     await ledger.change({("a", 0): offset(3)})
-    broker.store.plan = [(OFFSETS, "applied")]
+    broker.store.trap(Fate.LOSE_REPLY, "write", OFFSETS)
     await ledger.change({("a", 0): Forget(offset(3))})
     assert ledger.is_empty()
 
@@ -255,7 +256,7 @@ async def test_while_all_is_deleted_nothing_is_committed() -> None:
     broker = await world.broker(1)
     await broker.commit(0)
     ledger = await ledger_of(broker)
-    broker.store.plan = [(OFFSETS, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", OFFSETS)
     pending = asyncio.ensure_future(ledger.change({("a", 1): offset(1)}))
     await settled()
     deleting = asyncio.ensure_future(ledger.delete_all())

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     TTL,
     BrokerUnderTest,
@@ -19,7 +20,7 @@ from dray.groups.coordinator import GROUP_STATES, GroupsObserver
 from dray.metadata import keys
 
 
-class Heard(GroupsObserver):
+class RecordingObserver(GroupsObserver):
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.seconds: list[float] = []
@@ -41,8 +42,8 @@ class Heard(GroupsObserver):
         self.counts["lost"] += 1
 
 
-async def measured(world: World, broker_id: int = 1) -> tuple[BrokerUnderTest, Heard]:
-    broker, heard = await world.broker(broker_id), Heard()
+async def measured(world: World, broker_id: int = 1) -> tuple[BrokerUnderTest, RecordingObserver]:
+    broker, heard = await world.broker(broker_id), RecordingObserver()
     broker.groups.observer = heard
     return broker, heard
 
@@ -81,7 +82,7 @@ async def test_commits_are_timed_until_they_are_stored() -> None:
     world = World()
     broker, heard = await measured(world)
     await broker.commit(1)
-    broker.store.plan = [(keys.group_offsets(GROUP), "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", keys.group_offsets(GROUP))
     committing = asyncio.ensure_future(broker.commit(2))
     await settled()
     await passing(3)

@@ -6,7 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     SETTINGS,
     TTL,
@@ -27,7 +28,7 @@ from dray.groups.coordinator import (
 )
 from dray.groups.coordinator.active import ActiveGroup
 from dray.groups.coordinator.machines import State
-from dray.groups.coordinator.record import GroupKind, decode_record
+from dray.groups.coordinator.storage import GroupKind, decode_record
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.protocol import ErrorCode
@@ -183,7 +184,7 @@ async def test_a_deletion_that_is_cut_short_is_finished_by_the_next() -> None:
     one, two = await world.broker(1), await world.broker(2)
     for partition in range(5):
         await one.commit(1, partition=partition)
-    one.store.plan = [(OFFSETS, "unavailable")]
+    one.store.trap(Fate.REFUSE, "write", OFFSETS)
     assert await one.delete() is ErrorCode.NONE  # it is marked, which is what counts
     record = world.group_record()
     assert record is not None
@@ -202,7 +203,7 @@ async def test_a_commit_that_waits_behind_a_deletion_begins_a_new_group() -> Non
     await broker.commit(1)
     # Both wait for the same write: a member that leaves.
     member, _ = await broker.stable_group()
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     leaving = asyncio.ensure_future(broker.leave(member))
     await settled()
     deleting = asyncio.ensure_future(broker.delete())
@@ -224,7 +225,7 @@ async def test_a_group_made_anew_after_a_deletion_that_was_cut_short_has_nothing
     world.topics.make("a", 4)
     broker = await world.broker(1)
     await broker.commit(100)
-    broker.store.plan = [(keys.group_offsets(GROUP), "unavailable")]
+    broker.store.trap(Fate.REFUSE, "write", keys.group_offsets(GROUP))
     assert await broker.delete() is ErrorCode.NONE
     assert await broker.commit(1, partition=1) is ErrorCode.NONE
     assert await broker.committed() is None
@@ -237,7 +238,7 @@ async def test_a_commit_that_waits_before_a_deletion_goes_with_the_group() -> No
     world.topics.make("a", 4)
     broker = await world.broker(1)
     member, _ = await broker.stable_group()
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     leaving = asyncio.ensure_future(broker.leave(member))
     await settled()
     committing = asyncio.ensure_future(broker.commit(1))
@@ -316,7 +317,7 @@ async def test_of_many_that_found_a_group_one_finds_out_that_there_is_none() -> 
         alone += state is None
         return step(state, *others)
 
-    broker.groups.machines.step = counted  # type: ignore[method-assign]
+    broker.groups.machines.step = counted  # type: ignore[method-assign, assignment]
     await asyncio.gather(*(broker.beat(f"m{number}") for number in range(10)))
     assert alone == 2, "to see that it must be stored, and then in the group"
 
@@ -338,13 +339,13 @@ async def test_a_zombies_deletion_takes_nothing_from_the_heir() -> None:
     world.topics.make("a", 2)
     zombie, heir = await world.broker(1), await world.broker(2)
     await zombie.commit(1)
-    zombie.store.plan = [(RECORD, "late")]
+    zombie.store.trap(Fate.LATE, "write", RECORD)
     deleting = asyncio.ensure_future(refused(zombie.delete()))
     zombie.store.down = True
     await passing(TTL + 1)
     assert await deleting is ErrorCode.NOT_COORDINATOR
     assert await heir.committed() == 1
-    zombie.store.arrive()
+    zombie.store.land()
     assert await heir.commit(2, partition=1) is ErrorCode.NONE
     await heir.stop()
     other = await world.broker(3)
@@ -357,11 +358,11 @@ async def test_offsets_that_belong_to_no_group_are_not_taken_for_its() -> None:
     world = World()
     one, two = await world.broker(1), await world.broker(2)
     await one.commit(1)
-    one.store.plan = [(OFFSETS, "late")]
+    one.store.trap(Fate.LATE, "write", OFFSETS)
     assert await refused(one.commit(1, partition=1)) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert await one.delete() is ErrorCode.NONE
     await one.stop()
-    one.store.arrive()
+    one.store.land()
     assert len(world.records(OFFSETS)) == 1
     assert await two.committed(partition=1) is None
     assert await two.commit(5) is ErrorCode.NONE
@@ -426,7 +427,7 @@ async def test_a_group_with_something_under_way_is_not_forgotten() -> None:
     await broker.commit(1)
     [group] = broker.groups.active()
     for held in (OFFSETS, RECORD):
-        broker.store.plan = [(held, "held")]
+        broker.store.trap(Fate.HOLD_AFTER, "write", held)
         asking = broker.commit(2) if held == OFFSETS else broker.join()
         under_way = asyncio.ensure_future(asking)
         await settled()

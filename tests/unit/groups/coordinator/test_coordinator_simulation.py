@@ -4,7 +4,7 @@ epochs and generations never go back. A seed replays its run."""
 from __future__ import annotations
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_players import play
+from tests.unit.groups.coordinator.players import play
 
 from dray.simulation.kernel.loop import run
 

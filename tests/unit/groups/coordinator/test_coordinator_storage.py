@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Awaitable
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate, ScriptedStore
+from tests.unit.groups.coordinator.harness import (
     DOMAINS,
     GROUP,
     TTL,
-    ScriptedStore,
     passing,
     refused,
     settled,
@@ -18,10 +18,9 @@ from tests.unit.groups.coordinator.coordinator_harness import (
     until,
 )
 
-from dray.groups.coordinator.faults import NotCoordinator, Unreachable
+from dray.groups.coordinator.contract import NotCoordinator, Unreachable
 from dray.groups.coordinator.lease import LeaseHolder, Leases
-from dray.groups.coordinator.record import GroupKind, GroupRecord, decode_record, encode_record
-from dray.groups.coordinator.storage import GroupStorage
+from dray.groups.coordinator.storage import GroupKind, GroupRecord, GroupStorage, decode_record, encode_record
 from dray.metadata import keys
 from dray.metadata.contract import Limits, Put
 from dray.metadata.memory import MemoryState
@@ -76,8 +75,8 @@ async def test_who_may_have_lost_the_lease_does_not_even_try_to_write() -> None:
     assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"first")
 
 
-@pytest.mark.parametrize("fault", [None, "lost"])
-def test_a_record_that_somebody_else_wrote_is_not_deleted(fault: str | None) -> None:
+@pytest.mark.parametrize("fate", [Fate.PASS, Fate.LOSE])
+def test_a_record_that_somebody_else_wrote_is_not_deleted(fate: Fate) -> None:
     @simulated
     async def scenario() -> None:
         owner = Owner(MemoryState(), 1)
@@ -85,7 +84,7 @@ def test_a_record_that_somebody_else_wrote_is_not_deleted(fault: str | None) -> 
         await storage.put(GroupKind.CLASSIC, b"first")
         theirs = GroupRecord(GroupKind.CLASSIC, 2, b"theirs")
         await owner.store.write(DOMAIN, [Put(KEY, encode_record(theirs))])
-        owner.store.plan = [] if fault is None else [(KEY, fault)]
+        owner.store.trap(fate, "write", KEY)
         assert await refused(storage.delete()) is ErrorCode.NOT_COORDINATOR
         assert await owner.stored() == theirs
 
@@ -97,7 +96,7 @@ async def test_a_deletion_is_not_told_by_who_may_have_lost_the_lease_meanwhile()
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     await storage.put(GroupKind.CLASSIC, b"first")
-    owner.store.plan = [(KEY, "held")]
+    owner.store.trap(Fate.HOLD_AFTER, "write", KEY)
     deleting = asyncio.ensure_future(refused(storage.delete()))
     await settled()
     owner.store.down = True
@@ -136,13 +135,13 @@ async def test_a_zombie_overwrites_nothing_and_is_told() -> None:
     one, two = Owner(state, 1), Owner(state, 2)
     zombie = await one.open()
     await zombie.put(GroupKind.CLASSIC, b"old")
-    one.store.plan = [(KEY, "late")]
+    one.store.trap(Fate.LATE, "write", KEY)
     late = begun(zombie.put(GroupKind.CLASSIC, b"late"))
     one.store.down = True
     await passing(TTL + 1)
     assert await late is ErrorCode.NOT_COORDINATOR
     heir = await two.open()
-    one.store.arrive()
+    one.store.land()
     assert heir.record is not None
     assert await two.stored() == heir.record
     one.store.down = False
@@ -174,7 +173,7 @@ async def test_an_answer_that_comes_after_the_lease_is_no_answer() -> None:
     state = MemoryState()
     owner = Owner(state, 1)
     storage = await owner.open()
-    owner.store.plan = [(KEY, "held")]
+    owner.store.trap(Fate.HOLD_AFTER, "write", KEY)
     putting = begun(storage.put(GroupKind.CLASSIC, b"x"))
     await settled()
     owner.store.down = True
@@ -188,7 +187,7 @@ async def test_a_refused_write_changes_nothing() -> None:
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     await storage.put(GroupKind.CLASSIC, b"old")
-    owner.store.plan = [(KEY, "unavailable")]
+    owner.store.trap(Fate.REFUSE, "write", KEY)
     with pytest.raises(Unreachable):
         await storage.put(GroupKind.CLASSIC, b"new")
     assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"old")
@@ -201,7 +200,7 @@ async def test_an_unclear_write_that_happened_is_taken_for_done() -> None:
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     for body in (b"made", b"changed"):
-        owner.store.plan = [(KEY, "applied")]
+        owner.store.trap(Fate.LOSE_REPLY, "write", KEY)
         await storage.put(GroupKind.CLASSIC, body)
         assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, body)
     await storage.put(GroupKind.CLASSIC, b"next")
@@ -213,26 +212,26 @@ async def test_an_unclear_write_that_did_not_happen_never_will() -> None:
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     await storage.put(GroupKind.CLASSIC, b"old")
-    owner.store.plan = [(KEY, "late")]
+    owner.store.trap(Fate.LATE, "write", KEY)
     with pytest.raises(Unreachable):
         await storage.put(GroupKind.CLASSIC, b"new")
-    owner.store.arrive()
+    owner.store.land()
     assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"old")
     await storage.put(GroupKind.CLASSIC, b"newer")
     assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"newer")
 
 
-@pytest.mark.parametrize("second", ["applied", "lost", "unavailable", "late"])
-def test_settling_goes_on_until_it_is_clear(second: str) -> None:
+@pytest.mark.parametrize("second", [Fate.LOSE_REPLY, Fate.LOSE, Fate.REFUSE, Fate.LATE])
+def test_settling_goes_on_until_it_is_clear(second: Fate) -> None:
     @simulated
     async def scenario() -> None:
         owner = Owner(MemoryState(), 1)
         storage = await owner.open()
         await storage.put(GroupKind.CLASSIC, b"old")
-        owner.store.plan = [(KEY, "late"), (KEY, second)]
+        owner.store.script(Fate.LATE, second, part=KEY)
         with pytest.raises(Unreachable):
             await storage.put(GroupKind.CLASSIC, b"new")
-        owner.store.arrive()
+        owner.store.land()
         assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 2, b"old")
 
     scenario()
@@ -243,10 +242,10 @@ async def test_an_unclear_write_that_happens_while_it_is_settled_is_done() -> No
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     await storage.put(GroupKind.CLASSIC, b"old")
-    owner.store.plan = [(KEY, "late"), (KEY, "unavailable")]
+    owner.store.script(Fate.LATE, Fate.REFUSE, part=KEY)
     putting = asyncio.ensure_future(storage.put(GroupKind.CLASSIC, b"new"))
-    await until(lambda: not owner.store.plan)
-    owner.store.arrive()
+    await until(owner.store.all_sprung)
+    owner.store.land()
     await putting
     assert storage.record == await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"new")
 
@@ -255,10 +254,10 @@ async def test_an_unclear_write_that_happens_while_it_is_settled_is_done() -> No
 async def test_where_there_was_nothing_a_late_write_is_met_by_the_next() -> None:
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
-    owner.store.plan = [(KEY, "late")]
+    owner.store.trap(Fate.LATE, "write", KEY)
     with pytest.raises(Unreachable):
         await storage.put(GroupKind.CLASSIC, b"late")
-    owner.store.arrive()
+    owner.store.land()
     with pytest.raises(NotCoordinator):
         await storage.put(GroupKind.CLASSIC, b"other")
     assert await owner.stored() == GroupRecord(GroupKind.CLASSIC, 1, b"late")
@@ -270,13 +269,13 @@ async def test_deleting() -> None:
     storage = await owner.open()
     await storage.delete()
     await storage.put(GroupKind.CLASSIC, b"x")
-    owner.store.plan = [(KEY, "unavailable")]
+    owner.store.trap(Fate.REFUSE, "write", KEY)
     with pytest.raises(Unreachable):
         await storage.delete()
-    owner.store.plan = [(KEY, "lost")]
+    owner.store.trap(Fate.LOSE, "write", KEY)
     with pytest.raises(Unreachable):
         await storage.delete()
-    owner.store.plan = [(KEY, "applied")]
+    owner.store.trap(Fate.LOSE_REPLY, "write", KEY)
     await storage.delete()
     assert storage.record is await owner.stored() is None
     await storage.put(GroupKind.CLASSIC, b"y")
@@ -298,7 +297,7 @@ async def test_loading_gives_up_where_settling_would_not() -> None:
     owner = Owner(MemoryState(), 1)
     storage = await owner.open()
     await storage.put(GroupKind.CLASSIC, b"x")
-    owner.store.plan = [(KEY, "lost")] * 20
+    owner.store.script(*[Fate.LOSE] * 20, part=KEY)
     with pytest.raises(Unreachable):
         await owner.open()
 
@@ -328,13 +327,13 @@ async def test_what_was_acknowledged_before_the_lease_was_taken_is_seen() -> Non
     state = MemoryState()
     before, owner = Owner(state, 1), Owner(state, 2)
     lease = await owner._leases.take(GROUP)
-    owner.store.fall_behind()
+    owner.store.fall_behind(*range(DOMAINS))
     record = GroupRecord(GroupKind.CLASSIC, 1, b"acknowledged")
     offset = keys.group_offset(GROUP, "a", 0)
     await before.store.write(DOMAIN, [Put(KEY, encode_record(record)), Put(offset, b"5")])
     storage = GroupStorage(owner.store, owner.runtime, GROUP, DOMAIN, lease)
     await storage.open()
     assert storage.record == record._replace(coordinator_epoch=2)
-    owner.store.fall_behind()
+    owner.store.fall_behind(*range(DOMAINS))
     await before.store.write(DOMAIN, [Put(offset, b"6")])
     assert [found.value for found in await storage.scan_offsets()] == [b"6"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     GROUP,
     SETTINGS,
     World,
@@ -148,7 +149,7 @@ async def test_a_group_in_which_something_is_under_way_is_not_swept_away() -> No
     broker = await world.broker(1)
     member, _ = await broker.stable_group()
     await broker.leave(member)
-    broker.store.plan = [(keys.group(GROUP), "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", keys.group(GROUP))
     joining = asyncio.ensure_future(broker.join(fresh="another"))
     await settled()
     await sweep(broker.groups)
@@ -186,7 +187,7 @@ async def test_groups_that_others_look_after_are_left_to_them() -> None:
     async def existing(group_id: str) -> None:
         asked.append(group_id)
 
-    two.groups.existing = existing  # type: ignore[assignment, method-assign]
+    two.groups.existing = existing  # type: ignore[method-assign]
     await sweep(two.groups)
     assert asked == []
     await one.stop()

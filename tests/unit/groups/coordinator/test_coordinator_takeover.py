@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
+    DOMAINS,
     GROUP,
     TTL,
     BrokerUnderTest,
@@ -190,8 +193,9 @@ async def test_the_lease_is_looked_at_for_each_request_even_when_nobody_told() -
     first = answered(await zombie.beat("m1"))
     member, generation = await zombie.stable_group("classic")
     for group in zombie.groups.active():
-        group.storage.lease._session._watchdog.cancel()
-        group.storage.lease._session._task.cancel()
+        session: Any = group.storage.lease._session
+        session._watchdog.cancel()
+        session._task.cancel()
     zombie.groups.leases._lost = lambda _: None
     await passing(TTL + 1)
     heir_epoch = answered(await heir.beat("m1", first.member_epoch)).member_epoch
@@ -226,13 +230,13 @@ async def test_a_zombie_whose_write_arrives_late_changes_nothing_for_the_heir() 
     world.topics.make("a", 2)
     zombie, heir = await world.broker(1), await world.broker(2)
     first = answered(await zombie.beat("m1"))
-    zombie.store.plan = [(RECORD, "late")]
+    zombie.store.trap(Fate.LATE, "write", RECORD)
     joining = asyncio.ensure_future(refused(zombie.beat("m2")))
     zombie.store.down = True
     await passing(TTL + 1)
     assert await joining is ErrorCode.NOT_COORDINATOR
     assert answered(await heir.beat("m1", first.member_epoch)).member_epoch == first.member_epoch
-    zombie.store.arrive()
+    zombie.store.land()
     assert answered(await heir.beat("m3")).member_epoch == first.member_epoch + 1
     state = await heir.groups.state(GROUP)
     assert isinstance(state, ConsumerGroup)
@@ -244,7 +248,7 @@ async def test_a_zombie_that_wrote_in_time_and_heard_too_late_says_nothing_good(
     world = World()
     world.topics.make("a", 2)
     zombie = await world.broker(1)
-    zombie.store.plan = [(RECORD, "held")]
+    zombie.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     joining = asyncio.ensure_future(refused(zombie.beat("m1")))
     await settled()
     zombie.store.down = True
@@ -296,7 +300,7 @@ def test_a_broker_killed_at_any_moment_of_a_join_leaves_a_group_to_go_on_with(mo
 async def test_a_reader_that_is_behind_does_not_take_a_group_for_absent() -> None:
     world = World()
     one, two = await world.broker(1), await world.broker(2)
-    two.store.fall_behind()
+    two.store.fall_behind(*range(DOMAINS))
     await one.commit(5)
     await one.stop()
     assert await two.committed() == 5
@@ -307,7 +311,7 @@ async def test_a_reader_that_is_behind_takes_no_offsets_for_orphans() -> None:
     world = World()
     world.topics.make("a", 2)
     one, two = await world.broker(1), await world.broker(2)
-    two.store.fall_behind()
+    two.store.fall_behind(*range(DOMAINS))
     await one.commit(5)
     await one.stop()
     assert await two.commit(6, partition=1) is ErrorCode.NONE
@@ -318,7 +322,7 @@ async def test_a_reader_that_is_behind_takes_no_offsets_for_orphans() -> None:
 async def test_a_reader_that_is_behind_learns_who_holds_the_lease() -> None:
     world = World()
     one, two = await world.broker(1), await world.broker(2)
-    two.store.fall_behind()
+    two.store.fall_behind(*range(DOMAINS))
     await one.commit(5)
     assert await refused(two.groups.leases.take(GROUP)) is ErrorCode.NOT_COORDINATOR
 
@@ -340,7 +344,7 @@ async def test_a_broker_frozen_between_a_write_and_what_waited_for_it_says_nothi
     world.topics.make("a", 2)
     broker = await world.broker(1)
     first = answered(await broker.beat("m1"))
-    broker.store.plan = [(RECORD, "held")]
+    broker.store.trap(Fate.HOLD_AFTER, "write", RECORD)
     joining = asyncio.ensure_future(broker.beat("m2"))
     await settled()
     beating = asyncio.ensure_future(refused(broker.beat("m1", first.member_epoch)))
@@ -364,8 +368,8 @@ async def test_a_broker_frozen_between_an_answer_and_its_way_out_says_nothing() 
 
     def adopt_and_freeze(batch: object) -> None:
         adopt(batch)  # type: ignore[arg-type]
-        confirmed = group.storage.lease._session
+        confirmed: Any = group.storage.lease._session
         confirmed._confirmed_until = 0.0
 
-    group._adopt = adopt_and_freeze  # type: ignore[assignment, method-assign]
+    group._adopt = adopt_and_freeze  # type: ignore[method-assign]
     assert await refused(broker.beat("m2")) is ErrorCode.NOT_COORDINATOR

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from tests.unit.groups.coordinator.coordinator_harness import (
+from tests.simulation.scripted import Fate
+from tests.unit.groups.coordinator.harness import (
     DOMAINS,
     GROUP,
     SETTINGS,
@@ -17,8 +18,8 @@ from tests.unit.groups.coordinator.coordinator_harness import (
 )
 
 from dray.groups.consumer import HeartbeatAnswer
+from dray.groups.coordinator.administration import list_groups
 from dray.groups.coordinator.configs import SESSION_TIMEOUT
-from dray.groups.coordinator.listing import list_groups
 from dray.groups.coordinator.sweep import forget_topics, sweep
 from dray.metadata import keys
 from dray.metadata.contract import Put
@@ -90,11 +91,11 @@ async def test_a_group_that_cannot_be_swept_keeps_no_other_from_it() -> None:
     for group_id in (GROUP, OTHER):
         await broker.commit(7, group_id=group_id)
     del world.topics.by_name["a"]
-    broker.store.plan = [(keys.group_offsets(broker.groups.active()[0].group_id), "unavailable")]
+    broker.store.trap(Fate.REFUSE, "write", keys.group_offsets(broker.groups.active()[0].group_id))
     broker.groups.view._gone = lambda _: None  # only the sweep acts on it
     broker.groups.view.look()
     await sweep(broker.groups)
-    assert broker.store.plan == []
+    assert broker.store.all_sprung()
     assert len(world.records(keys.GROUP_OFFSETS)) == 1
 
 

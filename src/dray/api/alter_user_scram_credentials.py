@@ -1,0 +1,75 @@
+"""AlterUserScramCredentials (51), version 0: passwords of users, which arrive salted and hashed.
+
+A user may be named once. What is wrong with one user does not keep the others from their change.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dray.api.shared import Context, handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    AlterUserScramCredentialsResult,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from dray.security.faults import SecurityUnavailable
+from dray.security.scram_credentials import ScramMechanism, credential_from_salted
+from dray.security.users import (
+    NoSuchCredential,
+    UnacceptableCredential,
+    Upsertion,
+    Users,
+    check_upsertion,
+)
+
+_TWICE = ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twice in the same request"
+
+Fault = tuple[ErrorCode, str]
+
+
+@handles(AlterUserScramCredentialsRequest, 0, 0)
+async def handle(
+    context: Context, request: AlterUserScramCredentialsRequest
+) -> AlterUserScramCredentialsResponse:
+    users = context.services.users
+    response = AlterUserScramCredentialsResponse()
+    changes: list[ScramCredentialDeletion | ScramCredentialUpsertion] = [
+        *request.deletions,
+        *request.upsertions,
+    ]
+    times = Counter(change.name for change in changes)
+    for name in times:
+        change = next(change for change in changes if change.name == name)
+        fault = _TWICE if times[name] > 1 else await _change(users, change)
+        code, message = fault or (ErrorCode.NONE, None)
+        response.results.append(AlterUserScramCredentialsResult(name, code, message))
+    return response
+
+
+async def _change(users: Users, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> Fault | None:
+    if not change.name:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, "Username must not be empty"
+    try:
+        mechanism = ScramMechanism(change.mechanism)
+    except ValueError:
+        return ErrorCode.UNSUPPORTED_SASL_MECHANISM, "Unknown SCRAM mechanism"
+    try:
+        if isinstance(change, ScramCredentialDeletion):
+            await users.delete(change.name, mechanism)
+            return None
+        check_upsertion(change.name, change.iterations)
+        credential = credential_from_salted(
+            mechanism, bytes(change.salted_password), bytes(change.salt), change.iterations
+        )
+        await users.put(Upsertion(change.name, mechanism, credential))
+    except NoSuchCredential as error:
+        return ErrorCode.RESOURCE_NOT_FOUND, str(error)
+    except UnacceptableCredential as error:
+        return ErrorCode.UNACCEPTABLE_CREDENTIAL, str(error)
+    except SecurityUnavailable as error:
+        return ErrorCode.REQUEST_TIMED_OUT, str(error)
+    return None

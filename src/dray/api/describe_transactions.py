@@ -1,0 +1,29 @@
+"""DescribeTransactions (65), version 0: there are none, so each id is one that was not found.
+
+Kafka answers TRANSACTIONAL_ID_NOT_FOUND for an id that nothing was ever written with, and so says the truth
+here. Tools ask FindCoordinator first, which says that there are no transactions at all.
+"""
+
+from __future__ import annotations
+
+from dray.api.shared import Context, handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_transactions import (
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
+    TransactionState,
+)
+
+
+@handles(DescribeTransactionsRequest, 0, 0)
+async def handle(_context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+    return DescribeTransactionsResponse(
+        transaction_states=[
+            TransactionState(error_code=_refusal(name), transactional_id=name)
+            for name in request.transactional_ids
+        ]
+    )
+
+
+def _refusal(transactional_id: str) -> ErrorCode:
+    return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST

@@ -1,0 +1,150 @@
+"""Where a produced batch is judged: on the event loop, or in a thread.
+
+Small batches are judged at once; a hop to a thread would cost more than they do. What counts is what they
+unfold to, and that is for the sender to choose: a kilobyte may become a hundred megabytes. Frames say it, and
+are taken at their word: a batch is decompressed on the loop up to what it said, and one that goes further is
+judged again, in a thread. What is done on the loop is paid for (`Turns`), so that many small batches at once
+take several turns of it. What threads decompress at once has a bound in bytes (`Allowance`), and so has what
+the batches of one request unfold to together.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dray.api.produce.batches import AcceptedBatch, BatchRejected, TakesLong, accept
+from dray.api.shared import Context
+from dray.protocol import ErrorCode
+from dray.protocol.messages.produce import PartitionProduceData
+from dray.records import Buffer, records_said, unfolds_at_once, unfolds_to
+from dray.topics import Topic
+
+# What work on the loop costs, in nanoseconds. Every batch has its price, every record and every eight bytes.
+# A compressed batch may be made of so many small frames that its bytes cost more than those that it unfolds
+# to, and may hold as many records as those bytes allow.
+_EVERY_BATCH: Final = 8 << 10
+_RECORD: Final = 24
+_BYTES_A_NANOSECOND: Final = 8
+_SMALLEST_RECORD: Final = 7
+_COMPRESSED: Final = 64
+
+
+class DecompressionBudget:
+    """What the compressed batches of a request may still unfold to."""
+
+    __slots__ = ("left", "limit")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = self.left = limit
+
+    def refused(self) -> BatchRejected:
+        """From the first batch that is too much on, every compressed one is: to try them all would be the
+        work that is not to be done."""
+        self.left = 0
+        return BatchRejected(
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"The batches of one request may decompress to {self.limit} bytes together: send fewer in one.",
+        )
+
+
+def _cost_of_looking(records: Buffer, said: int) -> int:
+    """At the checksum and at every record. `said` is what the batch unfolds to, 0 for one that does not."""
+    size = len(records)
+    most = max(size, said) // _SMALLEST_RECORD
+    count = records_said(records)
+    return size // _BYTES_A_NANOSECOND + _RECORD * (most if count < 0 else min(count, most))
+
+
+def accept_at_once(
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch | None:
+    """None for what has to wait, for a thread or for its turn. Raises `BatchRejected`."""
+    services = context.services
+    turns = services.turns
+    if turns.left <= 0:
+        return None
+    records = part.records
+    settings = topic.settings
+    cost = _EVERY_BATCH
+    said = 0
+    if records:
+        said = unfolds_at_once(records)
+        if said < 0 or settings.compression != "producer":
+            return None
+        cost += _cost_of_looking(records, said)
+        if said:
+            if said > request.left:
+                return None
+            cost += _COMPRESSED * len(records) + said
+            said = min(said, services.settings.max_decompressed_bytes)
+    try:
+        accepted = accept(
+            records, settings, context.header.api_version, services.runtime.wall_ms(), said, at_once=True
+        )
+    except TakesLong:
+        return None
+    finally:
+        turns.pay(cost)
+    if said:
+        request.left -= accepted.batch.unfolded
+        turns.left += said - accepted.batch.unfolded
+    return accepted
+
+
+async def accept_in_turn(
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch:
+    """Raises `BatchRejected`."""
+    await context.services.turns.wait(context.services.runtime)
+    accepted = accept_at_once(context, topic, part, request)
+    if accepted is None:
+        accepted = await _accept_in_thread(context, topic, part, request)
+    return accepted
+
+
+async def _accept_in_thread(
+    context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
+) -> AcceptedBatch:
+    records = part.records
+    assert records is not None  # what is empty is refused at once
+    said = unfolds_to(records)
+    if said and request.left <= 0:
+        raise request.refused()
+    most = context.services.settings.max_decompressed_bytes
+    limit = min(most, request.left) if said else most
+    word = max(said, len(records))  # also of one that is not compressed, and is to be
+    try:
+        try:
+            accepted = await _try_in_thread(context, topic, part, min(word, limit))
+        except BatchRejected as refused:
+            if refused.code != ErrorCode.MESSAGE_TOO_LARGE or word >= limit:
+                raise
+            accepted = await _try_in_thread(context, topic, part, limit)  # its frame lied
+    except BatchRejected as refused:
+        if (
+            refused.code != ErrorCode.MESSAGE_TOO_LARGE
+            or limit == most
+            or len(records) > (topic.settings.max_message_bytes)
+        ):
+            raise
+        raise request.refused() from None
+    if said:
+        request.left -= accepted.batch.unfolded
+    return accepted
+
+
+async def _try_in_thread(
+    context: Context, topic: Topic, part: PartitionProduceData, limit: int
+) -> AcceptedBatch:
+    services = context.services
+    assert part.records is not None
+    return await services.unfolding.in_thread(
+        services.runtime,
+        limit + len(part.records),
+        accept,
+        part.records,
+        topic.settings,
+        context.version,
+        services.runtime.wall_ms(),
+        limit,
+    )

@@ -1,0 +1,326 @@
+"""Produce, request by request: which topic, may it be stored, append, and the answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final, TypeAlias
+
+from dray.api.produce.accepting import DecompressionBudget, accept_at_once, accept_in_turn
+from dray.api.produce.batches import AcceptedBatch, BatchRejected
+from dray.api.produce.refusals import Refusals
+from dray.api.shared import (
+    NO_TRANSACTIONS,
+    TRANSACTIONS_REFUSED,
+    Context,
+    RefuseConnection,
+    Routes,
+    append_error,
+    find_topic,
+    forget_closed,
+    handles,
+    repeated,
+)
+from dray.log.types import AppendResult, LogError, LogUnavailable, StreamClosed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.produce import (
+    PartitionProduceData,
+    PartitionProduceResponse,
+    ProduceRequest,
+    ProduceResponse,
+    TopicProduceData,
+    TopicProduceResponse,
+)
+from dray.topics import Topic, TopicsUnavailable
+
+_BY_ID: Final = 13
+_GATE: Final = "produce"
+_REFUSALS: Final = "produce refusals"
+_OVERTAKES: Final = BatchRejected(
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
+)
+
+_Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
+# An append that is under way, or what became of a partition that got no further.
+_Begun: TypeAlias = tuple[Topic, asyncio.Future[AppendResult]] | BatchRejected
+# A batch that may be appended, or why it may not.
+_Judged: TypeAlias = tuple[Topic, AcceptedBatch] | BatchRejected
+
+
+@handles(ProduceRequest, 3, 13, advertised_from=0)
+async def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
+    parts = [(data, part) for data in request.topic_data for part in data.partition_data]
+    refused = _refuse_request(request)
+    if refused is not None:
+        return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
+    request_bytes = DecompressionBudget(context.services.settings.max_request_decompressed_bytes)
+    found = judged = None
+    waits = False
+    if _GATE not in context.connection.state:
+        found = _find_at_once(context, parts)
+    if found is not None:
+        judged, waits = _judge_at_once(context, found, parts, request_bytes)
+    if judged is None or waits:
+        begun = await _begin_in_turn(context, found, judged, parts, request_bytes)
+    else:
+        begun = _begin(context, judged, parts)
+    faults: list[LogError] = []
+    results = [
+        await _settle(context, part.index, one, faults) for (_, part), one in zip(parts, begun, strict=True)
+    ]
+    if faults:
+        context.logger().warning("records were not appended", partitions=len(faults), error=str(faults[0]))
+    return _conclude(context, request, results)
+
+
+def _refuse_request(request: ProduceRequest) -> BatchRejected | None:
+    if request.transactional_id is not None:
+        return BatchRejected(TRANSACTIONS_REFUSED, NO_TRANSACTIONS)
+    if request.acks not in {-1, 0, 1}:
+        return BatchRejected(
+            ErrorCode.INVALID_REQUIRED_ACKS, f"acks must be -1, 0 or 1, and not {request.acks}."
+        )
+    return None
+
+
+# --- the common case: known topics, small batches, nothing to wait for
+
+
+def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected] | None:
+    """The topic of every batch; None where something has to be waited for."""
+    topics = context.services.topics
+    by_id = context.header.api_version >= _BY_ID
+    known: list[Topic] = []
+    for data, part in parts:
+        topic = topics.cached_by_id(data.topic_id) if by_id else topics.cached(data.name)
+        if topic is None or not 0 <= part.index < len(topic.streams):
+            return None
+        known.append(topic)
+    if len(parts) > 1 and repeated(
+        (topic.name, part.index) for topic, (_, part) in zip(known, parts, strict=True)
+    ):
+        return None
+    return _keep_order(context, _refuse_strangers(context, known, parts), parts)
+
+
+def _judge_at_once(
+    context: Context,
+    found: Sequence[Topic | BatchRejected],
+    parts: _Parts,
+    request_bytes: DecompressionBudget,
+) -> tuple[list[_Judged | None], bool]:
+    """What can be said of every batch within this turn of the loop; None where it takes longer, and whether
+    there is one of those."""
+    judged: list[_Judged | None] = []
+    waits = False
+    for topic, (_, part) in zip(found, parts, strict=True):
+        if isinstance(topic, BatchRejected):
+            judged.append(topic)
+            continue
+        try:
+            accepted = accept_at_once(context, topic, part, request_bytes)
+        except BatchRejected as refused:
+            judged.append(refused)
+            continue
+        if accepted is None:
+            judged.append(None)
+            waits = True
+        else:
+            judged.append((topic, accepted))
+    return judged, waits
+
+
+def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) -> list[_Begun]:
+    log = context.services.log
+    begun: list[_Begun] = []
+    for one, (_, part) in zip(judged, parts, strict=True):
+        assert one is not None
+        if isinstance(one, BatchRejected):
+            begun.append(one)
+            continue
+        topic, accepted = one
+        stream = topic.streams[part.index]
+        begun.append((topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)))
+    return begun
+
+
+# --- the other case: read a topic, run a thread, wait for another turn, and let no later request overtake
+
+
+async def _begin_in_turn(
+    context: Context,
+    found: Sequence[Topic | BatchRejected] | None,
+    judged: Sequence[_Judged | None] | None,
+    parts: _Parts,
+    request_bytes: DecompressionBudget,
+) -> list[_Begun]:
+    """What is found and judged already stays so: judging a batch may have changed it."""
+    state = context.connection.state
+    before: asyncio.Event | None = state.get(_GATE)
+    gate = state[_GATE] = asyncio.Event()
+    try:
+        if before is not None:
+            await before.wait()
+        if found is None or judged is None:
+            found = await _find_in_turn(context, parts)
+            judged = [None] * len(parts)
+        # One after the other: a request holds one batch unfolded at a time, however many it brings.
+        judged = [
+            await _judge_in_turn(context, topic, part, request_bytes) if one is None else one
+            for one, topic, (_, part) in zip(judged, found, parts, strict=True)
+        ]
+        return _begin(context, judged, parts)
+    finally:
+        gate.set()
+        if state.get(_GATE) is gate:
+            del state[_GATE]
+
+
+async def _find_in_turn(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected]:
+    found: Sequence[Topic | BatchRejected] = [await _find_topic(context, data, part) for data, part in parts]
+    twice = repeated(
+        (topic.name, part.index)
+        for topic, (_, part) in zip(found, parts, strict=True)
+        if isinstance(topic, Topic)
+    )
+    kept = _keep_order(context, _refuse_strangers(context, found, parts), parts)
+    if not twice:
+        return kept
+    return [
+        BatchRejected(ErrorCode.INVALID_REQUEST, f"Partition {part.index} is there more than once.")
+        if isinstance(topic, Topic) and (topic.name, part.index) in twice
+        else topic
+        for topic, (_, part) in zip(kept, parts, strict=True)
+    ]
+
+
+async def _judge_in_turn(
+    context: Context,
+    topic: Topic | BatchRejected,
+    part: PartitionProduceData,
+    request_bytes: DecompressionBudget,
+) -> _Judged:
+    if isinstance(topic, BatchRejected):
+        return topic
+    try:
+        return topic, await accept_in_turn(context, topic, part, request_bytes)
+    except BatchRejected as refused:
+        return refused
+
+
+async def _find_topic(
+    context: Context, data: TopicProduceData, part: PartitionProduceData
+) -> Topic | BatchRejected:
+    by_id = context.version >= _BY_ID
+    try:
+        topic = await find_topic(context, data.name, part.index, data.topic_id if by_id else None)
+    except TopicsUnavailable as error:
+        # Nothing was stored, and every client tries again after a look at the metadata.
+        return BatchRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
+    if topic is None and by_id:
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {data.topic_id}.")
+    if topic is None:
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {data.name!r}.")
+    if topic.stream_of(part.index) is None:
+        return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {part.index}.")
+    return topic
+
+
+def _refuse_strangers(
+    context: Context,
+    found: Sequence[Topic | BatchRejected],
+    parts: _Parts,
+) -> Sequence[Topic | BatchRejected]:
+    """Where owners are enforced: what this client should send to another broker."""
+    if not context.services.settings.enforce_owner:
+        return found
+    routes = Routes(context)
+    return [
+        BatchRejected(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER, f"Broker {routes.leader(topic.streams[part.index])} leads."
+        )
+        if isinstance(topic, Topic) and not routes.is_owner(topic.streams[part.index])
+        else topic
+        for topic, (_, part) in zip(found, parts, strict=True)
+    ]
+
+
+def _keep_order(
+    context: Context,
+    found: Sequence[Topic | BatchRejected],
+    parts: _Parts,
+) -> Sequence[Topic | BatchRejected]:
+    """What follows a batch that was refused before it reached the log waits until that one came again."""
+    state = context.connection.state
+    refusals: Refusals | None = state.get(_REFUSALS)
+    if not refusals and not any(isinstance(topic, BatchRejected) for topic in found):
+        return found
+    if refusals is None:
+        refusals = state[_REFUSALS] = Refusals()
+    kept: list[Topic | BatchRejected] = []
+    for topic, (data, part) in zip(found, parts, strict=True):
+        place = data.topic_id if context.version >= _BY_ID else data.name, part.index
+        overtakes = False
+        if isinstance(topic, BatchRejected):
+            refusals.note(place, part.records)
+        else:
+            overtakes = refusals.overtakes(place, part.records)
+        kept.append(_OVERTAKES if overtakes else topic)
+    if not refusals:
+        del state[_REFUSALS]
+    return kept
+
+
+# --- the answer
+
+
+async def _settle(
+    context: Context, index: int, begun: _Begun, faults: list[LogError]
+) -> PartitionProduceResponse:
+    if isinstance(begun, BatchRejected):
+        return _failed(index, begun)
+    topic, future = begun
+    try:
+        appended = await future
+    except StreamClosed as error:
+        await forget_closed(context, topic.name)
+        code = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= _BY_ID else append_error(error)
+        return _failed(index, BatchRejected(code, "The topic was deleted."))
+    except LogError as error:
+        if isinstance(error, LogUnavailable):
+            faults.append(error)
+        return _failed(index, BatchRejected(append_error(error), str(error)))
+    return PartitionProduceResponse(
+        index, 0, appended.base_offset, appended.append_time_ms, appended.start_offset
+    )
+
+
+def _failed(index: int, refused: BatchRejected) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=refused.code,
+        base_offset=-1,
+        record_errors=refused.record_errors,
+        error_message=refused.message,
+    )
+
+
+def _conclude(
+    context: Context, request: ProduceRequest, results: list[PartitionProduceResponse]
+) -> ProduceResponse | None:
+    if request.acks == 0:
+        for result in results:
+            if result.error_code:
+                raise RefuseConnection(
+                    f"a produce without acknowledgement failed: {ErrorCode.name_of(result.error_code)} on "
+                    f"partition {result.index}: {result.error_message} "
+                    f"(correlation {context.header.correlation_id}, client {context.header.client_id!r})"
+                )
+        return None
+    response = ProduceResponse()
+    position = 0
+    for data in request.topic_data:
+        end = position + len(data.partition_data)
+        response.responses.append(TopicProduceResponse(data.topic_id, data.name, results[position:end]))
+        position = end
+    return response

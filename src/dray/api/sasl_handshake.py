@@ -1,0 +1,13 @@
+"""SaslHandshake (17), versions 0 and 1: ILLEGAL_SASL_STATE on a listener where nobody authenticates, as
+with Kafka."""
+
+from __future__ import annotations
+
+from dray.api.shared import Context, handles
+from dray.protocol import ErrorCode
+from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+
+@handles(SaslHandshakeRequest, 0, 1)
+async def handle(_context: Context, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
+    return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

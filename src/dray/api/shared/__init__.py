@@ -1,0 +1,89 @@
+"""What several API modules need: who asks, what may be asked, and the answers that they have in common.
+
+`context` and `handler` are of every request; `errors` knows Kafka's codes; `partitions`, `routing`, `groups`,
+`configs` and `alterations` are about what their names say; `crowds` is for requests that name thousands.
+"""
+
+from dray.api.shared.alterations import alter_each, check_named
+from dray.api.shared.configs import (
+    ResourceType,
+    describe_broker_configs,
+    describe_config,
+    describe_created,
+    describe_group_configs,
+)
+from dray.api.shared.context import (
+    ApiSettings,
+    ClientConnection,
+    Context,
+    Feature,
+    LogService,
+    Services,
+    VersionRange,
+    unless_ending,
+)
+from dray.api.shared.crowds import AT_A_TIME, gather_some
+from dray.api.shared.errors import (
+    NO_TRANSACTIONS,
+    RECORD_FAULTS,
+    TRANSACTIONS_REFUSED,
+    RefuseConnection,
+    append_error,
+    no_coordinator_of_transactions,
+    read_error,
+    topic_error,
+)
+from dray.api.shared.groups import GROUP_OPERATIONS, NO_OPERATIONS, ask_and_wait, client_host
+from dray.api.shared.handler import Handler, handles
+from dray.api.shared.partitions import (
+    CLUSTER_OPERATIONS,
+    TOPIC_OPERATIONS,
+    broker_ids,
+    find_stream,
+    find_topic,
+    forget_closed,
+    repeated,
+)
+from dray.api.shared.routing import Routes
+
+__all__ = [
+    "AT_A_TIME",
+    "CLUSTER_OPERATIONS",
+    "GROUP_OPERATIONS",
+    "NO_OPERATIONS",
+    "NO_TRANSACTIONS",
+    "RECORD_FAULTS",
+    "TOPIC_OPERATIONS",
+    "TRANSACTIONS_REFUSED",
+    "ApiSettings",
+    "ClientConnection",
+    "Context",
+    "Feature",
+    "Handler",
+    "LogService",
+    "RefuseConnection",
+    "ResourceType",
+    "Routes",
+    "Services",
+    "VersionRange",
+    "alter_each",
+    "append_error",
+    "ask_and_wait",
+    "broker_ids",
+    "check_named",
+    "client_host",
+    "describe_broker_configs",
+    "describe_config",
+    "describe_created",
+    "describe_group_configs",
+    "find_stream",
+    "find_topic",
+    "forget_closed",
+    "gather_some",
+    "handles",
+    "no_coordinator_of_transactions",
+    "read_error",
+    "repeated",
+    "topic_error",
+    "unless_ending",
+]

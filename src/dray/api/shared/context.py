@@ -1,0 +1,214 @@
+"""What a handler is given: the services it may ask, and who is asking."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from dray.cluster import ClusterInfo, Membership
+from dray.groups.coordinator import Groups
+from dray.log.types import (
+    ActiveProducer,
+    AppendResult,
+    Bounds,
+    ReadRequest,
+    ReadResult,
+    TimestampedOffset,
+)
+from dray.protocol import ApiKey, RequestHeader
+from dray.records import Batch
+from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
+from dray.security.acls.store import Acls
+from dray.security.users import Users
+from dray.topics import Topics
+
+T = TypeVar("T")
+
+WORK_PER_TURN = 8 << 20
+"""Bytes of records judged on the event loop within one turn of it: ten milliseconds or so."""
+
+_log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
+
+
+class LogService(Protocol):
+    """What the handlers need of the log; `dray.log.Log` is one."""
+
+    def append(
+        self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
+    ) -> asyncio.Future[AppendResult]: ...
+
+    async def bounds(self, stream: int) -> Bounds: ...
+
+    async def fetch(
+        self,
+        requests: Sequence[ReadRequest],
+        *,
+        min_bytes: int,
+        max_bytes: int,
+        max_wait_ms: int,
+        room: AnswerRoom | None = None,
+    ) -> list[ReadResult]: ...
+
+    async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None: ...
+
+    async def find_max_timestamp(self, stream: int) -> TimestampedOffset | None: ...
+
+    async def delete_records(self, stream: int, before: int) -> int: ...
+
+    async def allocate_producer_id(self) -> int: ...
+
+    async def size(self, stream: int) -> int: ...
+
+    async def producers(self, stream: int) -> list[ActiveProducer]: ...
+
+
+class ClientConnection(Protocol):
+    """What the handlers need of a connection; the server's is one."""
+
+    peer: str
+    listener: str
+    ending: bool
+    state: dict[str, Any]
+    principal: Any
+    """Who the client is, as `User:name`; None where the listener does not ask."""
+
+    def when_ending(self, callback: Callable[[], None]) -> None: ...
+
+    def forget(self, callback: Callable[[], None]) -> None: ...
+
+    @property
+    def turn(self) -> Callable[[], Awaitable[None]]:
+        """Awaited: until the requests before this one are answered, and the answers taken."""
+
+    @property
+    def welcome(self) -> Callable[[], None]:
+        """Called once the client has said who it is."""
+
+    @property
+    def room(self) -> Callable[[], AnswerRoom]:
+        """What the answer to the request at hand may take of the memory for answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """A cluster feature that clients may ask about in ApiVersions."""
+
+    name: str
+    min_version: int
+    max_version: int
+    finalized: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiSettings:
+    auto_create_topics: bool
+    max_decompressed_bytes: int  # of one batch
+    max_request_decompressed_bytes: int  # of all batches of one produce request
+    fetch_max_bytes: int  # Kafka's fetch.max.bytes
+    describe_partition_limit: int = 2000  # Kafka's max.request.partition.size.limit
+    enforce_owner: bool  # refuse produce and fetch at brokers without affinity
+    strict_zones: bool  # name no broker of another zone to a client that names its own
+    log_dir: str  # where records are, as DescribeLogDirs names it: nothing secret
+    broker_configs: Mapping[str, str] = field(default_factory=dict)  # shown by DescribeConfigs
+    features: Sequence[Feature] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Services:
+    log: LogService
+    topics: Topics
+    membership: Membership
+    cluster: ClusterInfo
+    runtime: Runtime
+    settings: ApiSettings
+    groups: Groups = field(kw_only=True)
+    users: Users = field(kw_only=True)
+    acls: Acls | None = None  # None: nobody is authorized, and everybody may do everything
+    turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
+    unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
+
+
+@dataclass(frozen=True, slots=True)
+class VersionRange:
+    """What ApiVersions says of one API."""
+
+    api_key: int
+    first: int
+    last: int
+
+
+class Context:
+    """One request on its way through a handler."""
+
+    __slots__ = ("advertised", "connection", "header", "services")
+
+    def __init__(
+        self,
+        services: Services,
+        advertised: Sequence[VersionRange],
+        header: RequestHeader,
+        connection: ClientConnection,
+    ) -> None:
+        self.services = services
+        self.advertised = advertised
+        self.header = header
+        self.connection = connection
+
+    @property
+    def version(self) -> int:
+        return self.header.api_version
+
+    @staticmethod
+    def logger() -> structlog.stdlib.BoundLogger:
+        """Its lines name the request: the dispatcher bound it."""
+        return _log
+
+    async def within(self, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
+        """What the work gives, or `TimeoutError` when the client's patience ends. The work goes on: what an
+        administrator asked for is not left half done because it took long. No timeout waits for it."""
+        left = False
+
+        async def settle() -> T | Exception:
+            """A refusal is the client's business, and becomes the server's only if the client has left."""
+            try:
+                return await work
+            except Exception as error:
+                if left:
+                    raise
+                return error
+
+        task = self.services.runtime.spawn(settle(), ApiKey(self.header.api_key).name)
+        done, _ = await asyncio.wait([task], timeout=timeout_ms / 1000 if timeout_ms > 0 else None)
+        if not done:
+            left = True
+            raise TimeoutError
+        outcome = task.result()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+async def unless_ending(connection: ClientConnection, waiting: Awaitable[T]) -> T | None:
+    """What is waited for, or None as soon as the connection is ending: nobody needs a long poll then."""
+    task = asyncio.current_task()
+    assert task is not None
+    ended = False
+
+    def end() -> None:
+        nonlocal ended
+        ended = True
+        task.cancel()
+
+    connection.when_ending(end)
+    try:
+        return await waiting
+    except asyncio.CancelledError:
+        if ended and task.uncancel() == 0:
+            return None
+        raise
+    finally:
+        connection.forget(end)

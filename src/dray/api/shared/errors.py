@@ -1,0 +1,146 @@
+"""From what went wrong below to the Kafka code that makes clients do the right thing.
+
+The choice of a code is a choice of what the client does next, so each that is not obvious says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from dray.log.types import (
+    LogError,
+    LogUnavailable,
+    ObjectCorrupt,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ProducerFenced,
+    StreamClosed,
+)
+from dray.protocol import Buffer, ErrorCode
+from dray.records import RecordFault
+from dray.topics import (
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopicName,
+    InvalidTopicRequest,
+    TopicError,
+    TopicExists,
+    TopicsUnavailable,
+    TopicUnreadable,
+    UnknownTopic,
+    UnknownTopicId,
+)
+
+
+class RefuseConnection(Exception):
+    """Close the connection, with `reason` as the one log line; with an answer only where there is a last
+    one."""
+
+    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.answer = answer
+
+
+NO_TRANSACTIONS: Final = (
+    "Dray does not support transactions: leave transactional.id and exactly-once settings out "
+    "(idempotent producers work without)."
+)
+
+TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+"""For whoever brings a transactional id to a partition, or wants a producer id for it: every client stops on
+it at once."""
+
+
+def no_coordinator_of_transactions(version: int, software: str) -> ErrorCode:
+    """What FindCoordinator answers, where every transactional producer begins. librdkafka, which asks in
+    version 2 under many names, stops on a code of authorization only, and else asks until it times out; it
+    shows the message too. To the others, of which sarama asks in that version too, that code would read like
+    a matter of rights: `docs/design/0070` has what each was seen to do."""
+    may_be_librdkafka = version in (2, 3) and software != "sarama"
+    return TRANSACTIONS_REFUSED if may_be_librdkafka else ErrorCode.UNSUPPORTED_VERSION
+
+
+_TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
+    InvalidConfig: ErrorCode.INVALID_CONFIG,
+    InvalidPartitions: ErrorCode.INVALID_PARTITIONS,
+    InvalidReplicaAssignment: ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+    InvalidReplicationFactor: ErrorCode.INVALID_REPLICATION_FACTOR,
+    InvalidTopicName: ErrorCode.INVALID_TOPIC_EXCEPTION,
+    InvalidTopicRequest: ErrorCode.INVALID_REQUEST,
+    TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
+    UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
+    # It may have happened: the client may try again, and must be ready to find it done.
+    TopicsUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    # For administrators, whose clients end at once on this code and show the message, which says what to do.
+    # Those who read and write hear that there is no leader *now* (LEADER_NOT_AVAILABLE,
+    # NOT_LEADER_OR_FOLLOWER): they try again, elsewhere too, until a broker that can read the topic serves
+    # it. None of these codes lets a client take the topic for gone, or create it.
+    TopicUnreadable: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+def topic_error(error: TopicError) -> ErrorCode:
+    code = _code_of(error, _TOPIC_ERRORS)
+    if code is None:
+        raise AssertionError(f"no Kafka code for {type(error).__name__}")
+    return code
+
+
+def _code_of(error: Exception, codes: Mapping[type[Any], ErrorCode]) -> ErrorCode | None:
+    """That of the error's class, or of the nearest class that it is a case of."""
+    for kind in type(error).__mro__:
+        code = codes.get(kind)
+        if code is not None:
+            return code
+    return None
+
+
+_APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
+    StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    OutOfOrderSequence: ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+    ProducerFenced: ErrorCode.INVALID_PRODUCER_EPOCH,
+    # The records may be there. Every client retries this code, and librdkafka holds them for "possibly
+    # persisted", where NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR would say that they are not.
+    LogUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+}
+
+
+def append_error(error: LogError) -> ErrorCode:
+    return _code_of(error, _APPEND_ERRORS) or ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+_READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
+    StreamClosed: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    OffsetOutOfRange: ErrorCode.OFFSET_OUT_OF_RANGE,
+    # Retried after a pause by every client that knows it. Java takes REQUEST_TIMED_OUT here for a bug, and
+    # aiokafka raises it where it looks for offsets.
+    LogUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    # It will not get better by trying again, and the application must hear of it.
+    ObjectCorrupt: ErrorCode.CORRUPT_MESSAGE,
+}
+
+
+def read_error(error: LogError, *, knows_storage_error: bool = True) -> ErrorCode:
+    """Versions older than KAFKA_STORAGE_ERROR get the code that Kafka sends in its place. A store that has a
+    damaged value is not away: asking again does not help."""
+    if error.is_damage:
+        return _READ_ERRORS[ObjectCorrupt]
+    code = _code_of(error, _READ_ERRORS) or ErrorCode.UNKNOWN_SERVER_ERROR
+    if code is ErrorCode.KAFKA_STORAGE_ERROR and not knows_storage_error:
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
+    return code
+
+
+RECORD_FAULTS: Final[Mapping[RecordFault, ErrorCode]] = {
+    RecordFault.CORRUPT: ErrorCode.CORRUPT_MESSAGE,
+    RecordFault.INVALID_RECORD: ErrorCode.INVALID_RECORD,
+    RecordFault.UNSUPPORTED_FORMAT: ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+    RecordFault.UNSUPPORTED_COMPRESSION: ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
+    # Also for a batch that decompresses to too much: on this code producers split the batch, which helps.
+    RecordFault.TOO_LARGE: ErrorCode.MESSAGE_TOO_LARGE,
+}

@@ -1,0 +1,33 @@
+"""What several APIs of groups share: who is asking, and parked requests that end with their connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from dray.api.shared.context import Context, unless_ending
+from dray.groups.coordinator import NotCoordinator
+from dray.groups.coordinator.machines import Event
+
+GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
+"""The operations that Kafka lists for a client that may do anything to a group, as bits."""
+
+NO_OPERATIONS: Final = -(2**31)
+"""They were not asked for."""
+
+
+def client_host(context: Context) -> str:
+    """The address of the client as Kafka writes it."""
+    host, _, _ = context.connection.peer.rpartition(":")
+    return f"/{host.strip('[]')}"
+
+
+async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:
+    """The answer to a request that may be parked for long. When the connection ends first (its peer hung up,
+    or this broker is stopping), the client had better look for the coordinator again. Raises `Refused`."""
+    answer = None
+    if not context.connection.ending:
+        answer = await unless_ending(context.connection, context.services.groups.ask(group_id, event_with))
+    if answer is None:
+        raise NotCoordinator("this connection is ending")
+    return answer

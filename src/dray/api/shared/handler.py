@@ -1,0 +1,43 @@
+"""How an API module says what it serves: a decorator on its handler, with the versions beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from dray.api.shared.context import Context
+from dray.protocol import SCHEMAS, Request, Response
+
+RequestType = TypeVar("RequestType", bound=Request[Any])
+
+Function = Callable[[Context, RequestType], Awaitable[Response | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    request: type[Request[Any]]
+    first: int
+    last: int
+    advertised_from: int
+    function: Callable[[Context, Any], Awaitable[Response | None]]
+    name: str = ""
+
+    @property
+    def api_key(self) -> int:
+        return self.request.API_KEY
+
+
+def handles(
+    request: type[RequestType], first: int, last: int, *, advertised_from: int | None = None
+) -> Callable[[Function[RequestType]], Handler]:
+    """Serve these versions. `advertised_from`: what ApiVersions calls the first, where that must differ."""
+    schema = SCHEMAS[request.API_KEY]
+    if not schema.first_version <= first <= last <= schema.last_version:
+        raise ValueError(f"{request.__name__} has versions {schema.first_version} to {schema.last_version}")
+
+    def handler_of(function: Function[RequestType]) -> Handler:
+        advertised = first if advertised_from is None else advertised_from
+        return Handler(request, first, last, advertised, function, schema.name)
+
+    return handler_of

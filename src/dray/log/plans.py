@@ -1,0 +1,204 @@
+"""What a read will return, planned before a byte is read: from memory, from WAL objects, or from files.
+
+A plan is of one of four kinds, since a read is from one kind of place. Sizes are known from the index; of
+compacted files they are guessed, and the read itself keeps to its limit.
+
+- `ready`: the batches, if they are in memory. What has to be read is asked for from here on, before anything
+  waits for one of them.
+- `is_coming`: will what was not ready be so when it is asked for again?
+- `read`: the batches, waited for. Raises `LogError`.
+- `read_ahead`: a consumer that took so many bytes will take about as many again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+from dray.log.entries import IndexEntry
+from dray.log.parquet_reader import ParquetReader
+from dray.log.segments import EntryLayout, SegmentReader
+from dray.log.tail_cache import TailBatch
+from dray.log.types import Bounds, ReadRequest
+from dray.objects.contract import ObjectMissing
+
+Views: TypeAlias = list[memoryview]
+
+
+class PlanSource(Protocol):
+    """What plans need of the reader that made them."""
+
+    @property
+    def segments(self) -> SegmentReader: ...
+
+    @property
+    def parquet(self) -> ParquetReader: ...
+
+    def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
+        """What holds the next `size` bytes, as far as it is known and not in memory already."""
+
+    async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> Views:
+        """The object of an entry is gone: what the index says now."""
+
+
+@dataclass(slots=True)
+class EmptyPlan:
+    """Nothing: the end of the stream, or no room for more."""
+
+    request: ReadRequest
+    bounds: Bounds
+    size: int = 0
+
+    @property
+    def most(self) -> int:
+        return 0
+
+    def ready(self) -> Views | None:
+        return []
+
+    def is_coming(self) -> bool:
+        return False
+
+    async def read(self) -> Views:
+        return []
+
+    def read_ahead(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class TailPlan:
+    request: ReadRequest
+    bounds: Bounds
+    size: int
+    batches: list[TailBatch]
+
+    @property
+    def most(self) -> int:
+        return self.size
+
+    def ready(self) -> Views | None:
+        return [batch.view for batch in self.batches]
+
+    def is_coming(self) -> bool:
+        return False
+
+    async def read(self) -> Views:
+        return [batch.view for batch in self.batches]
+
+    def read_ahead(self) -> None:
+        pass
+
+
+@dataclass(slots=True)
+class Slice:
+    """Some adjoining batches of one entry."""
+
+    entry: IndexEntry
+    layout: EntryLayout
+    first: int
+    end: int
+
+
+@dataclass(slots=True)
+class WalPlan:
+    """Batches of adjoining entries."""
+
+    request: ReadRequest
+    bounds: Bounds
+    size: int
+    slices: list[Slice]
+    source: PlanSource
+
+    @property
+    def most(self) -> int:
+        return self.size
+
+    def ready(self) -> Views | None:
+        views: Views | None = []
+        for part in self.slices:
+            found = self.source.segments.ready(part.layout, part.first, part.end)
+            views = None if found is None or views is None else views + found
+        return views
+
+    def is_coming(self) -> bool:
+        segments = self.source.segments
+        return all(segments.is_coming(part.layout, part.first, part.end) for part in self.slices)
+
+    async def read(self) -> Views:
+        views: Views = []
+        for part in self.slices:
+            try:
+                views += await self.source.segments.batches(part.layout, part.first, part.end)
+            except ObjectMissing:
+                if views:
+                    break  # what was read adjoins; the next fetch starts at what is missing
+                return await self.source.read_elsewhere(self.request, part.entry)
+        return views
+
+    def read_ahead(self) -> None:
+        last = self.slices[-1]
+        if last.end == len(last.layout.starts):
+            self.source.read_ahead_from(self.request.stream, last.entry.end, self.size)
+            return
+        number = last.layout.segment_of(last.end)
+        if last.layout.segments[number].first < last.end:
+            number += 1  # some of it was taken: it is in memory
+        if number < len(last.layout.segments):
+            self.source.segments.read_ahead(last.layout, number)
+
+
+@dataclass(slots=True)
+class ParquetPlan:
+    """Files that follow each other. Never ready: whether a row group is in memory is seen when it is read."""
+
+    request: ReadRequest
+    bounds: Bounds
+    size: int
+    limit: int
+    at_least_one: bool
+    entries: list[IndexEntry]
+    source: PlanSource
+
+    @property
+    def most(self) -> int:
+        """What the read may give: the size is a guess."""
+        return max(self.size, self.limit)
+
+    @property
+    def decoded_bytes(self) -> int:
+        """About what it takes in memory: a whole row group is decoded for the part that fits."""
+        return self.source.parquet.group_bytes(self.entries[0], self.request.offset)
+
+    def ready(self) -> Views | None:
+        return None
+
+    def is_coming(self) -> bool:
+        return False
+
+    async def read(self) -> Views:
+        stream, offset = self.request.stream, self.request.offset
+        views: Views = []
+        size = 0
+        for entry in self.entries:
+            at_least_one = self.at_least_one and not views
+            try:
+                taken = await self.source.parquet.read(entry, offset, self.limit - size, at_least_one)
+            except ObjectMissing:
+                if views:
+                    break
+                return await self.source.read_elsewhere(self.request, entry)
+            views += taken.views
+            size += taken.size
+            if taken.near_end:
+                self.source.read_ahead_from(stream, entry.end, 1)
+            if not taken.finished:
+                break
+            offset = entry.end
+        return views
+
+    def read_ahead(self) -> None:
+        pass  # the read does that: only then is it known how far it came
+
+
+ReadPlan: TypeAlias = EmptyPlan | TailPlan | WalPlan | ParquetPlan

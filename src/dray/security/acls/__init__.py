@@ -1,0 +1,1 @@
+"""ACLs: what they are (`model`), what they allow (`decision`), and where they are kept (`store`)."""

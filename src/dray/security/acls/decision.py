@@ -1,0 +1,260 @@
+"""What a principal may do: Kafka's StandardAuthorizer, on an index whose answers do not depend on how many
+ACLs are.
+
+A resource is looked up by its name, by each of its beginnings that has the length of a prefix that some ACL
+has, and by `*`. Behind each pattern stand principals, behind a principal hosts, and behind a host two sets
+of bits, one per operation: allowed and denied. What an ALLOW implies is among its bits; a DENY implies
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from dray.security.acls.model import (
+    ANYTHING,
+    SUPPORTED,
+    AclBinding,
+    AclFilter,
+    AclOperation,
+    AclResourceType,
+    PatternType,
+    Permission,
+)
+from dray.security.principals import WILDCARD
+
+_ALL: Final = sum(1 << operation for operation in AclOperation)
+_IMPLIED: Final = {
+    **dict.fromkeys(
+        (AclOperation.READ, AclOperation.WRITE, AclOperation.DELETE, AclOperation.ALTER),
+        1 << AclOperation.DESCRIBE,
+    ),
+    AclOperation.ALTER_CONFIGS: 1 << AclOperation.DESCRIBE_CONFIGS,
+}
+_REMEMBERED: Final = 20_000
+_LONGEST_REMEMBERED: Final = 256
+"""Names come from clients: what is remembered of them is bounded in number and in length."""
+
+
+def _bits(operation: AclOperation, permission: Permission) -> int:
+    if operation is AclOperation.ALL:
+        return _ALL
+    implied = _IMPLIED.get(operation, 0) if permission is Permission.ALLOW else 0
+    return 1 << operation | implied
+
+
+class _Entry:
+    """Of one principal and host under one pattern."""
+
+    __slots__ = ("allowed", "bindings", "denied")
+
+    def __init__(self) -> None:
+        self.bindings: set[AclBinding] = set()
+        self.allowed = self.denied = 0
+
+    def sum_up(self) -> None:
+        self.allowed = self.denied = 0
+        for binding in self.bindings:
+            bits = _bits(binding.operation, binding.permission)
+            if binding.permission is Permission.ALLOW:
+                self.allowed |= bits
+            else:
+                self.denied |= bits
+
+
+_Pattern = dict[str, dict[str, _Entry]]  # by principal, then by host
+
+
+class _OfType:
+    """The ACLs of one type of resource."""
+
+    __slots__ = ("lengths", "literal", "prefixed", "prefixes")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Pattern] = {}
+        self.prefixed: dict[str, _Pattern] = {}
+        self.lengths: Counter[int] = Counter()
+        self.prefixes: list[int] = []  # the lengths, shortest first
+
+    def patterns(self, name: str) -> Iterator[_Pattern]:
+        found = self.literal.get(name)
+        if found is not None:
+            yield found
+        size = len(name)
+        for length in self.prefixes:
+            if length > size:
+                break
+            found = self.prefixed.get(name[:length])
+            if found is not None:
+                yield found
+        found = self.literal.get(ANYTHING)
+        if found is not None and name != ANYTHING:
+            yield found
+
+
+class AclIndex:
+    """Changes one binding at a time; what is asked in between sees each change whole."""
+
+    def __init__(self, bindings: Iterable[AclBinding] = ()) -> None:
+        self.version = 0
+        self._types: dict[AclResourceType, _OfType] = {}
+        self._bindings: dict[AclBinding, None] = {}
+        self._of_principal: dict[tuple[AclResourceType, str], set[AclBinding]] = {}
+        for binding in bindings:
+            self.add(binding)
+
+    def __len__(self) -> int:
+        return len(self._bindings)
+
+    def __contains__(self, binding: AclBinding) -> bool:
+        return binding in self._bindings
+
+    def matching(self, wanted: AclFilter) -> list[AclBinding]:
+        return [
+            binding
+            for binding in self._bindings
+            if wanted.matches(binding) and binding.operation is not AclOperation.UNKNOWN
+        ]
+
+    def add(self, binding: AclBinding) -> None:
+        if binding in self._bindings:
+            return
+        self._bindings[binding] = None
+        self._of_principal.setdefault((binding.resource_type, binding.principal), set()).add(binding)
+        of_type = self._types.setdefault(binding.resource_type, _OfType())
+        patterns = of_type.literal
+        if binding.pattern_type is PatternType.PREFIXED:
+            patterns = of_type.prefixed
+            if binding.name not in patterns:
+                of_type.lengths[len(binding.name)] += 1
+                of_type.prefixes = sorted(of_type.lengths)
+        hosts = patterns.setdefault(binding.name, {}).setdefault(binding.principal, {})
+        entry = hosts.setdefault(binding.host, _Entry())
+        entry.bindings.add(binding)
+        entry.sum_up()
+        self.version += 1
+
+    def remove(self, binding: AclBinding) -> None:
+        if binding not in self._bindings:
+            return
+        del self._bindings[binding]
+        mine = self._of_principal[binding.resource_type, binding.principal]
+        mine.discard(binding)
+        if not mine:
+            del self._of_principal[binding.resource_type, binding.principal]
+        of_type = self._types[binding.resource_type]
+        is_prefixed = binding.pattern_type is PatternType.PREFIXED
+        patterns = of_type.prefixed if is_prefixed else of_type.literal
+        pattern = patterns[binding.name]
+        entry = pattern[binding.principal][binding.host]
+        entry.bindings.discard(binding)
+        entry.sum_up()
+        self.version += 1
+        if entry.bindings:
+            return
+        del pattern[binding.principal][binding.host]
+        if not pattern[binding.principal]:
+            del pattern[binding.principal]
+        if not pattern:
+            del patterns[binding.name]
+            if is_prefixed:
+                of_type.lengths[len(binding.name)] -= 1
+                of_type.lengths += Counter()  # without those that are 0
+                of_type.prefixes = sorted(of_type.lengths)
+
+    def rights(self, principal: str, host: str, kind: AclResourceType, name: str) -> tuple[int, int, bool]:
+        """Bits that are allowed, bits that are denied, and whether any ACL names this resource at all."""
+        allowed = denied = 0
+        of_type = self._types.get(kind)
+        if of_type is None:
+            return 0, 0, False
+        named = False
+        for pattern in of_type.patterns(name):
+            named = True
+            for who in (principal, WILDCARD):
+                hosts = pattern.get(who)
+                if hosts is None:
+                    continue
+                for where in (host, ANYTHING):
+                    entry = hosts.get(where)
+                    if entry is not None:
+                        allowed |= entry.allowed
+                        denied |= entry.denied
+                if principal == WILDCARD:
+                    break
+        return allowed, denied, named
+
+    def of_principal(self, principal: str, host: str, kind: AclResourceType) -> Iterator[AclBinding]:
+        for who in {principal, WILDCARD}:
+            for binding in self._of_principal.get((kind, who), ()):
+                if binding.host in (host, ANYTHING):
+                    yield binding
+
+
+class Authorizer:
+    """Decides. It remembers what it decided until an ACL changes."""
+
+    def __init__(
+        self, acls: AclIndex, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False
+    ) -> None:
+        self._acls = acls
+        self._super_users = frozenset(super_users)
+        self._allow_if_no_acl = allow_if_no_acl
+        self._decided: dict[tuple[str, str, AclResourceType, str], int] = {}
+        self._version = acls.version
+
+    def allowed(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResourceType, name: str
+    ) -> bool:
+        return bool(self._bits(principal, host, kind, name) >> operation & 1)
+
+    def operations(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
+        """The bit field of what may be done to the resource, as answers have it."""
+        bits = self._bits(principal, host, kind, name)
+        return sum(1 << operation for operation in SUPPORTED[kind] if bits >> operation & 1)
+
+    def allowed_on_some(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResourceType
+    ) -> bool:
+        """On at least one resource of this type that may exist: an ALLOW that no DENY covers whole. Kafka's
+        `authorizeByResourceType`, which asks for one name first, and does not count what an ALLOW implies."""
+        if self.allowed(principal, host, operation, kind, "hardcode"):
+            return True
+        denied: set[tuple[PatternType, str]] = set()
+        granted: set[tuple[PatternType, str]] = set()
+        for binding in self._acls.of_principal(principal, host, kind):
+            if binding.operation in (operation, AclOperation.ALL):
+                into = granted if binding.permission is Permission.ALLOW else denied
+                into.add((binding.pattern_type, binding.name))
+        if (PatternType.LITERAL, ANYTHING) in denied:
+            return False
+        if (PatternType.LITERAL, ANYTHING) in granted:
+            return True
+        return any(not _is_covered(pattern, name, denied) for pattern, name in granted)
+
+    def _bits(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
+        if principal in self._super_users:
+            return _ALL
+        if self._version != self._acls.version:
+            self._version = self._acls.version
+            self._decided.clear()
+        key = principal, host, kind, name
+        bits = self._decided.get(key)
+        if bits is None:
+            allowed, denied, named = self._acls.rights(principal, host, kind, name)
+            bits = allowed & ~denied
+            if not named and self._allow_if_no_acl:
+                bits = _ALL
+            if len(name) <= _LONGEST_REMEMBERED:
+                if len(self._decided) >= _REMEMBERED:
+                    self._decided.clear()
+                self._decided[key] = bits
+        return bits
+
+
+def _is_covered(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:
+    if pattern is PatternType.LITERAL and (PatternType.LITERAL, name) in denied:
+        return True
+    return any((PatternType.PREFIXED, name[:length]) in denied for length in range(1, len(name) + 1))

@@ -1,0 +1,105 @@
+"""A family of keys that every broker keeps in memory: read whole at the start, followed by a watch, and
+re-read now and then, since a watch is a hint.
+
+When the store is away, what was known last holds. A read of everything goes page by page, and applies only
+what changed: 100,000 keys must not hold up the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from dray.metadata import keys
+from dray.metadata.contract import MetadataStore, StoredValue
+from dray.metadata.follow import Follower
+from dray.runtime import Runtime
+
+REREAD_SECONDS: Final = 30.0
+_PAGE: Final = 1000
+
+
+class KeyFollower:
+    """`learn` is called with every value that is new, `forget` with every key that is gone. A value that
+    `learn` cannot read is its own business: it is never reported as gone."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        runtime: Runtime,
+        prefix: str,
+        *,
+        learn: Callable[[str, bytes], None],
+        forget: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._runtime = runtime
+        self._prefix = prefix
+        self._learn = learn
+        self._forget = forget
+        self._versions: dict[str, int] = {}
+        self._reading = asyncio.Lock()  # so that no read undoes what a later one found
+        self._follower = Follower(
+            store,
+            runtime,
+            keys.CLUSTER_DOMAIN,
+            prefix,
+            read_all=self.read_all,
+            read_key=self.read_key,
+            interval=REREAD_SECONDS,
+        )
+
+    async def start(self) -> None:
+        """Raises `MetadataError`: who may do what is not guessed."""
+        await self._store.barrier(keys.CLUSTER_DOMAIN)
+        await self.read_all()
+        self._follower.start()
+
+    async def stop(self) -> None:
+        await self._follower.stop()
+
+    async def read_all(self) -> None:
+        async with self._reading:
+            missing = dict.fromkeys(self._versions)
+            start, end = self._prefix, keys.prefix_end(self._prefix)
+            while True:
+                page = await self._store.scan(keys.CLUSTER_DOMAIN, start, end, _PAGE)
+                for record in page:
+                    missing.pop(record.key, None)
+                    self._take(record)
+                if len(page) < _PAGE:
+                    break
+                start = (
+                    page[-1].key + "!"
+                )  # above this key, and below any other: names have no such character
+                await self._runtime.sleep(0)
+            for key in missing:
+                self._drop(key)
+
+    async def read_key(self, key: str) -> None:
+        async with self._reading:
+            record = await self._store.get(keys.CLUSTER_DOMAIN, key)
+            if record is None:
+                self._drop(key)
+            else:
+                self._take(record)
+
+    async def read_keys(self, changed: Iterable[str]) -> None:
+        """What this broker just wrote: it knows of it before it answers."""
+        await self._store.barrier(keys.CLUSTER_DOMAIN)
+        for key in changed:
+            await self.read_key(key)
+
+    def version_of(self, key: str) -> int | None:
+        """As it was read last."""
+        return self._versions.get(key)
+
+    def _take(self, record: StoredValue) -> None:
+        if self._versions.get(record.key) != record.version:
+            self._learn(record.key, record.value)
+            self._versions[record.key] = record.version
+
+    def _drop(self, key: str) -> None:
+        if self._versions.pop(key, None) is not None:
+            self._forget(key)

@@ -1,0 +1,123 @@
+"""Client quotas in the metadata store: one key per entity, all of its quotas in the value."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import structlog
+
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
+from dray.runtime import Runtime
+from dray.security.faults import SecurityUnavailable
+from dray.security.key_follower import KeyFollower
+from dray.security.quotas.limits import QuotaEntity, QuotaTable
+
+_log = structlog.get_logger(__name__)
+
+QUOTA_FORMAT: Final = 1
+_ATTEMPTS: Final = 8
+
+
+def key_of(entity: QuotaEntity) -> str:
+    """None as a name is the default, which stands as an empty one: Kafka refuses empty names."""
+    parts = {
+        kind: named[0] or ""
+        for kind, named in (("user", entity.user), ("client-id", entity.client_id), ("ip", entity.ip))
+        if named is not None
+    }
+    return keys.client_quota(parts)
+
+
+def entity_of(key: str) -> QuotaEntity | None:
+    parts = keys.parts_of_client_quota(key)
+    if not parts or not parts.keys() <= {"user", "client-id", "ip"}:
+        return None
+
+    def named(kind: str) -> tuple[str | None] | None:
+        return (parts[kind] or None,) if kind in parts else None
+
+    return QuotaEntity(named("user"), named("client-id"), named("ip"))
+
+
+def encode_quotas(quotas: Mapping[str, float]) -> bytes:
+    return seal_json(QUOTA_FORMAT, dict(sorted(quotas.items())))
+
+
+def decode_quotas(key: str, value: bytes) -> dict[str, float]:
+    what = f"the quotas of {key.removeprefix(keys.CLIENT_QUOTAS)}"
+    _, fields = unseal_json(what, value, QUOTA_FORMAT)
+    try:
+        return {name: float(value) for name, value in fields.items()}
+    except (TypeError, ValueError):
+        raise ValueCorrupt(what, "one of them is no number") from None
+
+
+class Quotas:
+    """`table` is what is known now."""
+
+    def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
+        self.table = QuotaTable()
+        self._store = store
+        self._known: dict[QuotaEntity, dict[str, float]] = {}
+        self._followed = KeyFollower(
+            store, runtime, keys.CLIENT_QUOTAS, learn=self._learn, forget=self._forget
+        )
+
+    async def start(self) -> None:
+        await self._followed.start()
+
+    async def stop(self) -> None:
+        await self._followed.stop()
+
+    async def alter(self, entity: QuotaEntity, changes: Mapping[str, float | None]) -> None:
+        """None takes a quota away. Raises `SecurityUnavailable`."""
+        key = key_of(entity)
+        try:
+            for _ in range(_ATTEMPTS):
+                if await self._try_alter(key, changes):
+                    await self._followed.read_keys([key])
+                    return
+        except MetadataError as error:
+            raise SecurityUnavailable(str(error)) from error
+        raise SecurityUnavailable("the quotas of this entity are changed by others all the time")
+
+    async def _try_alter(self, key: str, changes: Mapping[str, float | None]) -> bool:
+        await self._store.barrier(keys.CLUSTER_DOMAIN)
+        record = await self._store.get(keys.CLUSTER_DOMAIN, key)
+        before = {} if record is None else decode_quotas(key, record.value)
+        wanted = {**before, **changes}
+        after = {name: value for name, value in wanted.items() if value is not None}
+        if after == before:
+            return True
+        operation: Operation
+        if record is not None and not after:
+            operation = Delete(key, record.version)
+        else:
+            operation = Put(key, encode_quotas(after), ABSENT if record is None else record.version)
+        try:
+            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
+        except Ambiguous:
+            return False  # done again, it does no harm: a write that arrives late finds another version
+        return outcome.applied
+
+    # --- knowing
+
+    def _learn(self, key: str, value: bytes) -> None:
+        """A value that cannot be read is not taken for none: what was known before stays."""
+        entity = entity_of(key)
+        if entity is None:
+            _log.error("a quota is not understood, and not used", key=key)
+            return
+        try:
+            self._known[entity] = decode_quotas(key, value)
+        except UnreadableValue as error:
+            _log.error("a quota cannot be read; what was known before holds", key=key, error=str(error))
+        self.table = QuotaTable(self._known)
+
+    def _forget(self, key: str) -> None:
+        entity = entity_of(key)
+        if entity is not None and self._known.pop(entity, None) is not None:
+            self.table = QuotaTable(self._known)

@@ -1,0 +1,129 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677): the server's side, a machine of four states.
+
+It hashes a few hundred bytes: the slow part of SCRAM is the client's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+from base64 import b64decode, b64encode
+from collections.abc import Callable
+from enum import Enum, auto
+from random import Random
+from typing import Final
+
+from dray.security.sasl.steps import OTHER_AUTHORIZATION_ID, SaslChallenge, SaslRefusal, SaslStep, SaslSuccess
+from dray.security.scram_credentials import (
+    LEAST_ITERATIONS,
+    Credentials,
+    ScramCredential,
+    ScramMechanism,
+)
+
+_SASL_NAME: Final = r"(?:[\x01-\x2b\x2d-\x3c\x3e-\x7f]|=2C|=3D)+"
+_PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
+_EXTENSIONS: Final = r"(?:,[A-Za-z]+=[\x01-\x2b\x2d-\x7f]+)*"
+_BASE64: Final = r"(?:[A-Za-z0-9/+]{4})*(?:[A-Za-z0-9/+]{3}=|[A-Za-z0-9/+]{2}==)?"
+
+_FIRST: Final = re.compile(
+    rf"(?P<header>n,(?:a=(?P<authorization>{_SASL_NAME}))?,)"
+    rf"(?P<bare>n=(?P<name>{_SASL_NAME}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+)
+_FINAL: Final = re.compile(
+    rf"(?P<without_proof>c=(?P<binding>{_BASE64}),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+    rf",p=(?P<proof>{_BASE64})"
+)
+
+LONGEST_TOKEN: Final = 4096
+_NONCE_BITS: Final = 160
+
+Nonce = Callable[[], str]
+
+
+def random_nonce(random: Random) -> str:
+    return f"{random.getrandbits(_NONCE_BITS):040x}"
+
+
+class ScramState(Enum):
+    CLIENT_FIRST = auto()
+    CLIENT_FINAL = auto()
+    COMPLETE = auto()
+    FAILED = auto()
+
+
+class ScramExchange:
+    def __init__(self, mechanism: ScramMechanism, credentials: Credentials, nonce: Nonce) -> None:
+        self.state = ScramState.CLIENT_FIRST
+        self._mechanism = mechanism
+        self._credentials = credentials
+        self._make_nonce = nonce
+        self._user = ""
+        self._credential: ScramCredential | None = None
+        self._nonce = ""
+        self._binding = b""
+        self._so_far = ""
+
+    def evaluate(self, token: bytes) -> SaslStep:
+        step = self._judge(token)
+        if isinstance(step, SaslRefusal):
+            self.state = ScramState.FAILED
+            self._credential = None
+        return step
+
+    def _judge(self, token: bytes) -> SaslStep:
+        if self.state not in (ScramState.CLIENT_FIRST, ScramState.CLIENT_FINAL):
+            return SaslRefusal("a token after the end of the exchange")
+        # The patterns take ASCII only: names beyond it have no SCRAM in Kafka either.
+        if len(token) > LONGEST_TOKEN or not token.isascii():
+            return SaslRefusal("a SCRAM message that is too long, or no ASCII")
+        text = token.decode("ascii")
+        return self._first(text) if self.state is ScramState.CLIENT_FIRST else self._final(text)
+
+    def _first(self, text: str) -> SaslStep:
+        found = _FIRST.fullmatch(text)
+        if found is None:
+            return SaslRefusal("a first SCRAM message that is not understood")
+        user = found["name"].replace("=2C", ",").replace("=3D", "=")
+        credential = self._credentials.of(user).get(self._mechanism)
+        if credential is None:
+            return SaslRefusal("an unknown user, or one without this mechanism", user=user)
+        authorization = (found["authorization"] or "").replace("=2C", ",").replace("=3D", "=")
+        if authorization not in ("", user):
+            return SaslRefusal("another authorization id", OTHER_AUTHORIZATION_ID, user)
+        if credential.iterations < LEAST_ITERATIONS:
+            return SaslRefusal("a stored credential of too few iterations", user=user)
+        self._user = user
+        self._credential = credential
+        self._nonce = found["nonce"] + self._make_nonce()
+        self._binding = found["header"].encode()
+        salt = b64encode(credential.salt).decode()
+        answer = f"r={self._nonce},s={salt},i={credential.iterations}"
+        self._so_far = f"{found['bare']},{answer}"
+        self.state = ScramState.CLIENT_FINAL
+        return SaslChallenge(answer.encode())
+
+    def _final(self, text: str) -> SaslStep:
+        found = _FINAL.fullmatch(text)
+        credential = self._credential
+        assert credential is not None
+        if found is None:
+            return SaslRefusal("a final SCRAM message that is not understood", user=self._user)
+        if not hmac.compare_digest(found["nonce"], self._nonce):
+            return SaslRefusal("another nonce than the one given", user=self._user)
+        if b64decode(found["binding"]) != self._binding:
+            return SaslRefusal("another channel binding than the first message had", user=self._user)
+        name = self._mechanism.hash_name
+        exchanged = f"{self._so_far},{found['without_proof']}".encode()
+        proof = b64decode(found["proof"])
+        signature = hmac.digest(credential.stored_key, exchanged, name)
+        if len(proof) != len(signature):
+            return SaslRefusal("a proof of the wrong length", user=self._user)
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+        if not hmac.compare_digest(hashlib.new(name, client_key).digest(), credential.stored_key):
+            return SaslRefusal("a wrong password", user=self._user)
+        self.state = ScramState.COMPLETE
+        self._credential = None
+        verifier = b64encode(hmac.digest(credential.server_key, exchanged, name))
+        return SaslSuccess(self._user, b"v=" + verifier)

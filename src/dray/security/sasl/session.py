@@ -1,0 +1,187 @@
+"""The authentication of one connection, as a machine of named states: Kafka's handshake, tokens, and
+KIP-368.
+
+Bytes are parsed and answers are built by `api/`; time is given. What a state does not expect ends the
+connection, which the machine says by raising `EndConnection`: nothing but ApiVersions and SaslHandshake is
+looked at before a client is known, and nothing but its tokens while it authenticates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Final
+
+from dray.security.principals import user as principal_of
+from dray.security.sasl.steps import SaslExchange, SaslRefusal, SaslStep, SaslSuccess, SaslWork
+
+LONGEST_FRAME: Final = 512 << 10
+"""Kafka's `sasl.server.max.receive.size`: of any frame until a client is known."""
+
+REFUSAL_DELAY_SECONDS: Final = 0.1
+"""How long a refused client waits for its connection to end, as with Kafka."""
+
+_LEAST_SECONDS_BETWEEN: Final = 1.0
+
+
+class SaslState(Enum):
+    INITIAL = auto()
+    """SaslHandshake or ApiVersions comes."""
+    HANDSHAKE = auto()
+    """ApiVersions was answered: SaslHandshake comes."""
+    AUTHENTICATE = auto()
+    """Tokens come: in SaslAuthenticate, or raw after a handshake of version 0."""
+    WRONG_MECHANISM = auto()
+    """A client authenticates again with another mechanism: its next word ends the connection."""
+    COMPLETE = auto()
+    FAILED = auto()
+
+
+class EndConnection(Exception):
+    """There is no answer: the connection ends, with this one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class HandshakeAnswer:
+    """Whether the mechanism is served; where it is not, the connection ends behind the answer."""
+
+    supported: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SaslAnswer:
+    """The token for the client, and how long the session lasts from now: 0 for as long as the connection."""
+
+    token: bytes
+    lifetime_ms: int = 0
+    complete: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SaslRejection:
+    """What the client is told, and what the log is; then the connection ends."""
+
+    message: str
+    reason: str
+    user: str | None
+
+
+class SaslSession:
+    """`mechanisms` are those of the listener: a name, and what begins an exchange with it.
+    `longest_session_ms` is Kafka's `connections.max.reauth.ms`."""
+
+    def __init__(
+        self, mechanisms: Mapping[str, Callable[[], SaslExchange]], *, longest_session_ms: int = 0
+    ) -> None:
+        self.state = SaslState.INITIAL
+        self.principal: str | None = None
+        self.raw_tokens = False
+        self._mechanisms = mechanisms
+        self._longest_session_ms = longest_session_ms
+        self._mechanism = ""
+        self._exchange: SaslExchange | None = None
+        self._expires: float | None = None
+        self._again_since: float | None = None
+
+    @property
+    def mechanisms(self) -> list[str]:
+        return list(self._mechanisms)
+
+    @property
+    def is_complete(self) -> bool:
+        return self.state is SaslState.COMPLETE
+
+    def is_expired(self, now: float) -> bool:
+        """A finished session past its lifetime: any request but a handshake ends the connection."""
+        return self._expires is not None and now >= self._expires
+
+    # --- before a client is known
+
+    def api_versions(self, *, answered_well: bool) -> None:
+        """One that was refused (an unknown version) may be asked again."""
+        if self.state is not SaslState.INITIAL:
+            raise self._end("ApiVersions came where the client must authenticate")
+        if answered_well:
+            self.state = SaslState.HANDSHAKE
+
+    def handshake(self, version: int, mechanism: str, now: float) -> HandshakeAnswer | None:
+        """None: this client authenticated a moment ago, and is refused as one that had no reason to."""
+        again = self.state is SaslState.COMPLETE
+        if again:
+            if self._again_since is not None and now - self._again_since < _LEAST_SECONDS_BETWEEN:
+                return None
+            self._again_since = now
+        elif self.state not in (SaslState.INITIAL, SaslState.HANDSHAKE):
+            raise self._end("SaslHandshake came in the middle of an authentication")
+        self.raw_tokens = version == 0
+        begin = self._mechanisms.get(mechanism)
+        if begin is None:
+            self.state = SaslState.FAILED
+            return HandshakeAnswer(supported=False)
+        if again and mechanism != self._mechanism:
+            self.state = SaslState.WRONG_MECHANISM
+            return HandshakeAnswer(supported=True)
+        self._mechanism = mechanism
+        self._exchange = begin()
+        self.state = SaslState.AUTHENTICATE
+        return HandshakeAnswer(supported=True)
+
+    def unexpected(self, what: str) -> EndConnection:
+        """For a request that this state does not serve."""
+        return self._end(f"{what} came from a client that has not authenticated")
+
+    # --- tokens
+
+    def token(self, token: bytes) -> SaslStep:
+        """What the exchange makes of it; `SaslWork` work is done in a thread, and its step given to
+        `settle`."""
+        if self.state is SaslState.WRONG_MECHANISM:
+            raise self._end("a client may not authenticate again with another mechanism")
+        if self.state is not SaslState.AUTHENTICATE or self._exchange is None:
+            raise self._end("a SASL token came where none is due")
+        return self._exchange.evaluate(token)
+
+    def settle(self, step: SaslStep, now: float, wall_ms: int) -> SaslAnswer | SaslRejection:
+        assert not isinstance(step, SaslWork)
+        if isinstance(step, SaslRefusal):
+            return self._reject(step)
+        if not isinstance(step, SaslSuccess):
+            return SaslAnswer(step.token)
+        principal = principal_of(step.user)
+        if self.principal is not None and principal != self.principal:
+            message = "Cannot change principals during re-authentication from "
+            return self._reject(
+                SaslRefusal(
+                    "another principal than before",
+                    f"{message}{self.principal.replace(':', '.', 1)}: {principal.replace(':', '.', 1)}",
+                    step.user,
+                )
+            )
+        lifetime_ms = self._lifetime_ms(step.expires_ms, wall_ms)
+        self._expires = None if lifetime_ms is None else now + lifetime_ms / 1000
+        self.principal = principal
+        self.state = SaslState.COMPLETE
+        self._exchange = None
+        return SaslAnswer(step.token, lifetime_ms or 0, complete=True)
+
+    def _lifetime_ms(self, expires_ms: int | None, wall_ms: int) -> int | None:
+        bounds = [] if expires_ms is None else [max(0, expires_ms - wall_ms)]
+        if self._longest_session_ms > 0:
+            bounds.append(self._longest_session_ms)
+        return min(bounds, default=None)
+
+    def _reject(self, step: SaslRefusal) -> SaslRejection:
+        during = "authentication" if self.principal is None else "re-authentication"
+        self.state = SaslState.FAILED
+        self._exchange = None
+        message = step.message or (
+            f"Authentication failed during {during} due to invalid credentials with SASL mechanism "
+            f"{self._mechanism}"
+        )
+        return SaslRejection(message, step.reason, step.user)
+
+    def _end(self, reason: str) -> EndConnection:
+        self.state = SaslState.FAILED
+        self._exchange = None
+        return EndConnection(reason)

@@ -1,0 +1,45 @@
+"""The kinds of runs: what a seed may lead to.
+
+Each kind is a way to choose the conditions of a run, and each has tests of its own, which take a rule away
+and see that it is noticed. A campaign takes them in turn, by the seed alone, so that a seed is one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from dray.simulation.cluster.builds import two_builds
+from dray.simulation.cluster.conditions import ClusterConditions
+from dray.simulation.cluster.identities import automatic_ids
+from dray.simulation.cluster.limits import at_limits
+
+
+@dataclass(frozen=True, slots=True)
+class RunKind:
+    name: str
+    what: str
+    choose: Callable[[int], ClusterConditions]
+
+
+def _wrong_clocks(seed: int) -> ClusterConditions:
+    return ClusterConditions.choose(seed).with_clocks()
+
+
+KINDS: Final = {
+    kind.name: kind
+    for kind in (
+        RunKind("weather", "stores, network and processes that fail", ClusterConditions.choose),
+        RunKind("clocks", "a machine whose clock is wrong, or jumps", _wrong_clocks),
+        RunKind("builds", "two builds, one of which cannot read what the other stores", two_builds),
+        RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
+        RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
+    )
+}
+EVERY_KIND: Final = tuple(KINDS)
+
+
+def kind_of(seed: int, among: Sequence[str] = EVERY_KIND) -> RunKind:
+    """One after the other as seeds count up."""
+    return KINDS[among[seed % len(among)]]

@@ -1,0 +1,200 @@
+"""The chart passes Helm's checks, and what it renders is a config and commands that Dray takes."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.services.helm import render, run_helm
+
+from dray.cli.main import load_command
+from dray.config import Settings, load
+
+pytestmark = pytest.mark.timeout(1000)  # the first run builds Helm
+
+CHART = Path(__file__).parents[2] / "deploy" / "helm" / "dray"
+THREE_ZONES = {
+    "zones": [
+        {"name": f"eu-west-1{zone}", "brokers": 2, "nodeSelector": {"topology.kubernetes.io/zone": zone}}
+        for zone in "abc"
+    ],
+    "existingSecret": "dray-credentials",
+}
+
+
+@pytest.fixture(scope="module")
+def objects(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    return render(tmp_path_factory.mktemp("chart"), CHART, THREE_ZONES)
+
+
+def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [found for found in objects if found["kind"] == kind]
+
+
+def container(workload: dict[str, Any]) -> dict[str, Any]:
+    [only] = workload["spec"]["template"]["spec"]["containers"]
+    return dict(only)
+
+
+def settings_in(pod: str, objects: list[dict[str, Any]], workload: dict[str, Any], path: Path) -> Settings:
+    """As a pod of that name would load them."""
+    [config] = of_kind(objects, "ConfigMap")
+    file = path / "dray.yaml"
+    file.write_text(config["data"]["dray.yaml"])
+    variables = {
+        variable["name"]: variable.get("value", pod).replace("$(POD_NAME)", pod)
+        for variable in container(workload).get("env", ())
+    }
+    return load(file, variables).settings
+
+
+@pytest.mark.parametrize("values", [(), ("--set", "broker.autoscaling.enabled=true")])
+def test_helm_finds_nothing_wrong(tmp_path: Path, values: tuple[str, ...]) -> None:
+    assert "0 chart(s) failed" in run_helm(tmp_path, "lint", "--strict", str(CHART), *values)
+
+
+def test_a_zone_has_brokers_of_its_own(objects: list[dict[str, Any]], tmp_path: Path) -> None:
+    sets = of_kind(objects, "StatefulSet")
+    assert len(sets) == 3
+    ids = set()
+    for found in sets:
+        zone = found["metadata"]["labels"]["dray/zone"]
+        assert found["spec"]["template"]["spec"]["nodeSelector"]["topology.kubernetes.io/zone"] in zone
+        for number in range(found["spec"]["replicas"]):
+            pod = f"{found['metadata']['name']}-{number}"
+            settings = settings_in(pod, objects, found, tmp_path)
+            assert settings.broker.zone == settings.broker.rack == zone
+            assert str(settings.broker.advertised) == f"{pod}.test-brokers.data.svc.cluster.local:9092"
+            ids.add(broker_id(found, pod))
+    assert ids == {0, 1, 1000, 1001, 2000, 2001}
+
+
+def broker_id(workload: dict[str, Any], pod: str) -> int:
+    """The id as the pod's own shell works it out, with a drayd that only says what it was given."""
+    [script] = container(workload)["args"]
+    assert container(workload)["command"] == ["tini", "--", "sh", "-c"]
+    spoken = subprocess.run(
+        ["sh", "-c", script.replace("exec drayd", "echo")],
+        env={"POD_NAME": pod, "PATH": "/bin:/usr/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.split()
+    name, *arguments = spoken
+    with load_command(name).make_context(name, arguments) as context:
+        assert str(context.params["config"]) == "/etc/dray/dray.yaml"
+        return int(context.params["broker_id"])
+
+
+def test_services_find_the_brokers(objects: list[dict[str, Any]]) -> None:
+    services = {found["metadata"]["name"]: found["spec"] for found in of_kind(objects, "Service")}
+    for found in of_kind(objects, "StatefulSet"):
+        labels = found["spec"]["template"]["metadata"]["labels"]
+        assert found["spec"]["serviceName"] in services
+        assert found["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        for service in services.values():
+            assert service["selector"].items() <= labels.items()
+        ports = {port["name"]: port["containerPort"] for port in container(found)["ports"]}
+        assert ports == {"kafka": 9092, "http": 9644}
+    [deployment] = of_kind(objects, "Deployment")
+    compactor = deployment["spec"]["template"]["metadata"]["labels"]
+    assert not any(service["selector"].items() <= compactor.items() for service in services.values())
+
+
+def test_the_compactor_runs_a_command_of_drayd(objects: list[dict[str, Any]], tmp_path: Path) -> None:
+    [deployment] = of_kind(objects, "Deployment")
+    name, *arguments = container(deployment)["args"]
+    with load_command(name).make_context(name, list(arguments)) as context:
+        assert context.params["spark_master"] == "local[*,3]"
+    settings = settings_in("x", objects, deployment, tmp_path)
+    assert settings.iceberg.catalog == "rest"
+    # where it says how it is, is where it is asked
+    [port] = container(deployment)["ports"]
+    assert str(settings.compaction.http) == f"0.0.0.0:{port['containerPort']}"
+    asked = deployment["spec"]["template"]["metadata"]["annotations"]["prometheus.io/port"]
+    assert asked == str(port["containerPort"])
+    probes = {kind: container(deployment)[kind]["httpGet"] for kind in ("readinessProbe", "livenessProbe")}
+    assert {probe["port"] for probe in probes.values()} == {port["name"]}
+    assert [probe["path"] for probe in probes.values()] == ["/readyz", "/healthz"]
+
+
+def test_secrets_come_from_a_secret_and_pods_have_no_powers(objects: list[dict[str, Any]]) -> None:
+    for workload in of_kind(objects, "StatefulSet") + of_kind(objects, "Deployment"):
+        pod, only = workload["spec"]["template"]["spec"], container(workload)
+        assert only["envFrom"] == [{"secretRef": {"name": "dray-credentials"}}]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert only["securityContext"]["allowPrivilegeEscalation"] is False
+        assert only["securityContext"]["readOnlyRootFilesystem"] is True
+        mounted = {mount["mountPath"]: mount["name"] for mount in only["volumeMounts"]}
+        assert mounted.keys() == {"/etc/dray", "/var/lib/dray", "/tmp"}, "all that can be written to"
+        assert set(mounted.values()) == {volume["name"] for volume in pod["volumes"]}
+        assert pod["enableServiceLinks"] is False
+        grace = workload["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+        assert grace >= 2 * Settings().broker.shutdown_grace + 5
+    assert of_kind(objects, "Secret") == []
+
+
+def autoscaled(**zone: Any) -> dict[str, Any]:
+    zones = [{"name": "eu.a", "brokers": 2, **zone}, {"name": "eu.b", "brokers": 3}]
+    return {"zones": zones, "broker": {"autoscaling": {"enabled": True, "maxBrokers": 8}}}
+
+
+def test_an_autoscaler_has_the_brokers_of_its_zone_and_nothing_else_sets_their_number(tmp_path: Path) -> None:
+    objects = render(tmp_path, CHART, autoscaled(maxBrokers=4))
+    sets = {found["metadata"]["name"]: found for found in of_kind(objects, "StatefulSet")}
+    scalers = of_kind(objects, "HorizontalPodAutoscaler")
+    assert [scaler["spec"]["scaleTargetRef"] for scaler in scalers] == [
+        {"apiVersion": found["apiVersion"], "kind": found["kind"], "name": name}
+        for name, found in sets.items()
+    ]
+    bounds = [(scaler["spec"]["minReplicas"], scaler["spec"]["maxReplicas"]) for scaler in scalers]
+    assert bounds == [(2, 4), (3, 8)]
+    for scaler in scalers:
+        [metric] = scaler["spec"]["metrics"]
+        assert metric["resource"]["name"] == "cpu"
+        assert metric["resource"]["target"] == {"type": "Utilization", "averageUtilization": 70}
+        down = scaler["spec"]["behavior"]["scaleDown"]
+        assert [(policy["type"], policy["value"]) for policy in down["policies"]] == [("Pods", 1)]
+        assert down["stabilizationWindowSeconds"] == 600
+    for found in sets.values():
+        assert "replicas" not in found["spec"], "an upgrade would undo what the autoscaler did"
+        assert container(found)["resources"]["requests"]["cpu"] == "1", "that is what 70 % are of"
+    [compactor] = of_kind(objects, "Deployment")
+    assert compactor["spec"]["replicas"] == 1
+
+
+def test_an_autoscaler_is_off_unless_it_is_asked_for(objects: list[dict[str, Any]]) -> None:
+    assert of_kind(objects, "HorizontalPodAutoscaler") == []
+    assert [found["spec"]["replicas"] for found in of_kind(objects, "StatefulSet")] == [2, 2, 2]
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        (autoscaled(maxBrokers=1), "zone eu.a: maxBrokers 1 is not between its 2 brokers and 1000"),
+        (autoscaled(maxBrokers=1001), "zone eu.a: maxBrokers 1001 is not between"),
+        (
+            {"broker": {"autoscaling": {"enabled": True}, "resources": {"requests": {"cpu": None}}}},
+            "needs broker.resources.requests.cpu",
+        ),
+    ],
+)
+def test_an_autoscaler_that_could_not_work_is_refused(
+    tmp_path: Path, values: dict[str, Any], says: str
+) -> None:
+    with pytest.raises(RuntimeError, match=re.escape(says)):
+        render(tmp_path, CHART, values)
+
+
+def test_the_defaults_render_and_a_compactor_can_be_left_out(tmp_path: Path) -> None:
+    plain = render(tmp_path, CHART, {"compactor": {"enabled": False}})
+    assert of_kind(plain, "Deployment") == []
+    [brokers] = of_kind(plain, "StatefulSet")
+    assert brokers["spec"]["replicas"] == 3
+    assert "envFrom" not in container(brokers)
+    version = re.search(r'appVersion: "(.*)"', (CHART / "Chart.yaml").read_text())
+    assert version is not None
+    assert container(brokers)["image"] == f"dray:{version[1]}"

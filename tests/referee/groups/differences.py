@@ -1,0 +1,53 @@
+"""Where Dray answers about groups otherwise than Apache Kafka, on purpose: what it answers instead, and why.
+
+By case, then by the label of the request. Whatever else differs in the answer to that request follows from
+the one value that is named here. Not compared at all: throttle times, addresses, and the texts of errors.
+"""
+
+from __future__ import annotations
+
+from tests.referee.log.differences import Difference
+
+UNKNOWN_MEMBER_ID = 25
+INCONSISTENT_GROUP_PROTOCOL = 23
+GROUP_ID_NOT_FOUND = 69
+INVALID_REQUEST = 42
+
+NOTHING_WRITTEN = "a refused join leaves nothing behind; Kafka keeps an empty group of it"
+
+DIFFERENCES: dict[str, dict[str, Difference]] = {
+    "classic-member-joins-consumers": {
+        "a classic member, for an id": Difference(
+            "/error_code",
+            INCONSISTENT_GROUP_PROTOCOL,
+            "groups are converted when they are empty; Kafka also lets members of both protocols mix",
+        ),
+    },
+    "commits-that-name-what-is-not-there": {
+        "no partitions": Difference("/topics/0/partitions", [], "every topic asked for is answered"),
+    },
+    "configs-of-a-group": {
+        "an operation that is none": Difference(
+            "/responses/0/error_code", INVALID_REQUEST, "Kafka fails with UNKNOWN_SERVER_ERROR"
+        ),
+        "everything there is": Difference(
+            "/results/0/configs/1/name",
+            "consumer.session.timeout.ms",
+            "there are no share groups and no groups of Streams here, and so none of their configs",
+        ),
+    },
+    "consumer-offsets": {
+        "no member fetching, an epoch": Difference(
+            "/groups/0/error_code", UNKNOWN_MEMBER_ID, "Kafka fails with UNKNOWN_SERVER_ERROR"
+        ),
+    },
+    "groups-deleted": {
+        "twice the same": Difference(
+            "/results/1/error_code", GROUP_ID_NOT_FOUND, "each is answered; Kafka answers once"
+        ),
+    },
+    "join-refused": {
+        "nothing came of it": Difference("/groups/0/group_state", "Dead", NOTHING_WRITTEN),
+        "nothing is listed": Difference("/groups", [], NOTHING_WRITTEN),
+    },
+}

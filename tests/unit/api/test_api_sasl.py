@@ -1,0 +1,312 @@
+"""Who has not said who it is gets nothing: the gate before the dispatcher, frame by frame."""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.unit.api.fakes import FakeConnection, Harness, frame, running
+
+from dray.api.shared import RefuseConnection
+from dray.api.shared.sasl_gate import SaslGate
+from dray.protocol import ErrorCode, Request, Response
+from dray.protocol.messages.api_versions import ApiVersionsRequest
+from dray.protocol.messages.metadata import MetadataRequest
+from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.security.sasl.plain import PlainExchange
+from dray.security.sasl.session import SaslSession
+from dray.security.scram_credentials import ScramMechanism, make_credential
+from dray.security.users import Upsertion
+
+LISTENER = "OUTSIDE"
+GOOD, BAD = b"\0alice\0pencil", b"\0alice\0penzil"
+
+
+class QueuedConnection(FakeConnection):
+    """One whose requests wait for their turn: `answered` gives it to the next."""
+
+    def __init__(self) -> None:
+        super().__init__(LISTENER)
+        self.queue: list[asyncio.Future[None]] = []
+        self.first = True
+
+    async def turn(self) -> None:
+        if self.first:
+            self.first = False
+            return
+        self.queue.append(asyncio.get_running_loop().create_future())
+        await self.queue[-1]
+
+    def answered(self) -> None:
+        if self.queue:
+            self.queue.pop(0).set_result(None)
+        else:
+            self.first = True
+
+
+class Gate:
+    def __init__(self, broker: Harness, longest_session_ms: int = 0) -> None:
+        self.broker = broker
+        self.now = 0.0
+        self.slept: list[float] = []
+
+        def make() -> SaslSession:
+            plain: Callable[[], Any] = lambda: PlainExchange(broker.users)  # noqa: E731
+            return SaslSession({"PLAIN": plain}, longest_session_ms=longest_session_ms)
+
+        self.gate = SaslGate(broker.dispatcher, {LISTENER: make}, self)  # type: ignore[arg-type]
+        self.connection = FakeConnection(LISTENER)
+
+    # The gate's runtime: no time passes but what a test says.
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def wall_ms(self) -> int:
+        return round(self.now * 1000)
+
+    async def in_thread(self, work: Callable[[], Any]) -> Any:
+        return await self.broker.runtime.in_thread(work)
+
+    # What a client does.
+
+    async def ask(self, request: Request[Any], version: int, connection: FakeConnection | None = None) -> Any:
+        answer = await self.gate.dispatch(frame(request, version), connection or self.connection)
+        assert answer is not None
+        return self.broker.decode(request, version, answer)
+
+    async def refused(self, request: Request[Any], version: int) -> tuple[str, Response | None]:
+        with pytest.raises(RefuseConnection) as refusal:
+            await self.ask(request, version)
+        answer: Sequence[Any] | None = refusal.value.answer
+        return refusal.value.reason, None if answer is None else self.broker.decode(request, version, answer)
+
+    async def log_in(self, token: bytes = GOOD) -> Any:
+        await self.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        return await self.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+
+
+@asynccontextmanager
+async def gated(longest_session_ms: int = 0) -> AsyncIterator[Gate]:
+    async with running() as broker:
+        credential = make_credential(ScramMechanism.SHA_256, "pencil", Random(1))
+        await broker.users.put(Upsertion("alice", ScramMechanism.SHA_256, credential))
+        yield Gate(broker, longest_session_ms)
+
+
+async def test_a_client_that_says_who_it_is_is_let_in() -> None:
+    async with gated() as gate:
+        assert (
+            await gate.ask(ApiVersionsRequest(client_software_name="x", client_software_version="1"), 3)
+        ).api_keys
+        handshake = await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert (handshake.error_code, handshake.mechanisms) == (0, ["PLAIN"])
+        assert (gate.connection.principal, gate.connection.welcomed) == (None, 0)
+        answer = await gate.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2)
+        assert (answer.error_code, answer.auth_bytes, answer.session_lifetime_ms) == (0, b"", 0)
+        assert (gate.connection.principal, gate.connection.welcomed) == ("User:alice", 1)
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+
+
+@pytest.mark.parametrize("asked", [MetadataRequest(topics=[]), SaslAuthenticateRequest(auth_bytes=GOOD)])
+async def test_nothing_else_comes_first(asked: Request[Any]) -> None:
+    async with gated() as gate:
+        reason, answer = await gate.refused(asked, 1)
+        assert "has not authenticated" in reason
+        assert answer is None
+        assert gate.broker.observed == []
+
+
+async def test_other_listeners_are_not_asked() -> None:
+    async with gated() as gate:
+        assert (await gate.ask(MetadataRequest(topics=[]), 12, FakeConnection())).brokers
+
+
+async def test_a_wrong_password_is_answered_late_and_ends_the_connection() -> None:
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        reason, answer = await gate.refused(SaslAuthenticateRequest(auth_bytes=BAD), 2)
+        assert answer.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED  # type: ignore[union-attr]
+        assert answer.error_message == "Authentication failed: Invalid username or password"  # type: ignore[union-attr]
+        assert reason == "authentication failed: a wrong password (user 'alice')"
+        assert gate.slept == [0.1]
+        assert gate.connection.principal is None
+        assert gate.connection.welcomed == 0
+        for request in (MetadataRequest(topics=[]), SaslAuthenticateRequest(auth_bytes=GOOD)):
+            await gate.refused(request, 1)
+        with pytest.raises(RefuseConnection):
+            await gate.log_in()
+
+
+async def test_an_unknown_mechanism_is_answered_with_those_that_are_served() -> None:
+    async with gated() as gate:
+        _, answer = await gate.refused(SaslHandshakeRequest(mechanism="GSSAPI"), 1)
+        assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM  # type: ignore[union-attr]
+        assert answer.mechanisms == ["PLAIN"]  # type: ignore[union-attr]
+
+
+async def test_api_versions_is_answered_once() -> None:
+    async with gated() as gate:
+        good = ApiVersionsRequest(client_software_name="x", client_software_version="1")
+        bad = ApiVersionsRequest(client_software_name="-", client_software_version="")
+        assert (await gate.ask(bad, 3)).error_code == ErrorCode.INVALID_REQUEST
+        assert (await gate.ask(good, 3)).error_code == 0
+        await gate.refused(good, 3)
+
+
+async def test_a_request_in_the_middle_is_illegal() -> None:
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        _, answer = await gate.refused(ApiVersionsRequest(), 0)
+        assert answer.error_code == ErrorCode.ILLEGAL_SASL_STATE  # type: ignore[union-attr]
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        _, answer = await gate.refused(MetadataRequest(topics=[]), 1)
+        assert answer is None
+
+
+async def test_raw_tokens_after_a_handshake_of_version_0() -> None:
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        assert await gate.gate.dispatch(memoryview(bytearray(GOOD)), gate.connection) == [b""]
+        assert gate.connection.principal == "User:alice"
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 0)
+        with pytest.raises(RefuseConnection) as refusal:
+            await gate.gate.dispatch(memoryview(bytearray(BAD)), gate.connection)
+        assert refusal.value.answer is None
+
+
+@pytest.mark.parametrize("junk", [b"", b"\0", b"GET / HTTP/1.1", struct.pack(">hh", 17, 9) + b"\0" * 9])
+async def test_what_is_no_request_ends_the_connection(junk: bytes) -> None:
+    async with gated() as gate:
+        with pytest.raises(RefuseConnection):
+            await gate.gate.dispatch(memoryview(bytearray(junk)), gate.connection)
+
+
+# --- again (KIP-368)
+
+
+async def test_an_expired_session_ends_with_the_next_request() -> None:
+    async with gated(longest_session_ms=5000) as gate:
+        assert (await gate.log_in()).session_lifetime_ms == 5000
+        gate.now = 4.9
+        await gate.ask(MetadataRequest(topics=[]), 12)
+        gate.now = 5.0
+        reason, _ = await gate.refused(MetadataRequest(topics=[]), 12)
+        assert "expired" in reason
+
+
+async def test_authenticating_again_renews_it() -> None:
+    async with gated(longest_session_ms=5000) as gate:
+        for beginning in (0.0, 5.5, 10.0):
+            gate.now = beginning
+            assert (await gate.log_in()).session_lifetime_ms == 5000
+            gate.now = beginning + 4.0
+            await gate.ask(MetadataRequest(topics=[]), 12)
+
+
+async def test_authenticating_again_at_once_is_illegal() -> None:
+    async with gated() as gate:
+        await gate.log_in()
+        gate.now = 5.0
+        await gate.log_in()
+        gate.now = 5.5
+        refused = await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        token = await gate.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2)
+        assert token.error_code == ErrorCode.ILLEGAL_SASL_STATE
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+
+
+async def test_what_is_pipelined_waits_and_is_judged_by_what_came_before() -> None:
+    """All frames at once, as an eager client sends them: none may overtake."""
+    async with gated() as gate:
+        connection = QueuedConnection()
+        frames = [
+            frame(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            frame(SaslAuthenticateRequest(auth_bytes=GOOD), 2),
+            frame(MetadataRequest(topics=[]), 12),
+            frame(MetadataRequest(topics=[]), 12),
+        ]
+        tasks = [asyncio.ensure_future(gate.gate.dispatch(each, connection)) for each in frames]
+        for number, task in enumerate(tasks):
+            for other in tasks[number + 1 :]:
+                assert not other.done()
+            assert await asyncio.wait_for(asyncio.shield(task), 5) is not None
+            connection.answered()
+        assert connection.principal == "User:alice"
+
+
+async def test_what_is_pipelined_behind_a_refusal_is_refused() -> None:
+    async with gated() as gate:
+        connection = QueuedConnection()
+        frames = [
+            frame(SaslHandshakeRequest(mechanism="PLAIN"), 1),
+            frame(SaslAuthenticateRequest(auth_bytes=BAD), 2),
+            frame(MetadataRequest(topics=[]), 12),
+        ]
+        tasks = [asyncio.ensure_future(gate.gate.dispatch(each, connection)) for each in frames]
+        await tasks[0]
+        for task in tasks[1:]:
+            connection.answered()
+            with pytest.raises(RefuseConnection):
+                await asyncio.wait_for(task, 5)
+        assert 3 not in [key for key, _ in gate.broker.observed]
+
+
+async def test_a_known_clients_requests_wait_while_it_authenticates_again_and_then_go_side_by_side() -> None:
+    async with gated() as gate:
+        connection = QueuedConnection()
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, connection)
+        connection.answered()
+        await gate.ask(SaslAuthenticateRequest(auth_bytes=GOOD), 2, connection)
+        gate.now = 5.0  # a request before is unanswered: `first` is not given back
+        again = asyncio.ensure_future(gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1, connection))
+        await asyncio.sleep(0)
+        behind = asyncio.ensure_future(gate.ask(MetadataRequest(topics=[]), 12, connection))
+        await asyncio.sleep(0.01)
+        assert not again.done()
+        assert not behind.done(), "it is not judged by the old standing"
+        connection.answered()
+        assert (await again).error_code == 0
+        with pytest.raises(RefuseConnection):
+            await asyncio.wait_for(behind, 5)
+
+
+async def test_no_secret_in_what_is_told() -> None:
+    async with gated() as gate:
+        await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        with pytest.raises(RefuseConnection) as refusal:
+            await gate.ask(SaslAuthenticateRequest(auth_bytes=b"\0mallory\0hunter2"), 2)
+        told = f"{refusal.value!r} {refusal.value.reason} {refusal.value.__context__!r}"
+        assert "hunter2" not in told
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.binary(max_size=60), max_size=4), st.sampled_from([None, 0, 1]))
+def test_no_frames_are_too_strange(frames: list[bytes], version: int | None) -> None:
+    """From the beginning or within an authentication: an answer or the end, and nobody is let in."""
+
+    async def scenario() -> None:
+        async with gated() as gate:
+            if version is not None:
+                await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), version)
+            for payload in frames:
+                with suppress(RefuseConnection):
+                    await gate.gate.dispatch(memoryview(bytearray(payload)), gate.connection)
+            assert gate.connection.principal is None
+            assert gate.connection.welcomed == 0
+
+    asyncio.run(scenario())

@@ -1,0 +1,289 @@
+"""Every setting reaches every process that uses it: found in what the rooms of the processes hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+from tests.unit.daemon.held_values import HeldValues, Place
+from tests.unit.daemon.recorded_processes import COMMANDS, run_all
+from tests.unit.daemon.setting_samples import Sample, samples
+
+from dray.config.kinds import Switch
+from dray.config.schema import fields
+
+SAMPLES = samples()
+
+WITH_OXIA = {
+    "metadata.engine": "oxia",
+    "metadata.oxia.tls": "true",
+    "metadata.oxia.ca_file": "sample-oxia-ca",
+    "metadata.oxia.certificate_file": "sample-oxia-certificate",
+    "metadata.oxia.key_file": "sample-oxia-key",
+    "metadata.oxia.server_name": "sample-oxia-server",
+    "metadata.oxia.addresses": "sample-1:1,sample-2:2",
+    "metadata.oxia.namespace": "sample-oxia-namespace",
+    "metadata.oxia.secrets": "{token: sample-oxia-token}",
+}
+WITH_ETCD = {
+    "metadata.engine": "etcd",
+    "metadata.etcd.tls": "true",
+    "metadata.etcd.ca_file": "sample-etcd-ca",
+    "metadata.etcd.certificate_file": "sample-etcd-certificate",
+    "metadata.etcd.key_file": "sample-etcd-key",
+    "metadata.etcd.server_name": "sample-etcd-server",
+    "metadata.etcd.endpoints": "sample-1:1,sample-2:2",
+    "metadata.etcd.prefix": "sample-etcd-prefix",
+    "metadata.etcd.user": "sample-etcd-user",
+    "metadata.etcd.secrets": "{password: sample-password}",
+}
+WITH_REST = {
+    "iceberg.catalog": "rest",
+    "iceberg.uri": "https://catalog.sample",
+    "iceberg.sigv4_region": "sample-sigv4-region",
+}
+
+WITH_QUICK_GROUPS = {"groups.consumer_session_timeout": "20s", "groups.consumer_heartbeat_interval": "2s"}
+"""Below what members may ask for by default: the least that they may goes down with it."""
+
+SEEN_BY_ANOTHER = {
+    "metadata.engine": "metadata.oxia.addresses",
+    "metadata.oxia.tls": "metadata.oxia.ca_file",
+    "metadata.etcd.tls": "metadata.etcd.ca_file",
+}
+"""What is not held by itself: without it, the other does not arrive."""
+
+ELSEWHERE = {
+    "broker.shutdown_grace": "a node asks for it when it stops: test_daemon_node.py::"
+    "test_a_store_that_hangs_does_not_keep_a_stop_from_ending",
+    "compaction.enabled": "decides whether there is a compactor: "
+    "test_daemon_compactor_metrics.py::test_the_flag_and_the_default, test_cluster_up.py",
+    "iceberg.enabled": "decides whether there are tables at all: "
+    "test_without_tables_there_are_none_in_any_process",
+}
+"""What no room holds, and the test that it has instead."""
+
+
+FIXED = frozenset(
+    f"{room}.{knob}"
+    for room, knobs in {
+        "ApiSettings": "describe_partition_limit features",
+        "CatalogSettings": "sigv4_service",
+        "ClassicGroupSettings": "new_member_join_timeout_ms",
+        "CompactionSettings": "failed_pause_seconds max_inputs metadata_orphan_seconds streams_at_once "
+        "topics_at_once",
+        "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
+        "GroupsSettings": "topic_interval",
+        "HttpSettings": "idle_seconds max_connections port request_seconds",
+        "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
+        "settle_seconds snapshot_every_entries stream_id_block",
+        "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "
+        "linger_seconds listeners max_unsent_bytes receive_buffer_bytes short_frame_bytes_per_second "
+        "short_seconds slowest_frame_bytes_per_second small_frame_bytes unread_seconds",
+        "TopicsOptions": "reread_interval sweep_grace sweep_interval unknown_id_pause",
+    }.items()
+    for knob in knobs.split()
+)
+"""Knobs that no setting turns: they are for tests and simulations, or follow from something else. (Ports and
+listeners are the same here each time.)"""
+
+
+def environment(settings: Mapping[str, str], directory: Path) -> dict[str, str]:
+    """With every other setting as it is by default, but for ports that are free."""
+    metadata = directory / "metadata.sqlite"
+    metadata.touch()
+    given = {"data_dir": str(directory), "broker.listen": "127.0.0.1:0", "broker.http": "127.0.0.1:0"}
+    variables = {known.key: known.variable for known in fields()}
+    return {variables[key]: text for key, text in (given | dict(settings)).items()}
+
+
+class Runs:
+    """Of all processes with one config, beside those with the defaults."""
+
+    def __init__(
+        self, defaults: dict[str, HeldValues], changed: dict[str, HeldValues], restless: set[Place]
+    ) -> None:
+        self._defaults = defaults
+        self._changed = changed
+        self._restless = restless
+
+    def arrivals(self, sample: Sample) -> dict[str, set[Place]]:
+        """By process, the places that hold the sample and did not hold it by default."""
+        found = {}
+        for process, held in self._changed.items():
+            before = self._defaults[process]
+            found[process] = {
+                place
+                for place in held.places() - self._restless
+                if (held.at(place) - before.at(place)) & sample.forms
+            }
+        return {process: places for process, places in found.items() if places}
+
+    def holds_still(self, process: str, place: Place) -> bool:
+        return self._changed[process].at(place) == self._defaults[process].at(place)
+
+    def left_behind(self, place: Place) -> list[str]:
+        """The processes in which some instance holds at this place what it holds by default."""
+        left = []
+        for process, held in self._changed.items():
+            before = self._defaults[process]
+            if place in held.plain and place in before.plain:
+                if held.plain[place] & before.plain[place]:
+                    left.append(process)
+            elif place in held.collected and held.collected[place] == before.collected.get(place):
+                left.append(process)
+        return left
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("settings")
+
+
+@pytest.fixture(scope="module")
+def defaults(directory: Path) -> dict[str, HeldValues]:
+    return run_all(environment({}, directory))
+
+
+@pytest.fixture(scope="module")
+def changed(directory: Path, defaults: dict[str, HeldValues]) -> dict[str, Runs]:
+    """Everything at once, but for what belongs to another engine or catalog."""
+    other = directory / "other"
+    other.mkdir()
+    texts = {key: sample.text for key, sample in SAMPLES.items()}
+    texts |= {"data_dir": str(other), "metadata.path": str(other / "sample.sqlite")}
+    (other / "sample.sqlite").touch()
+    plain = {
+        key: text for key, text in texts.items() if not key.startswith(("metadata.oxia", "metadata.etcd"))
+    }
+
+    def of(prefix: str) -> dict[str, str]:
+        return {key: text for key, text in texts.items() if key.startswith(prefix)}
+
+    switched = {key: _turned(key) for key in SWITCHES if key in plain or not key.startswith("metadata.")}
+    variants = {
+        "embedded": plain | switched,
+        "oxia": of("metadata.oxia.") | WITH_OXIA,
+        "etcd": of("metadata.etcd.") | WITH_ETCD,
+        "rest": WITH_REST,
+        "quick groups": WITH_QUICK_GROUPS,
+    }
+    again = run_all(environment({}, directory))
+    restless = {  # counters, ports, times: they differ from run to run
+        place
+        for process, held in again.items()
+        for place in held.places() | defaults[process].places()
+        if held.at(place) != defaults[process].at(place)
+    }
+    return {
+        name: Runs(defaults, run_all(environment(given, directory)), restless)
+        for name, given in variants.items()
+    }
+
+
+def _turned(key: str) -> str:
+    [known] = [known for known in fields() if known.key == key]
+    return str(not known.default).lower()
+
+
+def sample_of(key: str, directory: Path) -> tuple[str, Sample]:
+    """In which of the runs a setting was changed, and to what."""
+    for variant, given in (("oxia", WITH_OXIA), ("etcd", WITH_ETCD), ("rest", WITH_REST)):
+        if key in given and key != "iceberg.uri":
+            forms = {
+                given[key],
+                given[key].partition(",")[0],
+                given[key].rpartition(": ")[2].removesuffix("}"),
+            }
+            return variant, Sample(given[key], frozenset(forms))
+    if key == "data_dir":
+        return "embedded", Sample("", frozenset({str(directory / "other" / "spark.log")}))
+    if key == "metadata.path":
+        return "embedded", Sample("", frozenset({str(directory / "other" / "sample.sqlite")}))
+    for variant in ("oxia", "etcd"):
+        if key.startswith(f"metadata.{variant}."):
+            return variant, SAMPLES[key]
+    return "embedded", SAMPLES[key]
+
+
+SWITCHES = [
+    known.key
+    for known in fields()
+    if isinstance(known.kind, Switch) and known.key not in ELSEWHERE and known.key not in SEEN_BY_ANOTHER
+]
+HELD = [
+    known.key
+    for known in fields()
+    if known.key not in ELSEWHERE and known.key not in SEEN_BY_ANOTHER and known.key not in SWITCHES
+]
+
+
+@pytest.mark.parametrize("key", HELD)
+def test_it_reaches_every_process_that_uses_it(key: str, changed: dict[str, Runs], directory: Path) -> None:
+    """It arrives somewhere; and where it arrives in one process, no process keeps the default."""
+    variant, sample = sample_of(key, directory)
+    runs = changed[variant]
+    found = runs.arrivals(sample)
+    assert found, f"{key}: no room of any process holds {sorted(map(str, sample.forms))}"
+    for place in set().union(*found.values()):
+        assert not runs.left_behind(place), (
+            f"{key}: {'.'.join(place)} has it in {sorted(found)}, not everywhere"
+        )
+
+
+@pytest.mark.parametrize("key", SWITCHES)
+def test_a_switch_reaches_every_process_that_uses_it(
+    key: str, directory: Path, defaults: dict[str, HeldValues]
+) -> None:
+    [known] = [known for known in fields() if known.key == key]
+    given = {key: _turned(key)}
+    if key.startswith("metadata.etcd."):
+        given["metadata.engine"] = "etcd"
+        defaults = run_all(environment({"metadata.engine": "etcd"}, directory))
+    after = run_all(environment(given, directory))
+    turned = {
+        (process, place)
+        for process, held in after.items()
+        for place, values in held.plain.items()
+        if place[0].endswith("Settings")
+        and defaults[process].plain.get(place) == {known.default}
+        and not values & {known.default}
+    }
+    assert turned, f"{key}: no room of any process holds it"
+    for place in {place for _, place in turned}:
+        having = {process for process in COMMANDS if place in after[process].plain}
+        assert having == {process for process, turned_place in turned if turned_place == place}
+
+
+def test_every_knob_of_a_room_is_turned_by_a_setting(
+    changed: dict[str, Runs], defaults: dict[str, HeldValues]
+) -> None:
+    """From the other side: what a room takes as its settings came from the config, or is listed as fixed."""
+    still: dict[str, str] = {}
+    for process, before in defaults.items():
+        for name, attribute in before.places():
+            place = (name, attribute)
+            if name.endswith(("Settings", "Options")) and all(
+                runs.holds_still(process, place) for runs in changed.values()
+            ):
+                still.setdefault(f"{name}.{attribute}", process)
+    unknown = {knob: process for knob, process in still.items() if knob not in FIXED}
+    assert unknown == {}, "knobs that no setting turns"
+
+
+def test_without_tables_there_are_none_in_any_process(directory: Path) -> None:
+    without = [process for process in COMMANDS if process not in ("table", "query")]  # which say so
+    after = run_all(environment({"iceberg.enabled": "false"}, directory), without)
+    for process, held in after.items():
+        assert not any(name == "IcebergTables" for name, _ in held.places()), process
+    assert any(name == "IcebergTables" for name, _ in run_all(environment({}, directory))["gc"].places())
+
+
+def test_no_setting_is_left_out() -> None:
+    """One of a new kind wants a sample, or a place in one of the lists above."""
+    named = {*SAMPLES, *WITH_OXIA, *WITH_ETCD, *WITH_REST, *ELSEWHERE, *SWITCHES, "data_dir"}
+    assert {known.key for known in fields()} - named == set()
+    for key, other in SEEN_BY_ANOTHER.items():
+        assert key in named
+        assert other in HELD

@@ -1,0 +1,125 @@
+"""What a broker says of its listeners, and what they ask."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import structlog
+from cryptography.hazmat.primitives.asymmetric import ec
+from jwt.algorithms import ECAlgorithm
+
+from dray.config import ConfigError, Settings, load
+from dray.daemon.security import (
+    KeySetFile,
+    KeySetUnusable,
+    claim_rules,
+    read_certificates,
+    read_key_set,
+    sasl_sessions,
+    warn_of_open_listeners,
+)
+from dray.runtime import SystemRuntime
+from dray.security.jwks import ClaimRules
+from dray.security.scram_credentials import ScramCredential, ScramMechanism
+from dray.server.tls import CertificateUnusable
+
+PUBLIC = ECAlgorithm.to_jwk(ec.generate_private_key(ec.SECP256R1()).public_key(), as_dict=True)
+
+
+class NoUsers:
+    def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
+        return {}
+
+
+def settings(listen: str = "127.0.0.1:0", key_set_file: str = "none", **listeners: object) -> Settings:
+    return load(
+        environment={
+            "DRAY_OAUTH__KEY_SET_FILE": key_set_file,
+            "DRAY_BROKER__LISTEN": listen,
+            "DRAY_BROKER__ADVERTISED": "broker.example:9092",
+            "DRAY_BROKER__LISTENERS": json.dumps(listeners),
+        }
+    ).settings
+
+
+ASKING = {"address": "10.0.0.5:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
+
+
+@pytest.mark.parametrize(
+    ("config", "warned"),
+    [
+        (settings(), []),
+        (settings("[::1]:0"), []),
+        (settings("localhost:0"), []),
+        (settings("0.0.0.0:9092"), ["broker.listen"]),
+        (settings("broker.example:9092"), ["broker.listen"]),
+        (settings(OPEN="10.0.0.5:9192"), ["broker.listeners.OPEN"]),
+        (settings(SECURE=ASKING), []),
+    ],
+)
+def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[str]) -> None:
+    with structlog.testing.capture_logs() as lines:
+        warn_of_open_listeners(config)
+    assert [line["setting"] for line in lines if line["log_level"] == "warning"] == warned
+
+
+def test_only_listeners_that_ask_have_sessions() -> None:
+    made = sasl_sessions(settings(OPEN="10.0.0.5:9192", SECURE=ASKING), NoUsers(), SystemRuntime(threads=1))
+    assert list(made) == ["SECURE"]
+    one, other = made["SECURE"](), made["SECURE"]()
+    assert one.mechanisms == ["SCRAM-SHA-512", "PLAIN"]
+    assert one is not other, "one per connection"
+
+
+def keys_of(*names: str) -> str:
+    return json.dumps({"keys": [{**PUBLIC, "kid": name} for name in names]})
+
+
+def test_keys_are_re_read_and_a_broken_file_leaves_the_old_ones(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.write_text(keys_of("one"))
+    file = KeySetFile(path)
+    assert not file.refresh()
+    path.write_text(keys_of("one", "two"))
+    assert file.refresh()
+    assert len(file.current) == 2
+    for broken in ("", "{}", keys_of("one")[:50]):
+        path.write_text(broken)
+        for _ in range(2):
+            with pytest.raises(KeySetUnusable, match=r"^[^\n]+$"):
+                file.refresh()
+        assert len(file.current) == 2
+    path.unlink()
+    with pytest.raises(KeySetUnusable):
+        file.refresh()
+    path.write_text(keys_of("three"))
+    assert file.refresh()
+    assert len(file.current) == 1
+
+
+def test_tokens_need_keys() -> None:
+    asking = {**ASKING, "mechanisms": ["OAUTHBEARER"]}
+    with pytest.raises(ConfigError, match=r"oauth\.key_set_file"):
+        settings(SECURE=asking)
+    with pytest.raises(KeySetUnusable, match=r"^oauth\.key_set_file: cannot read /no/keys: [^\n]+$"):
+        read_key_set(settings(SECURE=asking, key_set_file="/no/keys"))
+    assert read_key_set(settings(SECURE=ASKING, key_set_file="/no/keys")) is None, "nobody needs it"
+
+
+def test_what_a_token_must_say_comes_from_the_config() -> None:
+    environment = {
+        "DRAY_OAUTH__AUDIENCES": "a,b",
+        "DRAY_OAUTH__ISSUER": "i",
+        "DRAY_OAUTH__SUBJECT_CLAIM": "email",
+    }
+    rules = claim_rules(load(environment=environment).settings)
+    assert rules == ClaimRules(frozenset({"a", "b"}), "i", subject_claim="email")
+    assert claim_rules(load(environment={}).settings) == ClaimRules()
+
+
+def test_a_certificate_that_is_not_there_is_one_line_with_its_setting() -> None:
+    listener = {"address": "127.0.0.1:0", "protocol": "SSL", "certificate_file": "/no/c", "key_file": "/no/k"}
+    with pytest.raises(CertificateUnusable, match=r"^broker\.listeners\.TLS: cannot read /no/c: [^\n]+$"):
+        read_certificates(settings(TLS=listener))
