@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +14,8 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from pyiceberg.catalog import load_catalog
-from tests.services.dray import DrayProcess, drayd_path
+from tests.services.commands import drayd, run
+from tests.services.dray import DrayProcess
 from tests.services.tools import require_tool
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -132,22 +131,3 @@ def test_the_demo_runs(tmp_path: Path) -> None:
 
 def blocks(language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", README, re.DOTALL)
-
-
-def drayd(*arguments: object) -> str:
-    return run(str(drayd_path()), *map(str, arguments))
-
-
-def run(*command: str, **settings: str) -> str:
-    environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-    environment["PATH"] = f"{drayd_path().parent}{os.pathsep}{environment['PATH']}"
-    ran = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env=environment | settings,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyiceberg.catalog import load_catalog
-from tests.integration.test_pipeline import drayd
+from tests.services.commands import drayd
 from tests.services.dray import DrayProcess
 from tests.services.tools import require_tool
 

@@ -18,7 +18,6 @@ from dray.api.shared import RefuseConnection, Services
 from dray.api.shared.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
-    Broker,
     BucketGuard,
     ClockGuard,
     Membership,
@@ -31,12 +30,11 @@ from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
-from dray.daemon.parts import clock_doubt, clock_guard, retention_loop, store_checks
+from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
 from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
 from dray.daemon.settings import (
     LISTENER,
-    advertised_listeners,
     api_settings,
     groups_settings,
     http_settings,
@@ -172,7 +170,7 @@ class Node:
         self._membership = Membership(
             self._metadata,
             self._runtime,
-            self._describe_myself(),
+            broker_registration(self._settings, self._machine, self._server.addresses, self.http_address),
             session_ttl=self._settings.broker.session_ttl,
             is_dead=self._machine.knows_dead,
         )
@@ -292,27 +290,6 @@ class Node:
             return await self._dispatcher.dispatch(frame, connection)
         except RefuseConnection as error:
             raise CloseConnection(str(error), error.answer) from error
-
-    def _describe_myself(self) -> Broker:
-        broker = self._settings.broker
-        return Broker(
-            AUTOMATIC if broker.id is None else broker.id,
-            advertised_listeners(self._settings, self._server.addresses),
-            zone=broker.zone,
-            rack=broker.rack,
-            build=version("dray"),
-            machine=self._machine.name,
-            process=self._machine.process,
-            http=self._advertised_http(),
-        )
-
-    def _advertised_http(self) -> str | None:
-        """As others reach it: where it listens on every address, the host that clients are told."""
-        if self.http_address is None:
-            return None
-        host, port = self.http_address
-        told = advertised_listeners(self._settings, self._server.addresses)[0].host
-        return str(Address(told if host in ("0.0.0.0", "::") else host, port))
 
     async def _check_serving(self) -> None:
         if not self._serving.is_set():

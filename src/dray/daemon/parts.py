@@ -1,14 +1,17 @@
 """Parts that several processes have, each made from the settings and the stores: checks of the stores, the
-guarded clock, retention."""
+guarded clock, retention, a broker's registration."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from importlib.metadata import version
 from typing import Final
 
-from dray.cluster import ClockGuard, ProcessDescription
+from dray.cluster import AUTOMATIC, Broker, ClockGuard, ProcessDescription
 from dray.config import Settings
-from dray.daemon.settings import log_settings
+from dray.config.kinds import Address
+from dray.daemon.process import MachineIdentity
+from dray.daemon.settings import advertised_listeners, log_settings
 from dray.log import Log, LogObserver
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
@@ -85,3 +88,30 @@ def clock_doubt(clocks: ClockGuard | None) -> str | None:
     """A note for `/readyz`: the process works all the same, and only what would expire does not."""
     doubt = None if clocks is None else clocks.doubt()
     return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
+
+
+def broker_registration(
+    settings: Settings,
+    machine: MachineIdentity,
+    addresses: Mapping[str, tuple[str, int]],
+    http_address: tuple[str, int] | None,
+) -> Broker:
+    """What other processes and clients learn of a broker. `addresses` and `http_address`: where it listens,
+    with the ports that it really has."""
+    broker = settings.broker
+    listeners = advertised_listeners(settings, addresses)
+    http = None
+    if http_address is not None:
+        host, port = http_address
+        # Where it listens on every address, the host that clients connect to is the one to name.
+        http = str(Address(listeners[0].host if host in ("0.0.0.0", "::") else host, port))
+    return Broker(
+        AUTOMATIC if broker.id is None else broker.id,
+        listeners,
+        zone=broker.zone,
+        rack=broker.rack,
+        build=version("dray"),
+        machine=machine.name,
+        process=machine.process,
+        http=http,
+    )

@@ -34,8 +34,8 @@ COUNTED = {
 }
 """Each of several brokers has its own: `test_daemon_fleet.py`."""
 
-ONLY_OF_UP = {"compaction.enabled"}
-"""Whether there is a compactor at all: no child asks."""
+ONLY_OF_UP = {"compaction.enabled", "console.enabled"}
+"""Whether there is a compactor or a console at all: no child asks."""
 
 FLAGS = {
     "--data-dir": ("data_dir", "flagged"),
@@ -158,4 +158,10 @@ def test_by_a_flag(children: Children, flag: str, monkeypatch: pytest.MonkeyPatc
 
 def test_every_flag_of_up_is_among_them() -> None:
     named = {flag.removeprefix("--").replace("-", "_") for flag in FLAGS}
-    assert set(signature(up_command).parameters) == named | {"brokers", "compactor", "config"}
+    assert set(signature(up_command).parameters) == named | {
+        "brokers",
+        "compactor",
+        "config",
+        "console",
+        "no_console",
+    }

@@ -59,6 +59,14 @@ ELSEWHERE = {
     "test_a_store_that_hangs_does_not_keep_a_stop_from_ending",
     "compaction.enabled": "decides whether there is a compactor: "
     "test_daemon_compactor_metrics.py::test_the_flag_and_the_default, test_cluster_up.py",
+    "broker.longest_session": "a session of a connection has it: "
+    "test_daemon_security.py::test_sessions_last_as_long_as_the_config_says",
+    "oauth.key_set_file": "test_daemon_security.py::test_tokens_need_keys",
+    "oauth.issuer": "test_daemon_security.py::test_what_a_token_must_say_comes_from_the_config",
+    "oauth.audiences": "the same",
+    "oauth.subject_claim": "the same",
+    "console.enabled": "decides whether there is a console: test_console.py",
+    "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
     "iceberg.enabled": "decides whether there are tables at all: "
     "test_without_tables_there_are_none_in_any_process",
 }
@@ -80,7 +88,7 @@ FIXED = frozenset(
         "settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "
         "linger_seconds listeners max_unsent_bytes receive_buffer_bytes short_frame_bytes_per_second "
-        "short_seconds slowest_frame_bytes_per_second small_frame_bytes unread_seconds",
+        "short_seconds slowest_frame_bytes_per_second small_frame_bytes stranger_frame_bytes unread_seconds",
         "TopicsOptions": "reread_interval sweep_grace sweep_interval unknown_id_pause",
     }.items()
     for knob in knobs.split()

@@ -73,6 +73,19 @@ def test_only_listeners_that_ask_have_sessions() -> None:
     assert one is not other, "one per connection"
 
 
+@pytest.mark.parametrize(("longest", "milliseconds"), [("off", 0), ("90s", 90_000)])
+def test_sessions_last_as_long_as_the_config_says(longest: str, milliseconds: int) -> None:
+    config = load(
+        environment={
+            "DRAY_BROKER__LONGEST_SESSION": longest,
+            "DRAY_BROKER__ADVERTISED": "broker.example:9092",
+            "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": ASKING}),
+        }
+    ).settings
+    [make] = sasl_sessions(config, NoUsers(), SystemRuntime(threads=1)).values()
+    assert make()._longest_session_ms == milliseconds
+
+
 def keys_of(*names: str) -> str:
     return json.dumps({"keys": [{**PUBLIC, "kid": name} for name in names]})
 
