@@ -1,6 +1,6 @@
 """Records for people: the newest, or those from an offset or a time on, and what a search finds.
 
-Every answer is bounded in records and in bytes read, and says where it stopped: `Continuation` goes on at
+Every answer is bounded in records and in bytes read, and says where it stopped: its `continuation` goes on at
 exactly that place, so that nothing is passed over.
 """
 

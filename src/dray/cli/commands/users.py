@@ -26,7 +26,7 @@ from dray.security.names import NotPrepared, check_prepared
 from dray.security.scram_credentials import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism, mechanism_of
 
 app = typer.Typer(
-    help="Add, list and delete users. No listener asks for passwords yet: they are kept for those that will. "
+    help="Add, list and delete users, and set the passwords that listeners with SASL ask for. "
     "With --data-dir or --config, straight in the metadata store; else through a broker.",
     no_args_is_help=True,
 )
