@@ -25,7 +25,7 @@ from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.inspection.brokers import Brokers
-from dray.inspection.scrape import History
+from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import configure_logging
@@ -57,11 +57,11 @@ async def _run(
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
     brokers = Brokers(bootstrap, runtime)
-    history: History | None = None
+    history: ScrapeHistory | None = None
     try:
         stored = None if opened is None else await _stored(settings, opened)
         if stored is not None:
-            history = History(stored, runtime)
+            history = ScrapeHistory(stored, runtime)
             history.start()
         app = make_app(
             ConsoleSettings(

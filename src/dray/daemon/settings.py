@@ -16,8 +16,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.config.metadata import EtcdSettings as EtcdSection
-from dray.config.metadata import OxiaSettings as OxiaSection
+from dray.config.metadata import EtcdSection, OxiaSection
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GroupsSettings

@@ -19,7 +19,7 @@ _LARGEST_UNFOLDED: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BatchHeader:
+class BatchDetails:
     base_offset: int
     last_offset: int
     length: int
@@ -52,7 +52,7 @@ class BatchHeader:
 
 @dataclass(frozen=True)
 class FetchedBatch:
-    header: BatchHeader
+    header: BatchDetails
     data: memoryview
 
     def records(self) -> list[Record]:
@@ -88,7 +88,7 @@ def batches_in(records: Records | None) -> Iterator[FetchedBatch]:
         size = 12 + length
         if magic != _MAGIC or size < _HEADER.size or position + size > len(view):
             return
-        header = BatchHeader(
+        header = BatchDetails(
             base_offset,
             base_offset + last_delta,
             size,
@@ -106,4 +106,4 @@ def batches_in(records: Records | None) -> Iterator[FetchedBatch]:
         position += size
 
 
-__all__ = ["BatchHeader", "FetchedBatch", "Record", "RecordError", "batches_in"]
+__all__ = ["BatchDetails", "FetchedBatch", "Record", "RecordError", "batches_in"]

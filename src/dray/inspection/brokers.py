@@ -26,7 +26,7 @@ CLIENT_ID: Final = "dray-console"
 LARGEST_FRAME: Final = 128 * 1024 * 1024
 
 
-class Unreachable(Exception):
+class BrokerUnreachable(Exception):
     """No broker answers. The text is one line."""
 
 
@@ -127,7 +127,7 @@ class Brokers:
                 failure = error
                 continue
             return link
-        raise Unreachable(str(failure or "no broker is named"))
+        raise BrokerUnreachable(str(failure or "no broker is named"))
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
         """Of these topics; None: of all."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.inspection.scrape import History, Numbers, Point, summed
+from dray.inspection.scrape import Numbers, Point, ScrapeHistory, summed
 
 PUTS: Final = ("put", "put_if_absent", "put_stream", "list")
 GETS: Final = ("get", "get_ranges", "head")
@@ -60,7 +60,7 @@ class Flow:
     silent: Sequence[str]
 
 
-def flow_of(history: History) -> Flow | None:
+def flow_of(history: ScrapeHistory) -> Flow | None:
     """None until two samples were taken."""
     if not history.points:
         return None
@@ -70,7 +70,7 @@ def flow_of(history: History) -> Flow | None:
     return Flow(last.received, last.sent, p99, list(history.points), silent)
 
 
-def stores_view(history: History, prices: Prices | None = None) -> StoresView:
+def stores_view(history: ScrapeHistory, prices: Prices | None = None) -> StoresView:
     seconds, grown = history.recent()
     prices = prices or Prices()
     newest = history.newest

@@ -104,7 +104,7 @@ class Point:
 
 
 @dataclass
-class History:
+class ScrapeHistory:
     """Samples at a steady pace, in memory: the newest two, the oldest of a while ago, and a curve."""
 
     stored: StoredCluster

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from dray.log.barriers import Barriers
 from dray.log.entries import HighWatermark, IndexEntry, decode_start
-from dray.log.jobs import Job, Step, put_job
+from dray.log.jobs import Job, JobStep, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.types import Versioned
 from dray.metadata import keys
@@ -141,7 +141,7 @@ class StreamStore:
         record = await self._store.get(self.domain(stream), keys.job(stream))
         return 0 if record is None else record.version
 
-    async def perform(self, stream: int, job: Versioned[Job], step: Step) -> Versioned[Job] | None:
+    async def perform(self, stream: int, job: Versioned[Job], step: JobStep) -> Versioned[Job] | None:
         """One step of a job. The job where this moved it; None: read it again, and go on from there. Raises
         where a reply is unclear."""
         if step.write:

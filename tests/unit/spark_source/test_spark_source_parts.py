@@ -24,7 +24,7 @@ from dray.spark_source import source
 from dray.spark_source.log import TopicLog, TopicState, whole_batches
 from dray.spark_source.options import OptionRefused, SourceOptions
 from dray.spark_source.ranges import Offset, Range, between, limited, split
-from dray.spark_source.source import BatchReader, StreamReader
+from dray.spark_source.source import BatchReader, LogStreamReader
 
 TOPIC_ID = UUID(int=5)
 OFFSETS = st.dictionaries(st.integers(0, 5), st.integers(0, 1000), min_size=1)
@@ -186,12 +186,12 @@ class TestLatest:
         return ends
 
     @staticmethod
-    def reader(**more: str) -> StreamReader:
+    def reader(**more: str) -> LogStreamReader:
         chosen = {"topic": "t", "startingOffsets": "latest", **more}
-        return StreamReader(SourceOptions.parse(chosen, streaming=True))
+        return LogStreamReader(SourceOptions.parse(chosen, streaming=True))
 
     @staticmethod
-    def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+    def planned(reader: LogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
         kept_start, kept_end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
         return [each.wanted for each in reader.partitions(kept_start, kept_end)]
 

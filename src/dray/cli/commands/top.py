@@ -17,7 +17,7 @@ from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, par
 from dray.cli.output import print_json
 from dray.client import ClientError, RequestFailed
 from dray.daemon.failures import Failure
-from dray.inspection.brokers import Brokers, Unreachable
+from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import ClusterSummary, cluster_view
 from dray.inspection.groups import GroupsPage, groups_page
 from dray.inspection.plain import as_plain
@@ -73,7 +73,7 @@ async def _watch(
             Console().print(picture(seen, None, 0.0))
         else:
             await _follow(brokers, seen, interval, rows, wanted)
-    except (ClientError, RequestFailed, Unreachable) as error:
+    except (ClientError, RequestFailed, BrokerUnreachable) as error:
         raise Failure(str(error)) from error
     finally:
         await brokers.close()
@@ -88,7 +88,7 @@ async def _follow(brokers: Brokers, seen: TopView, interval: float, rows: int, w
             await runtime.sleep(interval)
             try:
                 now = await look(brokers, rows, wanted)
-            except (ClientError, RequestFailed, Unreachable) as error:
+            except (ClientError, RequestFailed, BrokerUnreachable) as error:
                 trouble = Text(f"not up to date: {error}", style="bold red")
                 live.update(Group(trouble, picture(seen, None, 0.0)), refresh=True)
                 continue
