@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 import structlog
 
-from dray.compaction.collector import indexed_files, settled_files
+from dray.compaction.file_collector import indexed_files, settled_files
 from dray.compaction.paths import parse_file_path
 from dray.log.entries import IndexEntry
 from dray.log.jobs import JobState

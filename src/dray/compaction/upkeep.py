@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from dray.compaction.collector import FileCollector
+from dray.compaction.file_collector import FileCollector
 from dray.compaction.job_board import JobBoard
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.raised_starts import RaisedStarts

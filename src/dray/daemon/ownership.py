@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 
+from dray.cluster.bucket_owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
 from dray.cluster.identity import ClusterInfo
-from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
 from dray.compaction.bucket_survey import BucketSurvey, survey_bucket
 from dray.config import Settings
 from dray.daemon.failures import Failure

@@ -11,7 +11,7 @@ import pytest
 
 from dray.cli.main import main
 from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
-from dray.cluster.owner import OWNER, put_owner, read_owner
+from dray.cluster.bucket_owner import OWNER, put_owner, read_owner
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import CompactorStores as CompactedStores
 from dray.compaction.executor import LocalUnitWriter

@@ -1,8 +1,8 @@
 """Produce (0), versions 3 to 13: append record batches.
 
 - One batch per partition, validated down to its last record (`batches`), at once or in a thread
-  (`accepting`), and stored as it came unless the topic stamps times or names a codec. A partition named twice
-  in a request is refused, nothing of it is stored.
+  (`scheduling`), and stored as it came unless the topic stamps times or names a codec. A partition named
+  twice in a request is refused, nothing of it is stored.
 - acks -1 and 1 mean the same: the answer comes when the records are in the log. acks 0 gets no answer; where
   one would have told of an error, the connection is closed. Other acks are refused.
 - An unknown topic is not created here: clients ask for its metadata first, which creates it.

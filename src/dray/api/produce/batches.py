@@ -1,7 +1,7 @@
 """Whether a produced batch may be stored, and in what form: size, format, codec, time, keys.
 
 Everything here is about one partition's records in one request, and nothing waits: what takes long
-(decompressing a large batch, compressing one anew) is for the caller to run in a thread (`accepting`).
+(decompressing a large batch, compressing one anew) is for the caller to run in a thread (`scheduling`).
 """
 
 from __future__ import annotations

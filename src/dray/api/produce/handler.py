@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from dray.api.produce.accepting import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.produce.batches import AcceptedBatch, BatchRejected
 from dray.api.produce.refusals import Refusals
+from dray.api.produce.scheduling import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.shared import (
     NO_TRANSACTIONS,
     TRANSACTIONS_REFUSED,
