@@ -62,12 +62,12 @@ from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
 from dray.metadata.values import ValueCorrupt
 
 FORMAT: Final = 1
-# Of jobs that compact, so that a build from before there were any refuses them by name.
+# The format of jobs that compact. A build that knows no such jobs refuses this format by name.
 COMPACTION_FORMAT: Final = 2
 
 
 class IllegalEvent(ValueError):
-    """The table above has no such pair: a mistake of the caller, never of a store."""
+    """The table above has no such pair of state and event. The caller made a mistake; no store did."""
 
     def __init__(self, job: Job, event: object) -> None:
         super().__init__(f"job {job.number} is {job.state.value}: {type(event).__name__} is not for it")
@@ -143,14 +143,14 @@ class Compaction:
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)]  # adjoining, in order
     table: bool  # whether the file goes into the topic's table
     by_day: bool = False  # whether that is partitioned by day
-    owner: str = ""  # who works on it: others keep off for a while, to save work and for nothing else
+    owner: str = ""  # who works on it. Others keep off for a while, only to save work
     # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
     # other way, the job's state can still be read.
     written: Mapping[str, Any] | None = None
 
     @property
     def file(self) -> WrittenFile:
-        """Of a job that is written. Raises `ValueCorrupt` where there is none, or none that can be read."""
+        """The file of a written job. Raises `ValueCorrupt` if there is none, or none that can be read."""
         if self.written is None:
             raise ValueCorrupt("a stream's job", "it has no file")
         return WrittenFile.from_json(self.written)
@@ -170,14 +170,14 @@ class Job:
 
     @property
     def compacted(self) -> Compaction:
-        """Of a job that compacts: what."""
+        """What the job compacts. Only for a job that does."""
         if self.compaction is None:
             raise ValueError(f"job {self.number} ({self.state.value}) compacts nothing")
         return self.compaction
 
     @property
     def snapshot_end(self) -> int:
-        """Of a job that awaits the index or the start: what the producer snapshot must cover first."""
+        """What the producer snapshot must cover first. Only for a job that awaits the index or the start."""
         return self.need if self.compaction is None else self.compaction.end
 
     def moved(self, state: JobState) -> Job:
@@ -248,7 +248,7 @@ class LastInputSeen:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A process carries the job on, and need not see anything for it."""
+    """A process carries the job on. It need not read anything first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -362,7 +362,7 @@ def _forget(_: int, __: Job, ___: StreamSwept) -> JobStep:
 
 
 def _keep(_: int, __: Job, ___: StreamSwept) -> JobStep:
-    """A compactor takes the file out of the table first."""
+    """The job stays: a compactor has to take its file out of the table first."""
     return JobStep()
 
 

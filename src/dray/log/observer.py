@@ -1,4 +1,4 @@
-"""What the log tells whoever measures it. The default hears nothing."""
+"""Events of the log, for metrics. The default ignores them."""
 
 from __future__ import annotations
 

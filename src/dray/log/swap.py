@@ -15,7 +15,7 @@ from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 
 class Swap:
-    """Every step may be taken by anyone, at any time, again."""
+    """Any process may take any step, at any time, more than once."""
 
     def __init__(self, store: StreamStore, runtime: Runtime, expiry: ExpiryClock | None = None) -> None:
         self._store = store
@@ -45,7 +45,8 @@ class Swap:
         return await advance_snapshot(self._store, stream, end, self._expiry.now_ms())
 
     async def _explain(self, stream: int, job: Versioned[Job]) -> None:
-        """Not as planned: we read from behind, another process is further, or there is no stream any more."""
+        """The last input is not as planned. Either the read was stale, or another process is further, or the
+        stream is gone."""
         await self._store.barrier(stream)
         found = await self._last_input(stream, job.value)
         if not advance(stream, job.value, LastInputSeen(found)).unclear:
