@@ -1,11 +1,12 @@
-"""Collecting compacted files that nothing knows any more.
+"""Collecting compacted files that no job, table or index names any more.
 
-A file travels: first its job knows it, then the table, then the index. So they are asked in that order,
-after the bucket was listed, and a file that is in none of them will never be in one again. What is left are
-attempts that lost, merged files, expired ones, and those of deleted topics.
+A file is named first by its job, then by the table, then by the index. So they are read in that order, after
+the bucket was listed, and a file that none of them names will never be named again. What is left are attempts
+that lost, merged files, expired ones, and those of deleted topics.
 
 That is proof as long as the file's stream is this metadata's: closed, or one of the topic that the file
-names. Any other file may be one of which a newer metadata store knew: those are held against the brake.
+names. Any other file may still be needed, if this metadata store was restored from a backup: such files are
+held against the brake.
 """
 
 from __future__ import annotations
@@ -158,7 +159,8 @@ class FileCollector:
 
 
 async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
-    """Those whose job is over: a later one is there, or it is done. No other can still get anywhere."""
+    """The files whose job is over: it is done, or a later job is there. A file of any other job may still be
+    used."""
     settled: dict[str, FilePath] = {}
     for stream in sorted({parsed.stream for parsed in files.values()}):
         await store.barrier(stream)

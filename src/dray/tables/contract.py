@@ -92,8 +92,8 @@ class MaintenanceResult:
 
 class Tables(Protocol):
     async def ensure(self, topic: TopicTable) -> TableState:
-        """The topic's table, created if there is none. Raises `TableRefused` for one that is not the
-        topic's, or that somebody changed so that it can no longer hold its records."""
+        """The topic's table, created if there is none. Raises `TableRefused` for one that is not the topic's,
+        or that was changed so that it can no longer hold its records."""
 
     async def commit(
         self, topic: TopicTable, changes: Sequence[TableChange], still_ours: StillOurs
