@@ -168,7 +168,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._states.writing is Writing.LOST:
             return
-        self._socket = -1  # its number may soon be another's
+        self._socket = -1  # the number may soon be that of another socket
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening(Event.LOST)
         for exchange in self._queue:
@@ -178,7 +178,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.settle()
         if self._lingering is not None:
             self._lingering.cancel()
-        # They hold our methods: do not leave a cycle to the garbage collector.
+        # These objects hold our methods: break the cycle, or the garbage collector would have to.
         del self._reader, self._memory
         self.connection.turn = at_once
         self.connection.room = EndlessRoom
@@ -376,7 +376,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.settle()
 
     def settle(self) -> None:
-        """Have the budget for answers know what we hold now."""
+        """Report to the budget for answers what this connection holds now."""
         held = self._ready_bytes + self._reserved
         if self._states.writing is not _WRITING_LOST:
             held += self._transport.get_write_buffer_size()
@@ -399,7 +399,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._memory.give_up()
 
     def _note_closing(self, kind: str, reason: str, of_many: bool = False) -> None:
-        """Those that come in crowds share their lines."""
+        """Log why the connection closes. With `of_many`, many connections share one line."""
         connection = self.connection
         if of_many:
             self._shared.notes.warn(

@@ -13,7 +13,7 @@ GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """The operations that Kafka lists for a client that may do anything to a group, as bits."""
 
 NO_OPERATIONS: Final = -(2**31)
-"""They were not asked for."""
+"""The client did not ask for them."""
 
 
 def client_host(context: Context) -> str:
@@ -24,7 +24,8 @@ def client_host(context: Context) -> str:
 
 async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:
     """The answer to a request that may be parked for long. When the connection ends first (its peer hung up,
-    or this broker is stopping), the client had better look for the coordinator again. Raises `Refused`."""
+    or this broker is stopping), the answer sends the client to look for the coordinator again. Raises
+    `Refused`."""
     answer = None
     if not context.connection.ending:
         answer = await unless_ending(context.connection, context.services.groups.ask(group_id, event_with))
