@@ -180,7 +180,7 @@ class KafkaConnection:
         try:
             await self._writer.wait_closed()
         except OSError:
-            return  # the other side was gone first, and nobody waits for anything any more
+            return  # the broker closed first, and no request waits any more
 
     def _version(self, message: Request[Any], version: int | None) -> int:
         return self.version_for(message.API_KEY) if version is None else version
@@ -224,11 +224,11 @@ class KafkaConnection:
         if waiting is None:
             raise ClientError(f"{self._name} answered request {correlation_id}, which was never sent")
         if waiting.future.done():
-            return  # whoever asked was cancelled in the meantime
+            return  # the caller was cancelled in the meantime
         try:
             waiting.future.set_result(_decode(frame, waiting.api_key, waiting.version))
         except ProtocolError:
-            self._waiting[correlation_id] = waiting  # it fails with all the others
+            self._waiting[correlation_id] = waiting  # so that it fails with all the others
             raise
 
     def _fail(self, error: ClientError) -> None:

@@ -1,4 +1,4 @@
-"""Whose bucket it is, for the commands that work on it; whatever is wrong with that is one line."""
+"""Whose bucket it is, for the commands that work on it. A fault is one line."""
 
 from __future__ import annotations
 

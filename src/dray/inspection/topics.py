@@ -19,7 +19,7 @@ from dray.protocol.messages.metadata import MetadataResponse, MetadataResponseTo
 
 PAGE: Final = 50
 DEFAULT_SOURCE: Final = 5
-"""A config's source in Kafka's words: nobody has set it anywhere."""
+"""A config's source in Kafka's words: it is not set anywhere."""
 DYNAMIC_TOPIC: Final = 1
 
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}

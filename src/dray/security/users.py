@@ -124,7 +124,7 @@ class Users:
         return sorted(self._known)
 
     async def put(self, upsertion: Upsertion) -> None:
-        """Over an older one. Raises `UserFault` and `SecurityUnavailable`."""
+        """Store a credential, over an older one. Raises `UserFault` and `SecurityUnavailable`."""
         check_upsertion(upsertion.user, upsertion.credential.iterations)
         key = keys.user(upsertion.user, upsertion.mechanism.sasl_name)
         value = encode_credential(upsertion.credential)
@@ -182,7 +182,7 @@ class Users:
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """A credential that cannot be read lets nobody in: the older one may have been replaced for a
+        """A credential that cannot be read lets no client in: the older one may have been replaced for a
         reason."""
         named = keys.credential_of(key)
         mechanism = None if named is None else mechanism_of(named[1])

@@ -182,8 +182,8 @@ def rows(options: SourceOptions, partition: RangePartition) -> Iterator[pyarrow.
 
 
 async def _starts(log: TopicLog, options: SourceOptions) -> tuple[TopicState, dict[int, int]]:
-    """Where a read begins. Offsets below the log's start are left as they are: that they are gone is found,
-    and said, by whoever reads them."""
+    """Where a read begins. Offsets below the log's start are left as they are: the task that reads them finds
+    that they are gone, and says so."""
     state = await log.state()
     starts = dict(state.starts)
     if options.starting_timestamp is not None:

@@ -25,7 +25,7 @@ def client_host(context: Context) -> str:
 async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:
     """The answer to a request that may be parked for long. When the connection ends first (its peer hung up,
     or this broker is stopping), the answer sends the client to look for the coordinator again. Raises
-    `Refused`."""
+    `GroupUnavailable`."""
     answer = None
     if not context.connection.ending:
         answer = await unless_ending(context.connection, context.services.groups.ask(group_id, event_with))

@@ -1,4 +1,4 @@
-"""`drayd up` and `drayd broker`: a node, for as long as nobody asks it to stop."""
+"""`drayd up` and `drayd broker`: a node, until a signal stops it."""
 
 from __future__ import annotations
 

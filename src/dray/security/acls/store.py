@@ -111,7 +111,8 @@ class Acls:
             raise SecurityUnavailable(str(error)) from error
 
     async def _write_some(self, operations: Sequence[Operation]) -> None:
-        """Done again, none of them does harm: each is for what was read, or for what is not there."""
+        """Write some operations, again after an unclear reply. That does no harm: each expects the version
+        that was read, or an absent key."""
         for _ in range(_ATTEMPTS - 1):
             try:
                 await self._store.write(keys.CLUSTER_DOMAIN, operations)
@@ -133,8 +134,8 @@ class Acls:
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """What cannot be read may hold a condition that this build does not know: a DENY holds without it,
-        an ALLOW does not."""
+        """A value that cannot be read may hold a condition that this build does not know. A DENY then counts
+        without the condition, an ALLOW does not count."""
         binding = binding_of(key)
         if binding is None:
             _log.error("an ACL is not understood, and not used", key=key)
@@ -160,5 +161,6 @@ class Acls:
 
 
 def _place_holder(key: str, binding: AclBinding) -> AclBinding:
-    """Allows nothing to anybody; but the resource has an ACL, so that `allow_if_no_acl` is not for it."""
+    """A binding that allows nothing to any principal. The resource still has an ACL, so `allow_if_no_acl`
+    does not apply to it."""
     return binding._replace(principal=key, operation=AclOperation.UNKNOWN)

@@ -100,13 +100,13 @@ class Quotas:
         try:
             [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
         except Ambiguous:
-            return False  # done again, it does no harm: a write that arrives late finds another version
+            return False  # trying again does no harm: a late copy of the write expects an old version
         return outcome.applied
 
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """A value that cannot be read is not taken for none: what was known before stays."""
+        """Take in a value. One that cannot be read does not count as absent: what was known before stays."""
         entity = entity_of(key)
         if entity is None:
             _log.error("a quota is not understood, and not used", key=key)
