@@ -25,7 +25,7 @@ def die_with(parent: int) -> None:
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(128 + signal.SIGHUP)  # it died while this process was starting
+        sys.exit(128 + signal.SIGHUP)  # the parent died while this process was starting
 
 
 if __name__ == "__main__":

@@ -221,7 +221,7 @@ class GroupCalls:
             try:
                 async with self._cluster.broker((found.host, found.port)) as broker:
                     answer = await call(broker)
-            except ClientError as error:  # it may have died, and another will take its place
+            except ClientError as error:  # the coordinator may have died, and another will take its place
                 check(attempt, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
                 raise
             if error_of(answer) in _ASK_AGAIN:

@@ -36,7 +36,7 @@ class BucketSurvey:
     listed: int  # objects that Dray wrote, by their paths; counting stops at some number
     looked_at: int
     unknown: int
-    examples: tuple[str, ...]  # of those
+    examples: tuple[str, ...]  # some of the unknown ones
 
     def doubt(self) -> str | None:
         """None where the bucket is empty, or this cluster's as far as that can be seen."""

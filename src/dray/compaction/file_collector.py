@@ -116,7 +116,8 @@ class FileCollector:
         return seen
 
     async def _known_streams(self, topic_id: UUID, files: list[FilePath]) -> set[int]:
-        """Those of the files' streams that are this metadata's own: closed, or of the topic of that id."""
+        """The streams of the files that this metadata knows: closed ones, and those of the topic with that
+        id."""
         if not files:
             return set()
         topics = [] if self._topics is None else (await self._topics.live()).known
@@ -167,7 +168,7 @@ async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[
         found = await store.job(stream)
         job = found.value
         over = job.number + (job.state is JobState.DONE)  # the first job that is not
-        if not found.version:  # it went when its stream did, and only the closed mark proves that
+        if not found.version:  # the job's key was deleted with its stream: only the closed mark proves that
             mark = await store.high_watermark(stream)
             over = _ALL if mark is not None and mark.value.closed else 0
         settled |= {

@@ -47,7 +47,7 @@ class StreamPlanner:
         self._has_tables = has_tables
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
         self._trimming: set[int] = set()  # streams whose last unit was a file to be trimmed
-        self._untrimmed_until: dict[int, float] = {}  # those of them where that could not be written
+        self._untrimmed_until: dict[int, float] = {}  # streams whose trimmed file could not be written
 
     def stop(self, now: Round, stream: int, reason: str) -> None:
         """Leave a stream alone for a while, since it would only fail again. If only a file could not be

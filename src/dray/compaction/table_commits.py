@@ -43,7 +43,7 @@ class TableCommits:
     async def commit(
         self, table: TopicTable, jobs: Sequence[RunningJob], summary: CycleSummary
     ) -> list[RunningJob]:
-        """Those of the jobs of one topic that may be swapped now."""
+        """Commit the jobs of one topic to its table; the jobs that may be swapped now."""
         passed: list[RunningJob] = []
         changing: dict[str, RunningJob] = {}
         for job in jobs:

@@ -30,7 +30,7 @@ class WaitingCompaction:
 
     stream: int
     job: Versioned[Job]
-    deleted: bool  # its stream is: only a compactor can take the file out again
+    deleted: bool  # the stream was deleted: only a compactor can take the file out again
 
     @property
     def topic(self) -> str:

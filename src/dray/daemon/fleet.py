@@ -143,7 +143,7 @@ async def _run(settings: Settings, children: Sequence[Child], config: Path | Non
             await console.stop()
         if not starting.done():
             starting.cancel()
-            await asyncio.wait({starting})  # it stops the children by itself
+            await asyncio.wait({starting})  # the cancelled start stops the children itself
         elif not starting.cancelled() and starting.exception() is None:
             await supervisor.stop()
         stopping.cancel()

@@ -130,7 +130,7 @@ class Brokers:
         raise BrokerUnreachable(str(failure or "no broker is named"))
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """Of these topics; None: of all."""
+        """The metadata of these topics; None: of all."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         return await (await self.first()).request(
             MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -144,7 +144,7 @@ class Brokers:
         return await offsets_at(cluster, names, time)
 
     def cluster(self) -> Cluster:
-        """For one question: what it learns is its own, the connections are lent."""
+        """A cluster for one question: it has its own metadata, and borrows the connections."""
 
         async def lend(host: str, port: int, /) -> BrokerConnection:
             link = self._link((host, port))
@@ -155,7 +155,7 @@ class Brokers:
 
     @asynccontextmanager
     async def own_cluster(self) -> AsyncIterator[Cluster]:
-        """Over connections of its own, for what changes something."""
+        """A cluster with its own connections, for requests that change something."""
 
         async def connect(host: str, port: int, /) -> BrokerConnection:
             return await _connect((host, port), self._seconds)

@@ -16,7 +16,7 @@ DAY: Final = 86400.0
 
 @dataclass(frozen=True)
 class Prices:
-    """Of a thousand requests, in dollars. As S3 Standard asks in its cheapest region."""
+    """Prices of a thousand requests, in dollars: those of S3 Standard in its cheapest region."""
 
     puts: float = 0.005
     gets: float = 0.0004
@@ -33,7 +33,7 @@ class OperationRow:
 @dataclass(frozen=True)
 class StoresView:
     seconds: float
-    """How long was measured."""
+    """The length of the measurement."""
     processes: int
     silent: Sequence[str]
     objects: Sequence[OperationRow]
@@ -43,7 +43,7 @@ class StoresView:
     """Bytes a second, to and from the object store."""
     received: float
     puts_per_gigabyte: float | None
-    """Of what clients sent; None where they sent nothing."""
+    """Put requests per gigabyte that clients sent; None if they sent nothing."""
     dollars_per_gigabyte: float | None
     dollars_per_day: float
     prices: Prices

@@ -148,7 +148,8 @@ class IndexEntry:
 
     @property
     def footer_length(self) -> int:
-        """With the eight bytes behind the footer: the tail of the file that a reader asks for first."""
+        """The length of the footer with the eight bytes behind it: the tail of the file, which a reader asks
+        for first."""
         return self._file()[1]
 
     def row_groups(self) -> list[RowGroup]:

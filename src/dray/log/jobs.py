@@ -243,7 +243,7 @@ class LastInputSeen:
     """What is at the key of the last input."""
 
     found: Versioned[IndexEntry] | None
-    certain: bool = False  # it was read behind a barrier, and the job is where it was after that
+    certain: bool = False  # read behind a barrier, and the job had not moved after that
 
 
 @dataclass(frozen=True, slots=True)

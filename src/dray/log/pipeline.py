@@ -76,7 +76,7 @@ class DomainPipeline:
         self._day: int | None = None  # of the append times in the open object
         self._closed: deque[OpenObject] = deque()
         self._carried: set[asyncio.Task[None]] = set()
-        self._uploading = 0  # those of them that are not committing yet
+        self._uploading = 0  # objects that are not committing yet
         self._last_commit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         # By object. The operations of an object stay together: if its mark were deleted before its

@@ -99,7 +99,7 @@ class EntryLayout:
         return bisect_right(self.segment_ends, place)
 
     def views(self, segment: Segment, data: memoryview, first: int, end: int) -> list[memoryview]:
-        """Those of the batches `first` up to, not including, `end` that lie in the segment."""
+        """The batches `first` up to, not including, `end`, as far as they lie in the segment."""
         begin = segment.position
         return [
             data[self.positions[place] - begin : self.positions[place] - begin + self.lengths[place]]

@@ -53,7 +53,7 @@ class AnswerBudget:
 
     @property
     def missing(self) -> int:
-        """How much would have to be given back for all that wait."""
+        """How many bytes would have to be given back for all waiting answers."""
         wanted = sum(claim.size for claim in self._waiting)
         return max(0, wanted - (self.limit - self.used)) if wanted else 0
 

@@ -73,7 +73,7 @@ class MemoryBudget:
         self._growing: OrderedDict[Claim, None] = OrderedDict()  # oldest first
         self._growing_held = 0
         self._kept_for_oldest = 0
-        self._orders: set[int] = set()  # of those that grow
+        self._orders: set[int] = set()  # the orders of growing claims
         self._last_order = 0
         self._sizes: list[tuple[int, int]] = []  # a heap, the largest first; those that left are dropped late
         self._waiting: OrderedDict[Claim, None] = OrderedDict()

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _UNCOUNTED_BYTES: Final = 64 * 1024
-"""Of answers that wait for their turn. Small ones that leave together are not worth a count each."""
+"""Answers that wait for their turn are not counted up to so many bytes: small ones that leave together are
+not worth a count each."""
 
 
 # Looked up once: to look up a member of an enumeration would cost a request more than the transition.

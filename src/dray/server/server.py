@@ -77,7 +77,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of the first listener, with the real port where 0 was asked for."""
+        """The address of the first listener, with the real port where 0 was asked for."""
         return self.addresses[self._settings.listeners[0].name]
 
     @property

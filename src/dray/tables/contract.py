@@ -107,7 +107,7 @@ class Tables(Protocol):
         """
 
     async def committed(self, topic: TopicTable, jobs: Sequence[str]) -> set[str]:
-        """Those of the jobs that a live snapshot of the table names; none if there is no table."""
+        """Which of the jobs a live snapshot of the table names; none if there is no table."""
 
     async def live_files(self, topic: TopicTable) -> set[str] | None:
         """The paths in *any* live snapshot; None if there is no table of this topic (id)."""

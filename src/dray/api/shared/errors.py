@@ -54,10 +54,10 @@ TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
 def no_coordinator_of_transactions(version: int, software: str) -> ErrorCode:
-    """What FindCoordinator answers, where every transactional producer begins. librdkafka, which asks in
-    version 2 under many names, stops on a code of authorization only, and else asks until it times out; it
-    shows the message too. To the others, of which sarama asks in that version too, that code would read like
-    a matter of rights: `docs/design/0070` has what each was seen to do."""
+    """The code with which FindCoordinator refuses transactions: every transactional producer asks it first.
+    librdkafka, which asks in version 2 under many names, stops only on a code of authorization, and otherwise
+    asks until it times out; it shows the message too. To other clients that code would look like missing
+    rights, and sarama asks in version 2 as well: `docs/design/0070` lists what each client was seen to do."""
     may_be_librdkafka = version in (2, 3) and software != "sarama"
     return TRANSACTIONS_REFUSED if may_be_librdkafka else ErrorCode.UNSUPPORTED_VERSION
 

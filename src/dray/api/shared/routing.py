@@ -85,8 +85,9 @@ class Routes:
         return min(asked, len(self._eligible))
 
     def replicas(self, topic: Topic) -> Callable[[int], list[int]]:
-        """Of the topic's streams: the leader, one of each other zone, and others, as many as the topic shows.
-        All clients see equally many; those of a zone see their own leader first."""
+        """The replicas of each of the topic's streams: the leader, one broker of each other zone, and others,
+        as many as the topic shows. All clients see equally many; clients of a zone see their own leader
+        first."""
         count = self.replication_factor(topic.replication_factor)
         if count == 1:
             return lambda stream: [self.leader(stream)]

@@ -82,14 +82,15 @@ class Acls:
         await self._followed.stop()
 
     async def create(self, bindings: Sequence[AclBinding]) -> None:
-        """Those that are there already stay. Raises `SecurityUnavailable`: some may have been created."""
+        """Create bindings; those that exist already stay. Raises `SecurityUnavailable`: some may have been
+        created."""
         made = list(dict.fromkeys(map(key_of, bindings)))
         await self._write([Put(key, _VALUE, ABSENT) for key in made])
         await self._learn_of(made)
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
-        """What each filter matched, all of it gone. Raises `SecurityUnavailable`: some may have been
-        deleted."""
+        """Delete what the filters match; what each filter matched. Raises `SecurityUnavailable`: some may
+        have been deleted."""
         try:
             await self._store.barrier(keys.CLUSTER_DOMAIN)
             await self._followed.read_all()

@@ -65,7 +65,8 @@ def table_path(topic: str, topic_id: UUID) -> str:
 
 
 def locations(url: str, options: Mapping[str, str], secrets: Mapping[str, str]) -> Locations:
-    """Of the object store with that URL. Raises `SettingsRefused` for one that others cannot read."""
+    """The locations of the object store with that URL. Raises `SettingsRefused` for a store that other
+    programs cannot read."""
     scheme, _, rest = url.partition(":")
     given = {**options, **secrets}
     if scheme == "file":
