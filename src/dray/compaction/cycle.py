@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
@@ -45,8 +44,6 @@ _log = structlog.get_logger(__name__)
 
 # Rounds of a cycle over `everything`: each may do one job per stream.
 _MOST_ROUNDS = 10_000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
