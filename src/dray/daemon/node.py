@@ -134,8 +134,8 @@ class Node:
         id, the bucket of another cluster) or out of reach; `stop` then clears up."""
         if self._entrance is not None:
             await self._entrance.close()
-        warn_of_open_listeners(self._settings)
         await self._listen()
+        warn_of_open_listeners(self._settings)
         cluster = await open_cluster(
             self._metadata,
             self._runtime,
