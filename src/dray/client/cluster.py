@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from dray.client.connection import BrokerConnection, Dial
-from dray.client.errors import ClientError, RequestFailed
+from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.protocol import ZERO_UUID, ErrorCode, Request, Response
 from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -152,6 +152,8 @@ class Cluster:
                 if isinstance(error, RequestFailed) and error.code not in passing:
                     raise
                 await self.close()
+                if isinstance(error, AuthenticationFailed):
+                    raise  # a password does not become right by being sent again
                 if self._runtime.monotonic() >= deadline:
                     raise
             await self._runtime.sleep(RETRY_SECONDS)
