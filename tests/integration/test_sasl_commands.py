@@ -48,13 +48,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskingProcess]:
     directory = tmp_path_factory.mktemp("asking")
     made = make_certificates(directory / "certificates")
     files = {"certificate_file": str(made.certificate), "key_file": str(made.key)}
+    kinds: dict[str, dict[str, object]] = {
+        "SASL_PLAINTEXT": {"mechanisms": MECHANISMS},
+        "SASL_SSL": {**files},
+        "SSL": {**files},
+    }
     listeners = {
         protocol: {"address": f"127.0.0.1:{free_port()}", "protocol": protocol, **more}
-        for protocol, more in {
-            "SASL_PLAINTEXT": {"mechanisms": MECHANISMS},
-            "SASL_SSL": files,
-            "SSL": files,
-        }.items()
+        for protocol, more in kinds.items()
     }
     settings = {"DRAY_BROKER__LISTENERS": json.dumps(listeners), "DRAY_BROKER__LONGEST_SESSION": "2s"}
     process = AskingProcess(directory, settings=settings)
