@@ -285,7 +285,9 @@ class KafkaConnection:
 
     def _guess(self) -> str:
         """Why a broker may have ended a connection early. It cannot say so itself."""
-        if not self._answered and not self._encrypted:
+        if not self._answered and self._encrypted:
+            return " without an answer; does it ask for a certificate (ssl.keystore.location)?"
+        if not self._answered:
             return " without an answer; does it speak TLS (security.protocol SSL or SASL_SSL)?"
         if self._answered == {ApiKey.API_VERSIONS} and self._login is None:
             asks = "SASL_SSL" if self._encrypted else "SASL_PLAINTEXT"

@@ -14,6 +14,7 @@ from tests.unit.client.client_fakes import Clock, FrameBroker, Write, answer, ru
 
 from dray.client import AuthenticationFailed, ClientError, Cluster, Dialer
 from dray.client.login import Login
+from dray.client.properties import parse_security
 from dray.protocol import ApiKey, ErrorCode, RequestHeader
 from dray.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
 from dray.protocol.messages.metadata import MetadataRequest, MetadataResponse
@@ -257,3 +258,24 @@ async def test_a_certificate_of_an_unknown_authority_or_another_name(tmp_path: P
         known = ssl.create_default_context(cafile=made.authority)
         with pytest.raises(AuthenticationFailed, match="connect to a name that the certificate has"):
             await Dialer(client_id=None, tls=known)("127.0.0.2", port)
+
+
+async def test_a_client_shows_its_certificate_where_it_is_asked_to(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=made.authority)
+    serving.load_cert_chain(made.certificate, made.key)
+    serving.verify_mode = ssl.CERT_REQUIRED
+    store = tmp_path / "client.pem"
+    store.write_text(made.key.read_text() + made.certificate.read_text())
+    broker = FrameBroker(closing)
+    server = await asyncio.start_server(broker.serve, "127.0.0.1", 0, ssl=serving)
+    port = server.sockets[0].getsockname()[1]
+    given = {"security.protocol": "SSL", "ssl.truststore.location": str(made.authority)}
+    clock = Clock()
+    async with server:
+        shown = parse_security(given | {"ssl.keystore.location": str(store)}).dialer("me", clock)
+        connection = await shown("127.0.0.1", port)
+        assert connection.version_for(METADATA) == 9
+        await connection.close()
+        with pytest.raises(ClientError, match=r"does it ask for a certificate \(ssl.keystore.location\)"):
+            await parse_security(given).dialer("me", clock)("127.0.0.1", port)
