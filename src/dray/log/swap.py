@@ -2,7 +2,8 @@
 
 The producer snapshot goes past the range first, since the new entry has no detail of the producers. Then
 the Parquet entry is put onto the key of the last input: the commit point. Lookups in the earlier inputs still
-find the same records. Once it was *seen* there, what was replaced goes.
+find the same records. Once it was *seen* there, what was replaced goes. When the reply to the put is lost,
+the next step looks at that key again: `jobs.py` says what follows from what it finds.
 """
 
 from __future__ import annotations
