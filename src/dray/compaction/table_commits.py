@@ -1,4 +1,4 @@
-"""The table steps of a cycle: one commit per topic for all of its jobs.
+"""The table steps of a cycle: one commit per topic for all of its jobs. `tables/iceberg/tables.py` sends it.
 
 If the catalog is down, the jobs of the topics concerned wait, and everything else goes on. A table that is
 refused (it was dropped or changed, or belongs to another topic) is logged in one line, and its jobs wait too.

@@ -14,7 +14,6 @@ import structlog
 
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.console.security import is_loopback
 from dray.daemon.failures import Failure
 from dray.daemon.supervisor import Child, Supervisor
 from dray.runtime import Runtime
@@ -78,6 +77,8 @@ def _is_shared(settings: Settings) -> bool:
 
 
 def _why_not(address: Address) -> str | None:
+    from dray.console.security import is_loopback  # brokers load none of the console's libraries
+
     if not is_loopback(address.host):
         return f"console.listen = {address}: without a login it must be a loopback address"
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

@@ -1,4 +1,5 @@
-"""The bound on what request frames may occupy, shared by all connections of a server.
+"""The bound on what request frames may occupy, shared by all connections of a server. Answers have theirs in
+`answers.py`.
 
 Two shares. The small one is only for small requests that are not bulk (heartbeats, metadata, fetches): they
 never wait behind producers, and use the other share as well while it has room. Everything else takes from
