@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 import structlog
 
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, seal_json, unseal_json
 from dray.runtime import Runtime
 from dray.security.acls.decision import AclIndex
@@ -29,7 +30,6 @@ _log = structlog.get_logger(__name__)
 
 ACL_FORMAT: Final = 1
 _VALUE: Final = seal_json(ACL_FORMAT, {})
-_ATTEMPTS: Final = 8
 _READ_ONE_BY_ONE: Final = 50
 
 Kind = TypeVar("Kind", AclResourceType, PatternType, AclOperation, Permission)
@@ -73,6 +73,7 @@ class Acls:
     def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self.index = AclIndex()
         self._store = store
+        self._runtime = runtime
         self._followed = KeyFollower(store, runtime, keys.ACLS, learn=self._learn, forget=self._forget)
 
     async def start(self) -> None:
@@ -114,13 +115,7 @@ class Acls:
     async def _write_some(self, operations: Sequence[Operation]) -> None:
         """Write some operations, again after an unclear reply. That does no harm: each expects the version
         that was read, or an absent key."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                await self._store.write(keys.CLUSTER_DOMAIN, operations)
-            except Ambiguous:
-                continue
-            return
-        await self._store.write(keys.CLUSTER_DOMAIN, operations)
+        await update(self._runtime, lambda: self._store.write(keys.CLUSTER_DOMAIN, operations))
 
     async def _learn_of(self, changed: Sequence[str]) -> None:
         try:
