@@ -48,7 +48,7 @@ Answer = Sequence[Buffer] | None
 RequestType = TypeVar("RequestType", SaslHandshakeRequest, SaslAuthenticateRequest)
 
 
-class _Standing:
+class _Authentication:
     """The state of one connection: its session, and the requests that wait for an authentication."""
 
     __slots__ = ("_waiting", "authenticating", "session")
@@ -91,16 +91,16 @@ class SaslGate:
         make = self._sessions.get(connection.listener)
         if make is None:
             return await self._dispatcher.dispatch(frame, connection)
-        standing: _Standing | None = connection.state.get(_STATE)
-        if standing is None:
-            standing = connection.state[_STATE] = _Standing(make())
-        session = standing.session
+        authentication: _Authentication | None = connection.state.get(_STATE)
+        if authentication is None:
+            authentication = connection.state[_STATE] = _Authentication(make())
+        session = authentication.session
         if session.is_complete and frame[:2] != _HANDSHAKE:
-            if standing.authenticating:
-                await standing.wait()
+            if authentication.authenticating:
+                await authentication.wait()
             return await self._pass(session, frame, connection)
         # Before anything is awaited: later requests must see that they have to wait.
-        standing.authenticating += 1
+        authentication.authenticating += 1
         try:
             await connection.turn()
             if not session.is_complete or frame[:2] == _HANDSHAKE:
@@ -108,7 +108,7 @@ class SaslGate:
         except EndConnection as error:
             raise RefuseConnection(str(error)) from None
         finally:
-            standing.done()
+            authentication.done()
         return await self._pass(session, frame, connection)
 
     async def _pass(self, session: SaslSession, frame: memoryview, connection: ClientConnection) -> Answer:
