@@ -10,6 +10,8 @@ is none, a classic group with members.
 
 from __future__ import annotations
 
+from functools import partial
+
 from dray.api.shared import Check, Context, client_host, handles
 from dray.api.shared.checks import DESCRIBE_TOPIC, READ_GROUP, Denial
 from dray.cluster import uuid_text
@@ -48,6 +50,7 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
         topic_regex=pattern,
         regex_fault=fault_of(pattern) if pattern else None,
         server_assignor=request.server_assignor,
+        may_describe=None if context.access is None else partial(context.sees, DESCRIBE_TOPIC),
         owned=None if owned is None else [(topic.topic_id, topic.partitions) for topic in owned],
     )
     try:

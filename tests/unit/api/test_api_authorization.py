@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Any
@@ -9,11 +10,13 @@ from typing import Any
 import pytest
 from tests.services import room_settings
 from tests.unit.api.authorization_cases import CASES, GROUP, NAMES, TOPIC, Case, by_name, codes, produced
-from tests.unit.api.fakes import FakeConnection, Harness, frame, running
+from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
 
 from dray.api import HANDLERS, RefuseConnection
 from dray.api.shared import Handler
 from dray.api.shared import checks as c
+from dray.metadata import keys
+from dray.metadata.contract import Put
 from dray.protocol import ZERO_UUID, ErrorCode, Request
 from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
@@ -352,6 +355,46 @@ async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None
         connection.principal = "User:mallory"
         second = await broker.ask(produced(broker), 9, connection)
         assert [one.responses[0].partition_responses[0].error_code for one in (first, second)] == [0, 29]
+
+
+async def test_a_pattern_stands_for_what_the_member_may_describe() -> None:
+    async with running(authorizes=True) as broker:
+        await broker.topics.ensure(TOPIC)
+        await broker.topics.ensure("secret")
+        grant(broker, [binding(c.READ_GROUP), binding(c.READ_TOPIC)])
+        alice = FakeConnection(principal=ALICE)
+        joins = beat(group_id=GROUP, subscribed_topic_names=None, subscribed_topic_regex=".*")
+        answer = await broker.ask(joins, 1, alice)
+        async with asyncio.timeout(10):
+            while answer.assignment is None or not answer.assignment.topic_partitions:
+                await asyncio.sleep(0.01)
+                answer = await broker.ask(beat("m", answer.member_epoch, group_id=GROUP), 1, alice)
+        topic = broker.topics.cached(TOPIC)
+        assert topic is not None
+        assert [one.topic_id for one in answer.assignment.topic_partitions] == [topic.topic_id]
+        assert not [act for act in broker.audited if act.name == "secret"], "nobody asked for it"
+
+
+async def test_a_topic_that_cannot_be_read_is_hidden_too() -> None:
+    async with running(authorizes=True) as broker:
+        await broker.topics.ensure(TOPIC)
+        record = await broker.store.get(keys.CLUSTER_DOMAIN, keys.topic(TOPIC))
+        assert record is not None
+        await broker.store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x02" + record.value[1:])])
+        await broker.topics.read_all()
+        everything = MetadataRequest(topics=None)
+        assert (await broker.ask(everything, 9, FakeConnection(principal=ALICE))).topics == []
+        assert [topic.name for topic in (await broker.ask(everything, 9)).topics] == [TOPIC]
+
+
+async def test_a_produce_to_an_absent_partition_of_a_hidden_topic_is_like_any() -> None:
+    async with running(authorizes=True) as broker:
+        await broker.topics.ensure(TOPIC)
+        for version in (9, 13):
+            asked = produced(broker)
+            asked.topic_data[0].partition_data[0].index = 99
+            answer = await broker.ask(asked, version, FakeConnection(principal=ALICE))
+            assert answer.responses[0].partition_responses[0].error_code == 29
 
 
 @pytest.mark.parametrize("allows", [True, False])

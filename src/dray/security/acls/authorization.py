@@ -8,20 +8,21 @@ from ipaddress import IPv6Address, ip_address
 from typing import Final
 
 from dray.runtime import Runtime
-from dray.security.acls.decision import Authorizer
+from dray.security.acls.decision import Authorizer, Decided
 from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.acls.store import Acls
 from dray.security.audit import AuditedAct, AuditLog
 from dray.security.principals import ANONYMOUS
 
-_CHANGES: Final = frozenset(
-    {
+_CHANGES: Final = sum(
+    1 << operation
+    for operation in (
         AclOperation.CREATE,
         AclOperation.DELETE,
         AclOperation.ALTER,
         AclOperation.ALTER_CONFIGS,
         AclOperation.CLUSTER_ACTION,
-    }
+    )
 )
 """Noted in the audit log when they are allowed, too."""
 
@@ -45,11 +46,13 @@ def host_of(peer: str) -> str:
 class Access:
     """What one principal, from one host, may do."""
 
-    __slots__ = ("_audit", "_authorizer", "host", "principal")
+    __slots__ = ("_audit", "_authorizer", "_decided", "_generation", "host", "principal")
 
     def __init__(self, authorizer: Authorizer, audit: AuditLog, principal: str, host: str) -> None:
         self._authorizer = authorizer
         self._audit = audit
+        self._decided: Decided = []
+        self._generation = -1
         self.principal = principal
         self.host = host
 
@@ -57,10 +60,20 @@ class Access:
         self, operation: AclOperation, kind: AclResourceType, name: str, *, denial_is_noted: bool = True
     ) -> bool:
         """`denial_is_noted`: False where a denial is no refusal, as in lists that show what may be seen."""
-        allowed = self._authorizer.allowed(self.principal, self.host, operation, kind, name)
-        if operation in _CHANGES if allowed else denial_is_noted:
-            self._note(allowed, operation, kind, name)
-        return allowed
+        generation = self._authorizer.generation()
+        if generation != self._generation:
+            self._decided = self._authorizer.decided(self.principal, self.host)
+            self._generation = self._authorizer.generation()
+        bits = self._decided[kind].get(name)
+        if bits is None:
+            bits = self._authorizer.bits(self.principal, self.host, kind, name)
+        if bits >> operation & 1:
+            if _CHANGES >> operation & 1:
+                self._note(True, operation, kind, name)
+            return True
+        if denial_is_noted:
+            self._note(False, operation, kind, name)
+        return False
 
     def may_on_some(self, operation: AclOperation, kind: AclResourceType) -> bool:
         """On at least one resource of this type."""
