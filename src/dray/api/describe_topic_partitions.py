@@ -64,7 +64,8 @@ async def handle(
             break
         remaining -= max(end - begin, 0)
     if not everything:
-        response.topics += [_forbidden(name) for name in asked if name not in set(seen)]
+        visible = set(seen)
+        response.topics += [_forbidden(name) for name in asked if name not in visible]
     return response
 
 
