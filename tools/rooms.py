@@ -51,7 +51,7 @@ ROOMS: dict[str, Room] = {
     ),
     "client": _room(
         "a small Kafka client: how to connect, brokers and leaders, topics, groups, records",
-        "protocol records runtime",
+        "protocol records runtime security",
     ),
     "server": _room(
         "sockets, framing, pipelining, back-pressure; HTTP for health and metrics",

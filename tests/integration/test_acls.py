@@ -70,11 +70,10 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingProc
     for user in ("admin", "app", "stranger"):
         process.admin("user", "add", user, "--password-file", str(secret))
     process.admin("acl", "add", "--allow", "User:app", "-o", "all", "--topic", "app-", "--prefixed")
+    process.admin("acl", "add", "--allow", "User:app", "-o", "read", "--group", "standing")
     with process:
-        futures = AdminClient(process.client("admin")).create_topics(
-            [NewTopic("app-orders", 1), NewTopic("secret", 1)]
-        )
-        for future in futures.values():
+        admin = AdminClient(process.client("admin"))
+        for future in admin.create_topics([NewTopic("app-orders", 1), NewTopic("secret", 1)]).values():
             future.result(30)
         yield process
     assert PASSWORD not in process.log_path.read_text()
@@ -148,7 +147,7 @@ def test_rights_are_given_and_taken_while_clients_run(broker: AuthorizingProcess
 
 def test_a_connection_that_stands_loses_what_is_taken(broker: AuthorizingProcess) -> None:
     """Taken in the store itself: the broker hears of it from there."""
-    reading = Consumer(broker.client("app", group_id="none", enable_auto_commit=False))
+    reading = Consumer(broker.client("app", group_id="standing", enable_auto_commit=False))
     reading.assign([TopicPartition("app-orders", 0, 0)])
     message = reading.poll(30)
     assert message is not None

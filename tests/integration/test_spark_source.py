@@ -16,7 +16,7 @@ from tests.services.topics import TopicMaker, create_topic
 from dray.spark_source.log import RecordsGone, SourceError, TopicLog
 from dray.spark_source.options import SourceOptions
 from dray.spark_source.ranges import Range
-from dray.spark_source.source import RangePartition, StreamReader, asked, rows
+from dray.spark_source.source import LogStreamReader, RangePartition, asked, rows
 
 T0 = 1_700_000_000_000
 
@@ -147,7 +147,7 @@ def test_another_topic_of_the_same_name_is_not_read(
 ) -> None:
     topic = make_topic(1)
     produce(bootstrap, topic, 0, 0, 10)
-    stream = StreamReader(SourceOptions.parse(options(bootstrap, topic), streaming=True))
+    stream = LogStreamReader(SourceOptions.parse(options(bootstrap, topic), streaming=True))
     start = stream.initialOffset()
     old = asked(stream.options, TopicLog.state).topic_id
     [gone] = admin.delete_topics([topic]).values()
@@ -165,7 +165,7 @@ def test_batches_of_a_stream_are_limited_and_cover_new_partitions(
 ) -> None:
     topic = make_topic(1)
     produce(bootstrap, topic, 0, 0, 30)
-    stream = StreamReader(
+    stream = LogStreamReader(
         SourceOptions.parse(options(bootstrap, topic, maxOffsetsPerTrigger="20"), streaming=True)
     )
     first = stream.initialOffset()

@@ -48,6 +48,7 @@ OF_FAILURES = {
 ORDER: dict[str, Callable[[dict[str, Any]], Any]] = {
     "partition_responses": lambda entry: entry["index"],
     "partitions": lambda entry: entry.get("partition_index", 0),
+    "credential_infos": lambda entry: entry["mechanism"],
 }
 """Lists that Kafka keeps in a hash map: their order says nothing."""
 CLOCK_FIELDS = {"log_append_time_ms"}

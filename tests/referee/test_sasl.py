@@ -10,6 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from dray.client import AuthenticationFailed, Dialer
+from dray.client.login import Login
+from dray.protocol.messages.metadata import MetadataRequest
+from dray.runtime import SystemRuntime
+from dray.security.sasl.client import ClientCredential
 from tests.referee.sasl_dialogue import CLOSED, DIALOGUES, PASSWORD, hold
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.kafka import KafkaProcess
@@ -99,3 +104,19 @@ async def test_dray_answers_as_kafka_does(name: str, secure: str) -> None:
         assert theirs[-1] != DIFFERENCES[name], "no longer different: take it out of the table"
         theirs[-1] = DIFFERENCES[name]
     assert await hold(name, secure) == theirs
+
+
+@pytest.mark.parametrize("mechanism", MECHANISMS)
+async def test_our_client_and_kafka_agree(mechanism: str, kafka: str) -> None:
+    host, port = kafka.split(":")
+    runtime = SystemRuntime(threads=1)
+
+    def dial(password: str) -> Dialer:
+        return Dialer(client_id="dray", login=Login(ClientCredential(mechanism, "alice", password), runtime))
+
+    connection = await dial(PASSWORD)(host, int(port))
+    assert (await connection.request(MetadataRequest(topics=[]))).brokers
+    await connection.close()
+    with pytest.raises(AuthenticationFailed, match="refused user alice: Authentication failed"):
+        await dial("wrong")(host, int(port))
+    runtime.close()

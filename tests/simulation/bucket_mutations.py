@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dray.cluster import owner
+from dray.cluster import bucket_owner
 from dray.compaction.bucket_survey import BucketSurvey
 from dray.log import collector
 from dray.log.deletions import Brake
@@ -19,14 +19,14 @@ def brokers_do_not_ask_whose_bucket_it_is(patch: pytest.MonkeyPatch) -> None:
     async def claim(*_: Any) -> None:
         return
 
-    patch.setattr(owner, "claim_bucket", claim)
+    patch.setattr(bucket_owner, "claim_bucket", claim)
 
 
 def collectors_do_not_ask_whose_bucket_it_is(patch: pytest.MonkeyPatch) -> None:
-    async def allowed(_: owner.BucketGuard) -> str | None:
+    async def allowed(_: bucket_owner.BucketGuard) -> str | None:
         return None
 
-    patch.setattr(owner.BucketGuard, "__call__", allowed)
+    patch.setattr(bucket_owner.BucketGuard, "__call__", allowed)
 
 
 def any_bucket_without_an_owner_is_taken(patch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from tests.simulation.commit_mutations import WithoutBarrier, plain_puts, yes
 
-from dray.compaction import collector, stream_planner, table_commits, table_keeper
+from dray.compaction import file_collector, stream_planner, table_commits, table_keeper
 from dray.compaction.job_board import JobBoard
 from dray.compaction.paths import FilePath
 from dray.compaction.saga import RunningJob, Saga
@@ -292,35 +292,35 @@ def collect_without_asking_the_job(patch: pytest.MonkeyPatch) -> None:
     async def all_settled(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
         return files
 
-    patch.setattr(collector, "settled_files", all_settled)
+    patch.setattr(file_collector, "settled_files", all_settled)
 
 
 def collect_without_asking_the_table(patch: pytest.MonkeyPatch) -> None:
-    kept = collector.FileCollector.__init__
+    kept = file_collector.FileCollector.__init__
 
     def without(
         self: Any, store: Any, objects: Any, runtime: Any, tables: Any, grace: float, **rest: Any
     ) -> None:
         kept(self, store, objects, runtime, None, grace, **rest)
 
-    patch.setattr(collector.FileCollector, "__init__", without)
+    patch.setattr(file_collector.FileCollector, "__init__", without)
 
 
 def collect_by_the_index_before_the_job(patch: pytest.MonkeyPatch) -> None:
     async def unknown(self: Any, topic: TopicTable, files: dict[str, FilePath]) -> list[str]:
-        indexed = await collector.indexed_files(self._store, {each.stream for each in files.values()})
+        indexed = await file_collector.indexed_files(self._store, {each.stream for each in files.values()})
         in_table = await self._tables.live_files(topic) or set()
-        settled = await collector.settled_files(self._store, files)
+        settled = await file_collector.settled_files(self._store, files)
         return sorted(path for path in settled if path not in indexed and path not in in_table)
 
-    patch.setattr(collector.FileCollector, "_unknown", unknown)
+    patch.setattr(file_collector.FileCollector, "_unknown", unknown)
 
 
 def no_collection(patch: pytest.MonkeyPatch) -> None:
-    async def nothing(self: Any, *, dry_run: bool = False) -> collector.FileCollection:
-        return collector.FileCollection()
+    async def nothing(self: Any, *, dry_run: bool = False) -> file_collector.FileCollection:
+        return file_collector.FileCollection()
 
-    patch.setattr(collector.FileCollector, "run", nothing)
+    patch.setattr(file_collector.FileCollector, "run", nothing)
 
 
 MUTATIONS: dict[str, Patch] = {

@@ -103,9 +103,6 @@ DELETION_SCHEDULES = {
     ],
     records_deleted_with_a_whole_file: ["leave deleted files to the collectors"],
     records_deleted_while_a_file_is_trimmed: ["leave deleted rows in their file"],
-    records_deleted_before_they_are_compacted: [
-        "compact what was deleted",
-        "entries count by what was deleted",
-    ],
+    records_deleted_before_they_are_compacted: ["entries count by what was deleted"],
     a_table_made_again_after_a_deletion: ["restore what was deleted"],
 }

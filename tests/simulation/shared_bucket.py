@@ -20,7 +20,7 @@ from tests.simulation.log.players import players
 from tests.simulation.log.run import first_trouble, until_calm
 from tests.simulation.log.world import DOMAINS, LogWorld, Report
 
-from dray.cluster import owner
+from dray.cluster import bucket_owner
 from dray.cluster.identity import ClusterInfo, open_cluster
 from dray.compaction import bucket_survey
 from dray.config import Settings
@@ -57,13 +57,13 @@ class _OwnedWorld(LogWorld):
     """The cluster whose bucket it is: its collectors ask, and are allowed."""
 
     def guard(self, objects: ObjectStore) -> MayDelete:
-        return owner.BucketGuard(objects, _OURS.cluster_id)
+        return bucket_owner.BucketGuard(objects, _OURS.cluster_id)
 
 
 async def _simulate(seed: int, seconds: float) -> Report:
     world = _OwnedWorld(seed)
     chance = Random(seed ^ _STRANGE)
-    await owner.put_owner(MemoryObjects(SimulatedRuntime(seed), world.bucket), _OURS)
+    await bucket_owner.put_owner(MemoryObjects(SimulatedRuntime(seed), world.bucket), _OURS)
     await world.start()
     stranger = _Visitor(world.bucket, MemoryState(), chance.getrandbits(48), world.fail)
     stranger.forbid = lambda path: f"a stranger deleted {path}"
@@ -129,8 +129,8 @@ class _Visitor:
         while True:
             try:
                 cluster = await open_cluster(self.store, self.runtime, DOMAINS)
-                await owner.claim_bucket(self.objects, cluster, look_around)
-            except owner.BucketRefused as refused:
+                await bucket_owner.claim_bucket(self.objects, cluster, look_around)
+            except bucket_owner.BucketRefused as refused:
                 return str(refused)
             except (MetadataError, ObjectError):
                 await asyncio.sleep(0.05)
@@ -146,7 +146,7 @@ class _Visitor:
             self.objects,
             self.runtime,
             settings,
-            may_delete=owner.BucketGuard(self.objects, cluster_id),
+            may_delete=bucket_owner.BucketGuard(self.objects, cluster_id),
         )
 
     def end(self) -> None:
@@ -175,10 +175,12 @@ async def _intrude(stranger: _Visitor, world: LogWorld) -> None:
 
 async def _come_before_owners(world: LogWorld, chance: Random) -> None:
     """The same bucket as an older build left it: fresh metadata does not get it if anything lies there."""
-    copy = MemoryBucket({path: data for path, data in world.bucket.objects.items() if path != owner.OWNER})
+    copy = MemoryBucket(
+        {path: data for path, data in world.bucket.objects.items() if path != bucket_owner.OWNER}
+    )
     stranger = _Visitor(copy, MemoryState(), chance.getrandbits(48), world.fail)
     refused = await stranger.claim()
-    if copy.objects.keys() - {owner.OWNER} and refused is None:
+    if copy.objects.keys() - {bucket_owner.OWNER} and refused is None:
         raise Violation("a stranger was given a bucket that is full of another's objects")
     world.counts["buckets without an owner"] += 1
     stranger.end()

@@ -313,3 +313,38 @@ def test_unit_tests_start_no_java_and_install_nothing() -> None:
 @pytest.mark.parametrize("source", ["from tests.services.kafka import X", "from tests.services import helm"])
 def test_the_rule_notices_a_server(source: str) -> None:
     assert heavy_imports(ast.parse(source))
+
+
+TWINS = {
+    "Call": "metadata",
+    "Calls": "metadata",
+    "Fault": "metadata",
+    "CancelTimer": "groups",
+    "GroupState": "groups",
+    "Heartbeat": "groups",
+    "Member": "groups",
+    "ScheduleTimer": "groups",
+    "TimerFired": "groups",
+    "TimerKind": "groups",
+}
+"""One thing in rooms that stand side by side: Oxia and etcd, classic and consumer groups."""
+
+
+def classes_of(tree: ast.AST) -> set[str]:
+    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name[0] != "_"}
+
+
+def test_a_class_name_stands_for_one_thing() -> None:
+    homes: dict[str, list[str]] = {}
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "messages" not in path.parts and not path.name.endswith("_pb2.py"):
+            for name in classes_of(parse(path)):
+                homes.setdefault(name, []).append(str(path.relative_to(SOURCE)))
+    several = {name: found for name, found in homes.items() if len(found) > 1}
+    twins = {
+        name
+        for name, found in several.items()
+        if all(home.split("/")[0] == TWINS.get(name) for home in found)
+    }
+    assert {name: found for name, found in several.items() if name not in twins} == {}
+    assert twins == set(TWINS)

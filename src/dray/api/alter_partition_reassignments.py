@@ -1,8 +1,8 @@
 """AlterPartitionReassignments (45), versions 0 and 1: replicas are where the object store has them.
 
-Which brokers a partition lists follows from which there are, so a partition cannot be assigned. One that is
-asked to be where it is, is there; anything else is an INVALID_REPLICA_ASSIGNMENT that says so. Nothing is
-ever on its way: a cancellation is NO_REASSIGNMENT_IN_PROGRESS.
+The brokers that a partition lists are computed from the brokers that live, so a partition cannot be assigned.
+A request for the brokers that it has already succeeds; any other is an INVALID_REPLICA_ASSIGNMENT that says
+so. No reassignment is ever under way: a cancellation is NO_REASSIGNMENT_IN_PROGRESS.
 """
 
 from __future__ import annotations

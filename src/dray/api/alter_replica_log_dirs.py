@@ -1,7 +1,7 @@
 """AlterReplicaLogDirs (34), versions 1 and 2: moving replicas between directories, of which there is one.
 
-A partition that is asked to go where it is, into the one "directory" that DescribeLogDirs names, is there.
-Any other directory is LOG_DIR_NOT_FOUND, as from a Kafka that does not have it.
+A move into the one "directory" that DescribeLogDirs names succeeds: the partition is there. Any other
+directory is LOG_DIR_NOT_FOUND, as from a Kafka that does not have it.
 """
 
 from __future__ import annotations

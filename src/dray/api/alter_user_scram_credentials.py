@@ -1,6 +1,6 @@
 """AlterUserScramCredentials (51), version 0: passwords of users, which arrive salted and hashed.
 
-A user may be named once. What is wrong with one user does not keep the others from their change.
+A user may be named once. An error of one user does not stop the changes of the others.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from dray.protocol.messages.api_versions import (
 )
 
 SOFTWARE: Final = "what the client calls its software"
-"""In a connection's state; empty where it does not say."""
+"""The key in a connection's state. Empty if the client does not name its software."""
 
 _LONGEST_NAME: Final = 64
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

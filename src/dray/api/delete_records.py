@@ -71,7 +71,7 @@ async def _delete_partition(
         return failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     except LogUnavailable as error:
         context.logger().warning("records were not deleted", topic=name, error=str(error))
-        return failed(ErrorCode.REQUEST_TIMED_OUT)  # it may have happened, and may be asked for again
+        return failed(ErrorCode.REQUEST_TIMED_OUT)  # it may have been done; asking again does no harm
     except LogError as error:
         return failed(read_error(error))
     return DeleteRecordsPartitionResult(partition_index=partition.partition_index, low_watermark=start)

@@ -1,4 +1,4 @@
-"""DescribeAcls (29), versions 1 to 3; SECURITY_DISABLED where nobody is authorized.
+"""DescribeAcls (29), versions 1 to 3; SECURITY_DISABLED on a broker without an authorizer.
 
 A filter with a number 0 (UNKNOWN) is no request: as with Kafka, the connection ends.
 """

@@ -180,7 +180,7 @@ def _describe_broker(
 
 
 def _listeners(context: Context) -> dict[str, str]:
-    """As clients are told them, with the ports that were found where none was asked for."""
+    """The listeners as clients see them, with the real port where the system chose it."""
     listeners = context.services.membership.me.listeners
     hosts = [f"[{one.host}]" if ":" in one.host else one.host for one in listeners]
     return {

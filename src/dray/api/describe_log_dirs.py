@@ -1,11 +1,11 @@
 """DescribeLogDirs (35), versions 1 to 4: what each partition holds, in bytes.
 
-There is one "directory", the object store, named by its URL (which holds no secrets). A broker tells of the
-partitions that list it among their replicas, as Metadata shows them to this client, so that all brokers
-together tell of each replica once. A size is that of the batches from the partition's start on, as they were
+There is one "directory", the object store, named by its URL (which holds no secrets). A broker lists the
+partitions that have it among their replicas, as Metadata shows them to this client, so that all brokers
+together list each replica once. A size is that of the batches from the partition's start on, as they were
 sent: what they take in the store changes when they are compacted. No replica is behind and none moves, and
-how much the store could hold is not known (-1). No list of topics means all of them; what is not there is
-left out, as Kafka does.
+how much the store could hold is not known (-1). No list of topics means all of them; topics that do not exist
+are left out, as Kafka does.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeL
 
 
 def _failed(log_dir: str, code: ErrorCode) -> DescribeLogDirsResult:
-    """A part of the sizes would be taken for all of them: none is told."""
+    """The answer has no sizes at all: some of them would be taken for all."""
     return DescribeLogDirsResult(error_code=code, log_dir=log_dir)
 
 

@@ -31,7 +31,8 @@ from dray.telemetry import bind_request
 _ACCESS: Final = "access"
 
 Observer = Callable[[int, float, bool], None]
-"""Told of every request that reached a handler: its API key, the seconds it took, whether it ended well."""
+"""Called for every request that reached a handler: its API key, the seconds it took, whether it ended
+well."""
 
 
 class Dispatcher:
@@ -110,7 +111,7 @@ class Dispatcher:
 
 
 def with_error(api_key: int, version: int, code: ErrorCode) -> bytes | None:
-    """The body of a response that says so, if the version has one that can."""
+    """The body of a response with this error code, if that version of the response can hold one."""
     kind: Any = response_class(api_key)
     if not kind.VERSIONS[0] <= version <= kind.VERSIONS[1] or not hasattr(kind, "error_code"):
         return None
@@ -122,7 +123,7 @@ def with_error(api_key: int, version: int, code: ErrorCode) -> bytes | None:
 
 
 def _name_of(api_key: int) -> str:
-    """Also of an API that has no messages here."""
+    """The API's name, also for an API that has no messages here."""
     schema = SCHEMAS.get(api_key)
     if schema is not None:
         return schema.name

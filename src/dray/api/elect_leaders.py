@@ -1,7 +1,7 @@
 """ElectLeaders (43), versions 0 to 2: the leaders are computed from who is there, so none has to be elected.
 
-Each partition that is there is answered with ELECTION_NOT_NEEDED, which tools take for good. Where all
-partitions are meant there is nothing to tell of any.
+Each partition that exists is answered with ELECTION_NOT_NEEDED, which tools take for success. A request for
+all partitions gets an answer without any.
 """
 
 from __future__ import annotations

@@ -146,7 +146,8 @@ def _route(context: Context, request: FetchRequest, wanted: list[list[_Wanted]])
 async def _send_elsewhere(
     context: Context, request: FetchRequest, wanted: list[list[_Wanted]], elsewhere: Elsewhere
 ) -> FetchResponse:
-    """No records for anybody: the consumer asks here again at once for what it should read here."""
+    """An answer without records. The consumer asks again at once for the partitions that it should read
+    here."""
     log = context.services.log
 
     async def one(part: _Wanted) -> PartitionData:

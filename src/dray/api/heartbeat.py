@@ -1,7 +1,7 @@
 """Heartbeat (12), versions 0 to 4: a member of a classic group lives, and hears whether it must join again.
 
-Answered from memory: nothing is written. REBALANCE_IN_PROGRESS tells a member to join the next generation;
-refused are members and generations that are not known.
+Answered from memory: nothing is written. REBALANCE_IN_PROGRESS means that the member must join the next
+generation. Unknown members and generations are refused.
 """
 
 from __future__ import annotations

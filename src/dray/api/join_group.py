@@ -7,7 +7,7 @@ others do not know, a group that is full, a group whose members speak the consum
 
 - v4: a newcomer without an id is sent away with one first (MEMBER_ID_REQUIRED).
 - v5: static members.
-- v9: a leader that comes back may be told to skip the assignment.
+- v9: the answer may let a leader that comes back skip the assignment.
 """
 
 from __future__ import annotations
@@ -79,5 +79,5 @@ async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupRespon
 
 
 def _protocol_name(context: Context, name: str | None) -> str | None:
-    """Null where none was chosen; older versions cannot say that."""
+    """Null if no protocol was chosen; older versions have an empty string for that."""
     return name if name is not None or context.version >= _NULLABLE_FROM else ""

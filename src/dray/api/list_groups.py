@@ -1,6 +1,6 @@
-"""ListGroups (16), versions 0 to 5: the groups that this broker tells of.
+"""ListGroups (16), versions 0 to 5: the groups that this broker lists.
 
-Clients ask every broker; each group is told of by one of them.
+Clients ask every broker, and each group is listed by one of them.
 
 - v4: the answer can be held to some states, whatever their case.
 - v5: and to some types (`classic`, `consumer`).

@@ -1,6 +1,6 @@
 """ListTransactions (66), versions 0 to 2: there are none.
 
-What makes no sense is refused as Kafka refuses it: states that do not exist are named, and do no harm.
+Bad requests are answered as Kafka does: unknown states are named in the answer, and are no error.
 
 - v2: a pattern. One that is none is an INVALID_REGULAR_EXPRESSION.
 """

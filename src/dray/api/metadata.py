@@ -13,8 +13,8 @@
   asked for, the leaders of other zones first, where a consumer may be sent by its rack. The leader epoch is
   always 0.
 - A client that names its zone in its `client.id` sees the brokers of that zone, if there are any, and one of
-  each other zone that leads nothing: somebody to ask when its zone goes dark. `routing.strict_zones` leaves
-  those out.
+  each other zone, which leads nothing: the client can ask it when its own zone fails. `routing.strict_zones`
+  leaves those out.
 - The controller named is this broker, or else one that the client sees: any can do what controllers do.
 
 Versions:
@@ -116,7 +116,8 @@ def _brokers(context: Context, routes: Routes) -> list[MetadataResponseBroker]:
 async def _find_all(
     context: Context, request: MetadataRequest, asked: list[MetadataRequestTopic]
 ) -> list[Topic | MetadataResponseTopic]:
-    """As Kafka: where one is asked for by id, only those that are count. Each is answered once."""
+    """Find the topics that were asked for, each once. As in Kafka, if any is asked for by id, those asked for
+    by name are ignored."""
     by_id = {one.topic_id: one for one in asked if one.topic_id != ZERO_UUID}
     if by_id and context.version >= _BY_ID:
         return await gather_some(_find_by_id(context, one) for one in by_id.values())
@@ -162,7 +163,8 @@ def _may_create(context: Context, name: str) -> bool:
 
 
 def _explain(context: Context, name: str, error: TopicError) -> None:
-    """The client is told a code without a reason, so the log has it: once, as some clients ask on."""
+    """Log why a topic was refused, since the answer has only a code. Logged once, as some clients keep
+    asking."""
     explained = context.connection.state.setdefault(_EXPLAINED, set())
     if name not in explained:
         explained.add(name)
@@ -170,7 +172,7 @@ def _explain(context: Context, name: str, error: TopicError) -> None:
 
 
 async def _find_by_id(context: Context, asked: MetadataRequestTopic) -> Topic | MetadataResponseTopic:
-    """An id is never created: it names one topic and no other."""
+    """A topic by its id. It is never created: an id is of one topic only."""
     try:
         topic = await context.services.topics.get_by_id(asked.topic_id)
     except TopicsUnavailable:

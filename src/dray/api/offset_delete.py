@@ -1,8 +1,8 @@
 """OffsetDelete (47), version 0: forget how far a group has read in some partitions.
 
-Refused as a whole: a group that does not exist, and one that has members of which nobody knows what they read
+Refused as a whole: a group that does not exist, and one with members whose subscriptions are not known
 (NON_EMPTY_GROUP). Refused partition by partition: topics and partitions that do not exist, topics that the
-group subscribes to (GROUP_SUBSCRIBED_TO_TOPIC). What was never committed counts as deleted.
+group subscribes to (GROUP_SUBSCRIBED_TO_TOPIC). An offset that was never committed counts as deleted.
 """
 
 from __future__ import annotations

@@ -55,7 +55,7 @@ async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchRe
     one = await _fetch(context, OffsetFetchRequestGroup(request.group_id, topics=topics))
     response = OffsetFetchResponse(error_code=one.error_code)
     if one.error_code and context.version < _ERROR_FROM:
-        # An error has no other place there than beside each partition.
+        # In these versions an error can only stand beside each partition.
         one.topics = [
             OffsetFetchResponseTopics(
                 name=topic.name,

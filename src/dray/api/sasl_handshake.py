@@ -1,5 +1,5 @@
-"""SaslHandshake (17), versions 0 and 1: ILLEGAL_SASL_STATE on a listener where nobody authenticates, as
-with Kafka."""
+"""SaslHandshake (17), versions 0 and 1: ILLEGAL_SASL_STATE on a listener without authentication, as with
+Kafka."""
 
 from __future__ import annotations
 

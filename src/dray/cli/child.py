@@ -2,9 +2,9 @@
 
     python -m dray.cli.child PARENT-PID COMMAND [ARGUMENT...]
 
-The kernel sends the signal, so a parent that was killed cannot leave a broker behind that nobody watches. It
-sends one for each thread of the parent, so it must be one that may come twice: SIGHUP, as when a terminal
-goes. Where the kernel cannot (it is not Linux), a child outlives a killed parent.
+The kernel sends the signal, so a parent that was killed cannot leave an unsupervised broker behind. It sends
+one for each thread of the parent, so it must be one that may come twice: SIGHUP, as when a terminal goes.
+Where the kernel cannot (it is not Linux), a child outlives a killed parent.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ PR_SET_PDEATHSIG: Final = 1
 
 
 def die_with(parent: int) -> None:
-    """From now on the end of `parent` is a SIGHUP for this process. It heeds that even where `nohup` told its
-    parent not to."""
+    """From now on the end of `parent` is a SIGHUP for this process. It obeys the signal even if its parent
+    was started with `nohup`."""
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGHUP, 0, 0, 0)
     if os.getppid() != parent:
-        sys.exit(128 + signal.SIGHUP)  # it died while this process was starting
+        sys.exit(128 + signal.SIGHUP)  # the parent died while this process was starting
 
 
 if __name__ == "__main__":

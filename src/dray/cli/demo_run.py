@@ -100,9 +100,9 @@ async def _run(directory: Path, seconds: int, rate: int) -> None:
     console = Console(highlight=False)
     arguments = ("broker", "--data-dir", str(directory), "--listen", "127.0.0.1:0", "--http", "off")
     supervisor = Supervisor([Child("the broker", arguments, _QUIET)], runtime)
-    [told] = await supervisor.start()
+    [ready] = await supervisor.start()
     try:
-        address = told["X_DRAY_KAFKA"]
+        address = ready["X_DRAY_KAFKA"]
         console.print(f"[bold]1[/]  a broker serves at {address}, with its data in {directory}")
         measured = await _stream(address, seconds, rate, runtime, console)
         await _compact(directory, console)
@@ -217,7 +217,7 @@ async def _ask(directory: Path, console: Console) -> None:
 
 
 async def _drayd(directory: Path, *arguments: str) -> None:
-    """A command, as anybody would type it."""
+    """Run a command, as a user would type it."""
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "dray.cli.main", *arguments, "--data-dir", str(directory)),
         stdin=asyncio.subprocess.DEVNULL,

@@ -18,7 +18,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True)
 class PartitionView:
-    """One that the group has read, or that a member is to read."""
+    """A partition that the group has read, or that a member is to read."""
 
     topic: str
     partition: int

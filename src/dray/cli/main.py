@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print(f"drayd: {failure}", file=sys.stderr)
         sys.exit(failure.code)
     except BrokenPipeError:
-        # Whoever read our output has seen enough; do not complain again when Python flushes.
+        # The reader of our output has closed the pipe. Python's flush at exit must not raise again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 

@@ -10,7 +10,8 @@ from typing import Annotated, TypeVar
 
 import typer
 
-from dray.client import ClientError, Cluster, Dialer, RequestFailed
+from dray.client import ClientError, Cluster, RequestFailed
+from dray.client.properties import ClientSecurity, PropertiesRefused, read_security
 from dray.config import ConfigError, FlagValue, LoadedConfig, load
 from dray.config.kinds import HostPort
 from dray.daemon.failures import USAGE, Failure
@@ -28,20 +29,32 @@ BootstrapOption = Annotated[
         help="Brokers to ask; the first that answers is asked.",
     ),
 ]
+CommandConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--command-config",
+        envvar="DRAY_COMMAND_CONFIG",
+        metavar="FILE",
+        help="How to connect: a properties file of Kafka's clients, with security.protocol and the like.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
 TIMEOUT_SECONDS = 60
 
 
-def ask(bootstrap: str, work: Callable[[Cluster], Awaitable[T]]) -> T:
+def ask(bootstrap: str, command_config: Path | None, work: Callable[[Cluster], Awaitable[T]]) -> T:
     """Connect, do it, disconnect; whatever goes wrong on the way is one line."""
     addresses = parse_bootstrap(bootstrap)
+    security = client_security(command_config)
 
     async def run() -> T:
         runtime = SystemRuntime(threads=1)
         try:
-            async with Cluster(addresses, Dialer(client_id="drayd-admin"), runtime) as cluster:
+            dial = security.dialer("drayd-admin", runtime)
+            async with Cluster(addresses, dial, runtime) as cluster:
                 return await work(cluster)
         finally:
             runtime.close()
@@ -63,6 +76,16 @@ def unreachable(error: Exception) -> Failure:
         where = str(error).partition(": ")[0]
         return Failure(f"{where}: {os.strerror(cause.errno)}; is a broker running there? (drayd up)")
     return Failure(str(error))
+
+
+def client_security(file: Path | None) -> ClientSecurity:
+    """How a command connects to brokers, as its `--command-config` says."""
+    if file is None:
+        return ClientSecurity()
+    try:
+        return read_security(file)
+    except PropertiesRefused as error:
+        raise Failure(f"--command-config = {str(file)!r}: {error}", USAGE) from error
 
 
 def parse_bootstrap(bootstrap: str) -> list[tuple[str, int]]:

@@ -33,7 +33,7 @@ def print_rows(format: str, columns: Sequence[str], rows: Rows) -> None:
 
 def _print_table(columns: Sequence[str], rows: Rows) -> None:
     """On a terminal that is too narrow for the rows, one value per line, record by record: a column of two
-    letters is of no use to anybody."""
+    letters is of no use."""
     rows = list(rows)
     numbers = [
         column
@@ -96,7 +96,7 @@ def plain(value: Any) -> Any:
 
 
 def printable(value: object) -> str:
-    """Records come from anywhere: their bytes must not move somebody's cursor, nor break a line in two."""
+    """Records may hold any bytes: they must not move the terminal's cursor, nor break a line in two."""
     return _CONTROL.sub(_escaped, str(value))
 
 

@@ -9,7 +9,7 @@ from typing import Final, Self, TypeAlias, TypeVar
 from uuid import UUID
 
 from dray.client.connection import BrokerConnection, Dial
-from dray.client.errors import ClientError, RequestFailed
+from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.protocol import ZERO_UUID, ErrorCode, Request, Response
 from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -59,11 +59,11 @@ class ClusterView:
             self._leaders[name] = {each.partition_index: each.leader_id for each in topic.partitions}
 
     def partitions(self, topic: str) -> list[int]:
-        """None for a topic that is not there."""
+        """The topic's partitions; none for a topic that does not exist."""
         return sorted(self._leaders[topic]) if topic in self.topic_ids else []
 
     def leader(self, topic: str, partition: int) -> Address | None:
-        """Where it is; None for a partition without a leader that is known."""
+        """The address of the partition's leader; None if none is known."""
         leader = self._leaders.get(topic, {}).get(partition)
         return None if leader is None else self.brokers.get(leader)
 
@@ -77,7 +77,7 @@ class ClusterView:
         return found
 
     def forget_broker(self, address: Address) -> None:
-        """It cannot be reached: no leader is there until fresh metadata says so again."""
+        """A broker cannot be reached: it counts as no leader until fresh metadata says so again."""
         self.brokers = {number: place for number, place in self.brokers.items() if place != address}
 
 
@@ -116,7 +116,7 @@ class Cluster:
             self._connections = {}
 
     async def request(self, message: Request[ResponseType]) -> ResponseType:
-        """What any broker may be asked."""
+        """Send a request that any broker can answer."""
         async with self.broker(await self._any_address()) as broker:
             return await broker.request(message)
 
@@ -152,6 +152,8 @@ class Cluster:
                 if isinstance(error, RequestFailed) and error.code not in passing:
                     raise
                 await self.close()
+                if isinstance(error, AuthenticationFailed):
+                    raise  # a password does not become right by being sent again
                 if self._runtime.monotonic() >= deadline:
                     raise
             await self._runtime.sleep(RETRY_SECONDS)

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from dray import __version__
-from dray.client.errors import ClientError
+from dray.client.errors import AuthenticationFailed, ClientError
+from dray.client.login import Login
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -32,6 +33,9 @@ ResponseType = TypeVar("ResponseType", bound=Response)
 
 DEFAULT_LARGEST_FRAME = 256 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
+_TLS_ALERT = b"\x15\x03"
+_OTHER_NAME = (62, 64)
+"""OpenSSL's codes for a certificate of another host name or address."""
 
 
 class Caller(Protocol):
@@ -59,15 +63,21 @@ class Dial(Protocol):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialer:
     """How the brokers of a cluster are connected to, whichever of them it is: TLS and credentials belong
-    here, and are given to no other part of the client."""
+    here, and are given to no other part of the client. `client.properties` makes one of what users write."""
 
     client_id: str | None
     tls: tls.SSLContext | None = None
+    login: Login | None = None
+    largest_frame: int = DEFAULT_LARGEST_FRAME
 
     async def __call__(self, host: str, port: int, /) -> KafkaConnection:
-        connection = await KafkaConnection.connect(host, port, client_id=self.client_id, ssl=self.tls)
+        connection = await KafkaConnection.connect(
+            host, port, client_id=self.client_id, largest_frame=self.largest_frame, ssl=self.tls
+        )
         try:
             await connection.negotiate()
+            if self.login is not None:
+                await connection.authenticate(self.login)
         except BaseException:
             await connection.close()
             raise
@@ -95,6 +105,8 @@ class KafkaConnection:
         name: str,
         client_id: str | None,
         largest_frame: int,
+        *,
+        encrypted: bool = False,
     ) -> None:
         self._reader = reader
         self._writer = writer
@@ -105,6 +117,11 @@ class KafkaConnection:
         self._waiting: dict[int, _Waiting] = {}
         self._versions: dict[int, int] | None = None
         self._failure: ClientError | None = None
+        self._encrypted = encrypted
+        self._login: Login | None = None
+        self._renew_at: float | None = None
+        self._authenticating = asyncio.Lock()
+        self._answered: set[int] = set()
         self._reading = asyncio.create_task(self._read(), name=f"responses of {name}")
 
     @classmethod
@@ -119,9 +136,23 @@ class KafkaConnection:
     ) -> Self:
         try:
             reader, writer = await asyncio.open_connection(host, port, limit=_READ_AHEAD, ssl=ssl)
+        except tls.SSLCertVerificationError as error:
+            hint = "connect to a name that the certificate has"
+            if error.verify_code not in _OTHER_NAME:
+                hint = "ssl.truststore.location must name the authority that signed it"
+            raise AuthenticationFailed(
+                f"the certificate of {host}:{port} is not trusted: {error.verify_message.rstrip('.')}; {hint}"
+            ) from error
+        except (tls.SSLError, ConnectionResetError, ConnectionAbortedError) as error:
+            if ssl is None:
+                raise ClientError(f"cannot reach {host}:{port}: {error}") from error
+            raise ClientError(
+                f"no TLS with {host}:{port}: {_reason(error)}; does it speak TLS (else security.protocol is "
+                "PLAINTEXT or SASL_PLAINTEXT)?"
+            ) from error
         except OSError as error:
             raise ClientError(f"cannot reach {host}:{port}: {error}") from error
-        return cls(reader, writer, f"{host}:{port}", client_id, largest_frame)
+        return cls(reader, writer, f"{host}:{port}", client_id, largest_frame, encrypted=ssl is not None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -131,6 +162,11 @@ class KafkaConnection:
 
     async def request(self, message: Request[ResponseType], version: int | None = None) -> ResponseType:
         """Send a request and wait for its response; without a version, the negotiated one."""
+        if self._login is not None:
+            await self._renew(self._login)
+        return await self._ask(message, version)
+
+    async def _ask(self, message: Request[ResponseType], version: int | None = None) -> ResponseType:
         waiting = _Waiting(message.API_KEY, self._version(message, version))
         try:
             await self._send(message, waiting.version, waiting)
@@ -140,6 +176,8 @@ class KafkaConnection:
 
     async def send(self, message: Request[Any], version: int | None = None) -> None:
         """Send a request that is never answered, such as Produce with acks=0."""
+        if self._login is not None:
+            await self._renew(self._login)
         await self._send(message, self._version(message, version), None)
 
     async def negotiate(self) -> ApiVersionsResponse:
@@ -164,6 +202,30 @@ class KafkaConnection:
                 self._versions[entry.api_key] = version
         return response
 
+    async def authenticate(self, login: Login) -> None:
+        """Say who connects, before anything but the versions is asked."""
+        async with self._authenticating:
+            await self._authenticate(login)
+
+    async def _renew(self, login: Login) -> None:
+        """Authenticates again where the session nears its end, or is over: a broker takes that, and nothing
+        else, from a client whose session has ended. So it can wait for the next request, without a timer.
+        Requests that come meanwhile wait: between the tokens there must be none."""
+        if not login.is_past(self._renew_at):
+            return
+        async with self._authenticating:
+            if login.is_past(self._renew_at):
+                await self._authenticate(login)
+
+    async def _authenticate(self, login: Login) -> None:
+        try:
+            self._renew_at = await login.perform(self._name, self._ask)
+        except BaseException as error:
+            # Also when the caller was cancelled: nothing can be asked in the middle of an exchange.
+            self._fail(ClientError(str(error) or f"the authentication with {self._name} was broken off"))
+            raise
+        self._login = login
+
     def version_for(self, api_key: int) -> int:
         """The highest version of an API that both sides know."""
         if self._versions is None:
@@ -180,7 +242,7 @@ class KafkaConnection:
         try:
             await self._writer.wait_closed()
         except OSError:
-            return  # the other side was gone first, and nobody waits for anything any more
+            return  # the broker closed first, and no request waits any more
 
     def _version(self, message: Request[Any], version: int | None) -> int:
         return self.version_for(message.API_KEY) if version is None else version
@@ -203,7 +265,10 @@ class KafkaConnection:
     async def _read(self) -> None:
         try:
             while True:
-                size = int.from_bytes(await self._reader.readexactly(4), "big", signed=True)
+                announced = await self._reader.readexactly(4)
+                if not self._answered and announced.startswith(_TLS_ALERT):
+                    raise ClientError(f"{self._name} speaks TLS: security.protocol is SSL or SASL_SSL there")
+                size = int.from_bytes(announced, "big", signed=True)
                 if not 4 <= size <= self._largest_frame:
                     raise ClientError(f"{self._name} announced a response of {size} bytes")
                 self._answer(memoryview(await self._reader.readexactly(size)))
@@ -212,23 +277,35 @@ class KafkaConnection:
         except ProtocolError as error:
             self._fail(ClientError(f"{self._name} sent a malformed response: {error}"))
         except asyncio.IncompleteReadError:
-            self._fail(ClientError(f"{self._name} closed the connection"))
+            self._fail(ClientError(f"{self._name} closed the connection{self._guess()}"))
         except OSError as error:
-            self._fail(ClientError(f"{self._name} broke off: {error}"))
+            self._fail(ClientError(f"{self._name} broke off: {_reason(error)}{self._guess()}"))
         finally:
             self._fail(ClientError(f"responses of {self._name} are no longer read"))
+
+    def _guess(self) -> str:
+        """Why a broker may have ended a connection early. It cannot say so itself."""
+        if not self._answered and self._encrypted:
+            return " without an answer; does it ask for a certificate (ssl.keystore.location)?"
+        if not self._answered:
+            return " without an answer; does it speak TLS (security.protocol SSL or SASL_SSL)?"
+        if self._answered == {ApiKey.API_VERSIONS} and self._login is None:
+            asks = "SASL_SSL" if self._encrypted else "SASL_PLAINTEXT"
+            return f"; does it ask who connects (security.protocol {asks})?"
+        return ""
 
     def _answer(self, frame: memoryview) -> None:
         correlation_id = int.from_bytes(frame[:4], "big", signed=True)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise ClientError(f"{self._name} answered request {correlation_id}, which was never sent")
+        self._answered.add(waiting.api_key)
         if waiting.future.done():
-            return  # whoever asked was cancelled in the meantime
+            return  # the caller was cancelled in the meantime
         try:
             waiting.future.set_result(_decode(frame, waiting.api_key, waiting.version))
         except ProtocolError:
-            self._waiting[correlation_id] = waiting  # it fails with all the others
+            self._waiting[correlation_id] = waiting  # so that it fails with all the others
             raise
 
     def _fail(self, error: ClientError) -> None:
@@ -240,6 +317,13 @@ class KafkaConnection:
                 waiting.future.set_exception(ClientError(str(error)))
                 waiting.future.exception()  # seen, even by a caller that was cancelled while it sent
         self._waiting.clear()
+
+
+def _reason(error: OSError) -> str:
+    """Without the file and line of OpenSSL's source."""
+    if isinstance(error, tls.SSLError) and error.reason:
+        return error.reason.replace("_", " ").lower()
+    return str(error) or "it closed the connection"
 
 
 def _decode(frame: memoryview, api_key: int, version: int) -> Response:

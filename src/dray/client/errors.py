@@ -9,6 +9,11 @@ class ClientError(Exception):
     """The broker cannot be reached, broke off, or said something that is not Kafka's protocol."""
 
 
+class AuthenticationFailed(ClientError):
+    """The broker does not trust this client, or the client does not trust the broker. Another try with the
+    same settings comes to the same."""
+
+
 class RequestFailed(Exception):
     """A broker answered with an error. The text is one line: what was attempted, the error's name, and the
     broker's own words."""

@@ -1,7 +1,7 @@
 """Consumer groups: Kafka requests out, plain values back. Works on Apache Kafka too.
 
-A group is asked of its coordinator, and looked for again when that has moved. Which protocol a group speaks
-nobody says beforehand: it is described as a KIP-848 group first, and as a classic one if it is none.
+Requests about a group go to its coordinator, which is looked for again when it has moved. The protocol of a
+group is not known beforehand: it is described as a KIP-848 group first, and as a classic one if it is none.
 """
 
 from __future__ import annotations
@@ -92,8 +92,8 @@ class GroupCalls:
     async def list_groups(
         self, states: Collection[str] = (), types: Collection[str] = ()
     ) -> list[ListedGroup]:
-        """Every broker tells of the groups that it looks after. Those of one that has just died are told of
-        by the others a little later, when it is no longer listed."""
+        """Every broker lists the groups that it coordinates. After a broker has died, the others list its
+        groups a little later, when it is no longer a member."""
         request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
         return await self._cluster.patiently(
             partial(self._list_groups, request), _PATIENCE_SECONDS, _ASK_AGAIN
@@ -221,7 +221,7 @@ class GroupCalls:
             try:
                 async with self._cluster.broker((found.host, found.port)) as broker:
                     answer = await call(broker)
-            except ClientError as error:  # it may have died, and another will take its place
+            except ClientError as error:  # the coordinator may have died, and another will take its place
                 check(attempt, ErrorCode.COORDINATOR_NOT_AVAILABLE, str(error))
                 raise
             if error_of(answer) in _ASK_AGAIN:

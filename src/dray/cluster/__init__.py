@@ -2,10 +2,10 @@
 
 from dray.cluster.affinity import ALL_ZONES, Owners, by_affinity, owner_of, owners, way_out
 from dray.cluster.broker import AdvertisedListener, Broker
+from dray.cluster.bucket_owner import BucketGuard, BucketRefused, claim_bucket
 from dray.cluster.clock_guard import ClockGuard, ProcessDescription
 from dray.cluster.identity import ClusterInfo, open_cluster, uuid_text
 from dray.cluster.membership import AUTOMATIC, BrokerIdTaken, Membership
-from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket
 from dray.cluster.zones import brokers_in, zone_of_client, zone_of_rack
 
 __all__ = [

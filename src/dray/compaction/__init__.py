@@ -15,6 +15,7 @@ A cycle, in the order in which the modules have their turn (`docs/design/0050-co
     upkeep            now and then: `table_keeper` holds tables against the log, `collector` and
                       `metadata_collector` delete what nothing needs
 
-`model`, `paths`, `settings` and `summary` are what they hand each other. `bucket_survey` and
-`waiting_compactions` serve commands.
+`model`, `paths`, `settings` and `summary` are what they hand each other. `raised_starts` and `trimming` are
+about what was deleted, `packages` about what is not installed. `bucket_survey` serves the start of a broker
+and commands, `waiting_compactions` a command.
 """

@@ -1,9 +1,9 @@
 """What lies in a bucket that has no owner yet, and whether this metadata store knows it.
 
-Asked once in the life of a bucket that is older than owners. WAL objects are known by their keys, files and
-metadata of tables by their topic, all of which have random ids: no other cluster has the same. One unknown
-object in the sample is enough to ask a person: it may be an upload that came too late or a file of a topic
-long deleted, and it may be somebody else's.
+A survey is made once for a bucket that is older than owners of buckets. WAL objects are known by their keys,
+files and metadata of tables by their topic. All of these have random ids: no other cluster has the same. One
+unknown object in the sample is enough to ask a person: it may be an upload that came too late, or a file of a
+topic long deleted, but it may also belong to another cluster.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class BucketSurvey:
     listed: int  # objects that Dray wrote, by their paths; counting stops at some number
     looked_at: int
     unknown: int
-    examples: tuple[str, ...]  # of those
+    examples: tuple[str, ...]  # some of the unknown ones
 
     def doubt(self) -> str | None:
         """None where the bucket is empty, or this cluster's as far as that can be seen."""
@@ -48,7 +48,8 @@ class BucketSurvey:
 async def survey_bucket(
     store: MetadataStore, domains: int, objects: ObjectStore, random: Random
 ) -> BucketSurvey:
-    """The bucket first, then the metadata, behind barriers: what is listed was known before."""
+    """Lists the bucket first, then reads the metadata behind barriers: an object of this cluster is known
+    before it is listed."""
     wal = await _sample(objects, WAL_PREFIX, parse_object_path, random)
     files = await _sample(objects, FILES_PREFIX, _topic_of_file, random)
     metadata = await _sample(objects, TABLES_PREFIX, _topic_of_metadata, random)
@@ -75,7 +76,7 @@ class _Sample(Generic[T]):
 async def _sample(
     objects: ObjectStore, prefix: str, parse: Callable[[str], T | None], random: Random
 ) -> _Sample[T]:
-    """Any of those listed, each with the same chance: the oldest alone would say little of the rest."""
+    """A random sample of the objects listed: the oldest alone would say little about the rest."""
     sample: _Sample[T] = _Sample(0, [])
     async for info in objects.list(prefix):
         parsed = parse(info.path)
@@ -117,6 +118,6 @@ async def _topics(store: MetadataStore) -> set[UUID]:
         try:
             found.add(decode_topic(keys.topic_of(record.key) or "", record.value, {}).topic_id)
         except UnreadableValue:
-            continue  # what cannot be read proves nothing: its files count as unknown
+            continue  # a topic that cannot be read proves nothing: its files count as unknown
     deleted = await store.scan(keys.CLUSTER_DOMAIN, keys.DELETED_TOPICS, keys.prefix_end(keys.DELETED_TOPICS))
     return found | {topic_id for record in deleted if (topic_id := keys.deleted_topic_of(record.key))}

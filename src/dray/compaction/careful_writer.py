@@ -1,10 +1,10 @@
-"""A unit that takes its writer down with it is found, and set aside alone.
+"""Finds the unit that takes its writer down, so that only that unit is set aside.
 
 Units are written together, and what ends a worker (memory that it does not get, a crash in a library) ends
 the call for all of them. Tried again as they are, they would fail again, and all of their streams would stand
-still for the sake of one. So what failed together is tried in halves, down to single units. A unit that
-failed with others and again alone has failed twice: it is answered as one that is not worth another try, and
-its stream is left alone for a while.
+still because of one. So what failed together is tried in halves, down to single units. A unit that failed
+with others and again alone has failed twice: its answer is that another try is not worth it, and its stream
+is left alone for a while.
 
 Where every one of several units fails alone, the fault is not theirs: the failure is raised as it came.
 """
@@ -43,8 +43,8 @@ class CarefulWriter:
         except Exception as error:
             if len(units) == 1:
                 return [self._alone(units[0], error, tries=_ONCE_MORE)]
-            told = str(error) or type(error).__name__
-            _log.warning("units failed together; they are tried in halves", units=len(units), error=told)
+            reason = str(error) or type(error).__name__
+            _log.warning("units failed together; they are tried in halves", units=len(units), error=reason)
             answers, broken = await self._halves(units)
             if len(broken) == len(units):
                 raise

@@ -1,8 +1,8 @@
 """The compactor: plan, write, commit, swap, retain, collect; then again.
 
 All units of a round go to the writer in one call, all jobs of a topic into one commit of its table. What a
-round knows from the ones before it (`stream_memory.py`) only tells it where to look: everything that counts
-is in the stores, so a compactor may die at any point, and any number of them may run.
+round remembers of earlier ones (`stream_memory.py`) only says where to look. Everything that counts is in the
+stores, so a compactor may die at any point, and any number of them may run.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import TypeVar
 
 import structlog
 
@@ -43,10 +42,8 @@ from dray.topics.retention import TopicRetention
 
 _log = structlog.get_logger(__name__)
 
-# Of `everything`: each round may do one job per stream.
+# Rounds of a cycle over `everything`: each may do one job per stream.
 _MOST_ROUNDS = 10_000
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +115,7 @@ class Compactor:
 
     @property
     def owner(self) -> str:
-        """The name under which its jobs know it."""
+        """The name by which jobs name this compactor."""
         return self._saga.owner
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -131,7 +128,7 @@ class Compactor:
             await self._hints.stop()
 
     def follow(self) -> None:
-        """Listen for changes from now on: cycles need not ask after streams of which nothing is heard."""
+        """Follow the watches from now on, so that cycles need not ask about streams without a hint."""
         self._hints.start()
 
     async def _run_once(self, stop: asyncio.Event) -> None:
@@ -149,7 +146,8 @@ class Compactor:
             await asyncio.wait_for(stop.wait(), 0.0 if more else self._settings.interval_seconds)
 
     async def run_cycle(self, *, everything: bool) -> CycleSummary:
-        """`everything`: seal and compact all there is, whatever its age and whoever began it, and collect."""
+        """`everything`: seal and compact all there is, of any age, carry on the jobs of any compactor, and
+        collect."""
         summary = CycleSummary()
         started = self._runtime.monotonic()
         for _ in range(_MOST_ROUNDS):
@@ -181,7 +179,7 @@ class Compactor:
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board
         with self._timed(Phase.PLAN):
             await self._board.read()  # before any index is looked at: stale plans must not start
-            await now.each(list(self._board.jobs.items()), self._planner.sort, self._telling(Phase.PLAN))
+            await now.each(list(self._board.jobs.items()), self._planner.sort, self._progress_of(Phase.PLAN))
         summary.backlog = summary.backlog or self._known.backlog(now.places)
         with self._timed(Phase.WRITE):
             await self._write(now)
@@ -189,7 +187,7 @@ class Compactor:
             await self._commit(now)
         committed = [(job.stream, job) for job in now.committed]
         with self._timed(Phase.SWAP):
-            await now.each(committed, self._swap, self._telling(Phase.SWAP))
+            await now.each(committed, self._swap, self._progress_of(Phase.SWAP))
         if self._commits.raced:
             self._commits.raced, now.progressed = False, True
         if self._commits.refused:
@@ -213,13 +211,13 @@ class Compactor:
         now.summary.units += len(by_job)
         units = [unit for _, unit in by_job.values()]
         try:
-            results = await self._writer.write(units, self._telling(Phase.WRITE))
+            results = await self._writer.write(units, self._progress_of(Phase.WRITE))
         except WriterGone:
             raise
         except Exception as error:
             if now.everything:
                 raise
-            now.unforeseen(error)  # of none in particular: they stay as they are, and all else goes on
+            now.unforeseen(error)  # no unit in particular failed: their jobs stay, and all else goes on
             for unit in units:
                 now.note(unit.stream, str(error) or type(error).__name__)
             return
@@ -297,7 +295,7 @@ class Compactor:
             finished = await self._saga.finish(job)
         except SwapImpossible as error:
             if not await self._saga.is_closed(job.stream):
-                raise  # a rule was broken, by whomever: say so, and touch nothing
+                raise  # a rule was broken: report it, and change nothing
             _log.info("the stream of a compaction was deleted", stream=job.stream, reason=str(error))
             await self._take_out(now, table_of_job(job), job)
             return
@@ -322,7 +320,7 @@ class Compactor:
         def may_expire(topic: Topic, partition: int) -> bool:
             return everything or self._known.may_expire(topic.streams[partition], topic.settings, now_ms)
 
-        raised = await self._kept.keep(topics, failed, self._telling(Phase.RETAIN), may_expire)
+        raised = await self._kept.keep(topics, failed, self._progress_of(Phase.RETAIN), may_expire)
         summary.raised += len(raised)
         follow = {topic.topic_id for topic in raised.values()} | self._commits.fresh
         self._commits.fresh = set()
@@ -337,5 +335,5 @@ class Compactor:
         finally:
             self._observer.took(phase, self._runtime.monotonic() - started)
 
-    def _telling(self, phase: Phase) -> Progress:
+    def _progress_of(self, phase: Phase) -> Progress:
         return lambda done, total: self._observer.progress(phase, done, total)

@@ -35,7 +35,7 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
     except ObjectCorrupt as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
     except ObjectMissing as error:
-        # Planned over an index that has moved on since: the next plan knows better.
+        # The index has changed since the plan was made: the next plan is made from the new one.
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectError as error:
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)

@@ -1,7 +1,7 @@
 """Every stream's job in a few scans, and how long each has stood still.
 
 Read at the start of a round, before any index: a plan made from a later look at a stream is put over the
-version found here, so it cannot start if anybody was quicker.
+version found here, so it cannot start if another process changed the job meanwhile.
 """
 
 from __future__ import annotations
@@ -56,12 +56,13 @@ class JobBoard:
         return {stream: job for stream, job in self.jobs.items() if job.value.state is not JobState.DONE}
 
     def stood_still(self, stream: int) -> float:
-        """For how many seconds, as far as we know."""
+        """For how many seconds the stream's job has not moved, as far as this process has seen."""
         since = self._since.get((stream, self.jobs[stream].version))
         return 0.0 if since is None else self._runtime.monotonic() - since
 
     def unfinished_names(self, streams: set[int]) -> list[str]:
-        """By which the tables know the jobs of these streams that may yet ask for their commit."""
+        """The names, as tables know them, of the jobs of these streams that may still ask whether they were
+        committed."""
         return [
             f"{stream}-{job.value.number}" for stream, job in self.unfinished().items() if stream in streams
         ]

@@ -61,7 +61,7 @@ class MetadataCollector:
             return seen
         now_ms = self._expiry.now_ms()
         if now_ms is None:
-            return seen  # by a clock that is doubted every file may look old
+            return seen  # while the clock is doubted, every file may look old
         oldest_ms = now_ms - int(self._orphan_seconds * 1000)
         by_topic: dict[TopicTable, list[str]] = {}
         async for info in self._objects.list(TABLES_PREFIX):
@@ -93,7 +93,7 @@ class MetadataCollector:
         return seen
 
     async def _needed(self, topic: TopicTable) -> set[str] | None:
-        """None where that cannot be told."""
+        """The metadata files that the table needs; None if that is not known."""
         needed = await self._tables.live_metadata(topic)
         if needed is not None:
             return needed

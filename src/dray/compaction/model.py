@@ -36,8 +36,8 @@ class Unit:
 
 @dataclass(frozen=True, slots=True)
 class UnitFailed:
-    """A unit that did not become a file. One that is not worth another try stops its stream until somebody
-    has looked: `reason` names the object and the place in it."""
+    """A unit that did not become a file. If another try is not worth it, the stream is left alone for a
+    while: `reason` names the object and the place in it, for the operator."""
 
     stream: int
     job: int
@@ -56,5 +56,6 @@ class UnitWriter(Protocol):
     async def write(
         self, units: Sequence[Unit], progress: Progress | None = None
     ) -> list[WrittenFile | UnitFailed]:
-        """One answer per unit, in any order. What it raises is a failure of all of them, and
-        `WriterGone` one for good; some may have left files behind, which the collector finds."""
+        """One answer per unit, in any order. An error that it raises means that all of them failed,
+        `WriterGone` that no later call can succeed. Some may have left files behind, which the collector
+        finds."""

@@ -19,5 +19,5 @@ def not_installed(names: Iterable[str]) -> str:
 
 
 def needs(what: str, error: ImportError) -> str:
-    """For a part that found out by importing."""
+    """The line for a part that found a package missing when it imported it."""
     return f"{what} cannot run: {not_installed([error.name or 'a package'])}"

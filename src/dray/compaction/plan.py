@@ -34,7 +34,7 @@ class StreamPlan:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing is to be done as long as the stream stays as it is, and nothing in it comes of age."""
+        """True if there is nothing to do until the stream changes or something in it comes of age."""
         return not (self.dead or self.seal or self.inputs or self.refused)
 
 
@@ -102,7 +102,8 @@ def _without_small_end(files: Entries, settings: CompactionSettings) -> Entries:
 
 
 def due_ms(view: StreamView, settings: CompactionSettings) -> int | None:
-    """When the age of something in the stream asks for a look, though nothing changes; None: never."""
+    """When the stream must be looked at because of the age of its records, even if nothing changes. None:
+    never."""
     created = [entry.value.created_ms for entry in view.split()[0] if not entry.value.is_parquet]
     if view.high_watermark.value.head is not None:
         created.append(view.high_watermark.value.head.created_ms)
@@ -110,7 +111,7 @@ def due_ms(view: StreamView, settings: CompactionSettings) -> int | None:
 
 
 def size_of(entry: IndexEntry) -> int:
-    """Bytes that whoever compacts the entry has to read."""
+    """Bytes that have to be read to compact the entry."""
     if entry.is_parquet:
         return entry.file_size
     return sum(batch.length for _, batch in entry.batches())

@@ -4,7 +4,7 @@ Brokers raise starts, for DeleteRecords and by retention, and know no catalog. A
 stream sees its start. Where that is higher than when the topic's table was last held against the log, the
 table is held against it in this very cycle, not only when the collectors have their turn.
 
-It is a memory, and nothing rests on it: after a restart every start above 0 counts as raised.
+This is kept in memory only, and need not be right: after a restart every start above 0 counts as raised.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ class RaisedStarts:
         self._held: dict[int, int] = {}  # the starts up to which tables were held against the log
 
     def see(self, stream: int, start: int) -> None:
-        """Of a stream whose topic has a table, or had one."""
+        """Note the start of a stream whose topic has, or had, a table."""
         self._seen[stream] = start
 
     def of(self, streams: Iterable[int]) -> dict[int, int]:
-        """Those of the streams whose start went up, with it."""
+        """The streams whose start was raised since, with their starts."""
         return {
             stream: start
             for stream in streams

@@ -23,8 +23,8 @@ _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-# What a stream, a table or an object may meet on a bad day. Everything else is a mistake of ours, and no more
-# a reason to keep the others waiting.
+# Errors that a stream, a table or an object may meet when a store fails. Any other error is a mistake of
+# ours; even then, other streams go on.
 FORESEEN: Final = (MetadataError, LogError, ObjectError, TablesError)
 
 
@@ -57,13 +57,13 @@ class Round:
         return place[0].name, place[1]
 
     def note(self, stream: int, reason: str) -> None:
-        """A stream stands still, and somebody should know why."""
+        """Note that a stream stands still, and why, for the operator."""
         name, partition = self.name_of(stream)
         self.summary.troubles.append(StalledStream(name, partition, reason, Cause.UNIT))
         _log.error("stream not compacted", topic=name, partition=partition, stream=stream, reason=reason)
 
     def unforeseen(self, error: Exception) -> None:
-        """What one stream met is no reason to stop for the others, but it should be known for a mistake."""
+        """An unforeseen error does not stop other streams. It is reported as a mistake in the code."""
         if not isinstance(error, FORESEEN):
             self.background.report("compaction", error)
 
@@ -73,7 +73,7 @@ class Round:
         act: Callable[[Round, int, T], Awaitable[None]],
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
-        """A few at a time; what keeps one from its step is noted, and the others go on."""
+        """Take a step for each stream, a few at a time. An error of one is noted, and the others go on."""
         limit = asyncio.Semaphore(self.at_once)
         done = 0
 
@@ -93,6 +93,6 @@ class Round:
 
 
 def interrupted(summary: CycleSummary, topic: str, partition: int, error: Exception) -> None:
-    told = str(error) or type(error).__name__
-    summary.troubles.append(StalledStream(topic, partition, told, Cause.STORE))
-    _log.warning("compaction interrupted", topic=topic, partition=partition, error=told)
+    reason = str(error) or type(error).__name__
+    summary.troubles.append(StalledStream(topic, partition, reason, Cause.STORE))
+    _log.warning("compaction interrupted", topic=topic, partition=partition, error=reason)

@@ -82,7 +82,7 @@ class Saga:
         start: int,
         table: bool,
     ) -> tuple[RunningJob, Unit] | None:
-        """Start a job over the version that was read *before* the plan was made. None: somebody else did.
+        """Start a job over the version that was read *before* the plan was made. None: another compactor did.
         `start` is the stream's, of the same view: nothing below it goes into a file. As long as the job is
         there it cannot be raised."""
         stream = topic.streams[partition]
@@ -103,7 +103,7 @@ class Saga:
         return underway, _unit(underway, [entry.value for entry in inputs])
 
     async def take_over(self, underway: RunningJob) -> Unit | None:
-        """The unit of a job that somebody else created. None if its inputs are not what they were."""
+        """The unit of a job that another compactor created. None if its inputs have changed since."""
         compaction = underway.compaction
         records = await self._store.scan_in(
             self._store.domain(underway.stream),
@@ -120,7 +120,8 @@ class Saga:
         return _unit(underway, [IndexEntry.decode(record.value) for record in found])
 
     async def abandon(self, underway: RunningJob) -> bool:
-        """Only a job that is CREATED: what was written for it is a file that nobody knows."""
+        """Only for a job that is CREATED: a file that was written for it is named nowhere, and the collector
+        deletes it."""
         return await self._move(underway.stream, underway.job, Abandoned()) is not None
 
     # --- PARQUET_WRITTEN
@@ -137,8 +138,9 @@ class Saga:
     # --- INDEX_SWAPPED and DONE
 
     async def finish(self, underway: RunningJob) -> bool:
-        """Swap, delete, done. False: not today, somebody carries it on. Raises `SwapImpossible` where only
-        taking the file out of the table is left."""
+        """Swap the index entry, delete what was replaced, and end the job. False: not in this cycle; a later
+        one, or another compactor, carries the job on. Raises `SwapImpossible` if all that is left is to take
+        the file out of the table."""
         job = underway.job
         for _ in range(_STEPS):
             if job.value.number != underway.job.value.number or job.value.state is JobState.DONE:
@@ -150,7 +152,7 @@ class Saga:
             except Ambiguous:
                 moved = None
             if moved is None:
-                # An older read would show the job as it was before it came here.
+                # A stale read would show the job in its earlier state.
                 await self._store.barrier(underway.stream)
                 moved = await self._store.job(underway.stream)
             job = moved
@@ -162,8 +164,8 @@ class Saga:
         return await self._move(underway.stream, underway.job, StreamGone()) is not None
 
     async def forget(self, stream: int, job: Versioned[Job]) -> None:
-        """The key of a job that is done goes, once its stream is closed: no other can follow it. Earlier
-        builds left it to stay, and the closed mark too: that is noted with it."""
+        """Delete the key of a job that is done, once its stream is closed: no other job can follow it.
+        Earlier builds kept that key, and the closed mark too: so this also notes that the mark may go."""
         if not advance(stream, job.value, StreamSwept()).forget:
             return
         noted = note_closed(stream, self._runtime.wall_ms())
@@ -173,14 +175,15 @@ class Saga:
 
     async def is_closed(self, stream: int) -> bool:
         found = await self._store.high_watermark(stream)
-        if found is None:  # every stream has one, for ever: we may read from behind
+        if found is None:  # every stream has one, for ever, so this may be a stale read
             await self._store.barrier(stream)
             found = await self._store.high_watermark(stream)
         return found is None or found.value.closed
 
     async def still_ours(self, underway: RunningJob) -> bool:
-        """Behind a barrier: a table may have forgotten the commit of a job that is done since. By its version
-        alone: what a newer build has made of it is not ours, and need not be read."""
+        """Is the job still at the version that this compactor knows? Asked behind a barrier: if another has
+        finished the job, the table may have dropped its snapshot. Only the version counts, so the value need
+        not be readable: a newer build may have written it."""
         await self._store.barrier(underway.stream)
         return await self._store.job_version(underway.stream) == underway.job.version
 
@@ -215,7 +218,7 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
 
 
 def mismatch(unit: Unit, file: WrittenFile) -> str | None:
-    """In what a written file is not what its unit asked for; None if it is."""
+    """How a written file differs from what its unit asked for; None if it does not."""
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("its path", lambda: file.path == file_path(unit.prefix, unit.job, file.parquet_id)),
         ("its offsets", lambda: (file.start, file.end) == (unit.start, unit.end)),

@@ -1,4 +1,4 @@
-"""The knobs of compaction. What is in the config has its default there; the others have theirs here."""
+"""The settings of compaction. Those in the config have their defaults there, the others here."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class CompactionSettings:
     # When files become one: there are more of them in a partition, and small ones adjoin.
     parquet_max_files: int
     target_file_bytes: int
-    # What was once read of a stream is read again after so long, whether or not anything was heard of it.
+    # A stream's whole index is read again after so long, even without a hint.
     reread_seconds: float
     # Inputs of one job at most, whatever the engine allows: they are listed in the job's value.
     max_inputs: int = 2000
     # Of a backlog, so much at a time: what is written is committed before more is begun.
     cycle_bytes: int
-    # A job that somebody else works on is left alone until it has stood still for so long.
+    # The job of another compactor is left alone until it has stood still for so long.
     takeover_seconds: float
     # A stream whose unit could not be written is tried again after so long.
     failed_pause_seconds: float = 3600.0

@@ -7,8 +7,9 @@ checksums, counts, and one record for every offset.
 What lies below the unit's start was deleted before it was compacted, or since: batches and row groups wholly
 below it are not read, and of the one that it lies in the first rows are left out (`trimming.py`).
 
-How far a piece unfolds is not known before it is here. Then its batches say it, and it is cut once more.
-Should they have lied, it is halved, down to a single batch: only what cannot be read alone is damaged.
+How far a piece unfolds is known only when it has been read. Then its batches say it, and the piece is cut
+once more. If a batch stated a wrong size, the piece is halved, down to a single batch: only a batch that
+cannot be read alone is damaged.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ Hints say when to look; where they are in doubt, the version of the high waterma
 the whole index. And of a stream that did change, only the part of the index above the files that no plan will
 touch again is read.
 
-All of it is a hint about where to look: jobs assert what they found. So a stream that is wrongly taken for
-quiet waits for a while, and nothing else: everything is read again now and then, since watches may be silent.
+All of this only says where to look: jobs assert the versions that they found. So a stream that is wrongly
+taken for quiet only waits for a while: everything is read again now and then, since a watch may miss changes.
 Where a domain is not followed, or its watch was interrupted, each of its streams is *in doubt*: its high
 watermark is asked for.
 """
@@ -40,7 +40,7 @@ _PAUSE_SECONDS: Final = 1.0
 
 @dataclass(frozen=True, slots=True)
 class OldestEntry:
-    """Of the oldest entry, what retention goes by."""
+    """What retention needs to know of the oldest entry."""
 
     newest_ms: int
     cumulative_size: int
@@ -67,7 +67,7 @@ class StreamMemory:
     doubted: bool = False
 
     def may_expire(self, settings: TopicSettings, now_ms: int) -> bool:
-        """Could retention let go of anything? Only its own look decides."""
+        """May anything have expired? Retention itself decides, by its own read."""
         if self.mark is None or self.doubted:
             return True
         if self.oldest is None:
@@ -83,11 +83,12 @@ class StreamMemories:
         self.backlogs: dict[int, Backlog] = {}
 
     def hear(self, changed: Mapping[int, int], doubtful: set[int], domains: int) -> None:
-        """Hints: by stream, the offset from which on its index may have changed, and domains in doubt."""
+        """Take in hints: by stream, the offset from which on its index may have changed, and domains in
+        doubt."""
         for stream, end in changed.items():
             known = self._streams.get(stream)
             if known is not None and end <= known.settled_end:
-                del self._streams[stream]  # something came back where nobody looks any more
+                del self._streams[stream]  # an entry came back below the part that is read
             elif known is not None:
                 known.mark = None
         for stream, known in self._streams.items():
@@ -164,7 +165,7 @@ class StreamMemories:
 
 
 class Hints:
-    """Which streams may have changed, as the store's watches tell."""
+    """Which streams may have changed, by the store's watches."""
 
     def __init__(self, store: StreamStore, runtime: Runtime) -> None:
         self._store = store

@@ -47,11 +47,11 @@ class StreamPlanner:
         self._has_tables = has_tables
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
         self._trimming: set[int] = set()  # streams whose last unit was a file to be trimmed
-        self._untrimmed_until: dict[int, float] = {}  # those of them where that could not be written
+        self._untrimmed_until: dict[int, float] = {}  # streams whose trimmed file could not be written
 
     def stop(self, now: Round, stream: int, reason: str) -> None:
-        """Leave a stream alone for a while that would only fail again. Where only a file could not be
-        trimmed, leave that file alone: new records must not wait for it."""
+        """Leave a stream alone for a while, since it would only fail again. If only a file could not be
+        trimmed, leave only that file alone: new records must not wait for it."""
         until = self._untrimmed_until if stream in self._trimming else self._stopped_until
         until[stream] = self._runtime.monotonic() + self._settings.failed_pause_seconds
         now.note(stream, reason)
@@ -86,8 +86,8 @@ class StreamPlanner:
         if place is not None:
             await self._plan(now, place, stream, job)
         elif await self._saga.is_closed(stream):
-            # The board would come across it in every round, for ever. Its topic is deleted, so nothing
-            # will ever be planned over it.
+            # Otherwise the board would read this job in every round, for ever. Its topic is deleted, so no
+            # job will follow it.
             await self._saga.forget(stream, job)
 
     def _may_carry_on(self, stream: int, job: Versioned[Job]) -> bool:
@@ -98,12 +98,12 @@ class StreamPlanner:
         topic, partition = place
         if self._is_stopped(stream):
             return
-        plan = await self._look(now, topic, stream, job)
+        plan = await self._examine(now, topic, stream, job)
         if plan is not None and plan.seal:
-            plan = await self._look(now, topic, stream, job)  # what was the head can be compacted now
+            plan = await self._examine(now, topic, stream, job)  # what was the head can be compacted now
         if plan is None:
             return
-        now.progressed = now.progressed or plan.seal  # there is another head already
+        now.progressed = now.progressed or plan.seal  # and there is another head already
         if plan.refused is not None:
             self.stop(now, stream, plan.refused)
         if not plan.inputs:
@@ -121,7 +121,7 @@ class StreamPlanner:
             now.summary.more = now.summary.more or plan.more
             now.summary.input_bytes += size
 
-    async def _look(self, now: Round, topic: Topic, stream: int, job: Versioned[Job]) -> StreamPlan | None:
+    async def _examine(self, now: Round, topic: Topic, stream: int, job: Versioned[Job]) -> StreamPlan | None:
         """One look at a stream, unless it is known to rest; what late writes brought back is swept, and an
         old head is sealed."""
         recalled = self._known.recall(stream, topic.settings, self._runtime.monotonic())

@@ -1,4 +1,4 @@
-"""What a cycle did, and what it tells while it is at it."""
+"""What a cycle did, and the events it reports while it works."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Phase(Enum):
 
 
 class Cause(Enum):
-    """What kind of trouble it is, for those who count."""
+    """The kind of trouble, for metrics."""
 
     UNIT = "unit"  # its file could not be written
     STORE = "store"  # the metadata store, or a rule of the log, was in the way
@@ -82,13 +82,13 @@ class CycleSummary:
     commits: int = 0  # of tables
     finished: int = 0  # jobs that came to their end
     abandoned: int = 0  # jobs that were given up before a file counted
-    left_to_others: int = 0  # unfinished jobs that somebody else works on
+    left_to_others: int = 0  # unfinished jobs that another compactor works on
     waiting: int = 0  # jobs that wait for the catalog
     sealed: int = 0
     swept: int = 0  # index entries that late writes had brought back
     raised: int = 0  # streams whose start was raised by retention
     files_deleted: int = 0
-    files_pending: int = 0  # that nobody needs, in their grace time
+    files_pending: int = 0  # garbage, in its grace time
     table_files_removed: int = 0
     table_files_restored: int = 0
     snapshots_expired: int = 0
@@ -104,7 +104,7 @@ class CycleSummary:
 
 
 class CompactionObserver:
-    """The default hears nothing."""
+    """Events of a compactor. The default ignores them."""
 
     def progress(self, phase: Phase, done: int, total: int) -> None:
         """For a progress bar: of one phase of the cycle at a time."""
@@ -126,7 +126,7 @@ class CompactionObserver:
 
 
 class Observers(CompactionObserver):
-    """Several who hear the same."""
+    """Passes every event to several observers."""
 
     def __init__(self, *observers: CompactionObserver) -> None:
         self._observers = observers

@@ -1,8 +1,7 @@
-"""The table steps of a cycle: one commit per topic for all of its jobs.
+"""The table steps of a cycle: one commit per topic for all of its jobs. `tables/iceberg/tables.py` sends it.
 
 If the catalog is down, the jobs of the topics concerned wait, and everything else goes on. A table that is
-refused (somebody dropped or changed it, or it belongs to another topic) is said in one line, and its jobs
-wait too.
+refused (it was dropped or changed, or belongs to another topic) is logged in one line, and its jobs wait too.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class TableCommits:
     async def commit(
         self, table: TopicTable, jobs: Sequence[RunningJob], summary: CycleSummary
     ) -> list[RunningJob]:
-        """Those of the jobs of one topic that may be swapped now."""
+        """Commit the jobs of one topic to its table; the jobs that may be swapped now."""
         passed: list[RunningJob] = []
         changing: dict[str, RunningJob] = {}
         for job in jobs:
@@ -60,8 +59,9 @@ class TableCommits:
         return [job for job in moved if job is not None]
 
     async def take_out(self, table: TopicTable, job: RunningJob, summary: CycleSummary) -> bool:
-        """The stream of a written job is gone: its file leaves the table, then the job is done. The commit
-        is made even where the file never got there: it stops whoever is slower with adding it."""
+        """The stream of a written job is gone: its file leaves the table, then the job is done. The commit is
+        made even if the file is not in the table: it stops a slower compactor that is about to add the
+        file."""
         if self._tables is not None and job.compaction.table:
             identity = f"{job.identity}-out"
             change = TableChange(identity, removed=(job.written.path,))
@@ -89,7 +89,8 @@ class TableCommits:
                 if (await tables.ensure(table)).created:
                     self.fresh.add(table.topic_id)
             elif await tables.live_files(table) is None:
-                # Nothing to take out of, and nobody can add to it: a commit asserts the table's own id.
+                # There is no table to take the file out of, and no commit can add it: a commit asserts the
+                # table's own id.
                 return {change.job: True for change in changes}
             outcomes = await tables.commit(table, changes, still_ours)
         except (TableMissing, TablesUnavailable, TableRefused) as error:

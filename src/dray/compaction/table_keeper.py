@@ -1,9 +1,9 @@
 """Holding a topic's table against the log, and keeping its metadata small.
 
 The table follows the log. A file whose job is over and which no live index entry names has been merged, has
-expired or was deleted, and leaves the table. A file that the index names and the table lacks (somebody
-dropped the table, or Iceberg was off for a while) is added again. Both are commits like any other, so whoever
-is slower loses.
+expired or was deleted, and leaves the table. A file that the index names and the table lacks (the table was
+dropped, or Iceberg was off for a while) is added again. Both are commits like any other: of two compactors,
+the slower one loses.
 
 A file that reaches below the start is not added: what was deleted must not come back. It is about to be
 trimmed, and what is left of it comes with that job.
@@ -15,7 +15,7 @@ from collections.abc import Collection
 
 import structlog
 
-from dray.compaction.collector import indexed_files, settled_files
+from dray.compaction.file_collector import indexed_files, settled_files
 from dray.compaction.paths import parse_file_path
 from dray.log.entries import IndexEntry
 from dray.log.jobs import JobState
@@ -43,7 +43,8 @@ class TableKeeper:
 
     async def remove_expired(self, topic: Topic, streams: Collection[int] | None = None) -> int | None:
         """Take the files out of the table that the log no longer has (of these streams, or of all); how many
-        went. None: not now, so that nothing may be restored that would stand beside them."""
+        went. None: not now. Then nothing may be restored either, or its records would be in the table
+        twice."""
         table = table_of(topic)
         current = await self._tables.current_files(table)
         files = {path: parsed for path in current or () if (parsed := parse_file_path(path)) is not None}
@@ -59,7 +60,7 @@ class TableKeeper:
         gone = tuple(sorted(path for path in settled if path not in live))
         if not gone:
             return 0
-        # Whatever else happens meanwhile: these paths never come back.
+        # Safe whatever happens meanwhile: these paths never come back into the log.
         committed = await self._commit(table, TableChange(self._name("expired"), (), gone))
         return len(gone) if committed else None
 

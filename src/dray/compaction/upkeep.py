@@ -11,7 +11,7 @@ from uuid import UUID
 
 import structlog
 
-from dray.compaction.collector import FileCollector
+from dray.compaction.file_collector import FileCollector
 from dray.compaction.job_board import JobBoard
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.raised_starts import RaisedStarts
@@ -89,7 +89,7 @@ class Upkeep:
         await self.collect(summary)
 
     async def collect(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
-        """Files, and metadata of tables, that nobody needs. In a dry run: count what would go."""
+        """Collect files, and metadata of tables, that nothing needs. A dry run only counts them."""
         collected = await self.files.run(dry_run=dry_run)
         summary.files_deleted += collected.deleted
         summary.files_pending += collected.pending
@@ -138,8 +138,8 @@ class Upkeep:
 
     async def drop_dead_tables(self, summary: CycleSummary, *, dry_run: bool = False) -> None:
         """The tables first, then the topics: a table is never older than its topic. The table of a topic that
-        cannot be read stays. A topic of which nothing is known any more, not even that it was deleted, may be
-        one that a restored metadata store never heard of: many such tables are held by the brake."""
+        cannot be read stays. A topic that is unknown, even as a deleted one, may be younger than the backup
+        that this metadata store was restored from: many tables of such topics are held by the brake."""
         tables = self._tables
         if tables is None or not self._settings.drop_tables:
             return
@@ -162,7 +162,7 @@ class Upkeep:
                 if dry_run or await tables.drop(table):
                     summary.tables_dropped += 1
                     if not dry_run:
-                        _say_dropped(table)
+                        _log_dropped(table)
 
         await self._try("tables of deleted topics", drop(), summary)
 
@@ -174,7 +174,7 @@ class Upkeep:
         return reason is not None
 
     async def _deleted_topics(self) -> set[UUID]:
-        """Of which the metadata still knows that they were deleted."""
+        """The topics that the metadata still knows to be deleted."""
         prefix = keys.DELETED_TOPICS
         found = await self._store.scan_in(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
         return {topic_id for record in found if (topic_id := keys.deleted_topic_of(record.key)) is not None}
@@ -191,7 +191,7 @@ class Upkeep:
         for topic in topics:
             streams = set(topic.streams)
             if streams & self._board.unreadable:
-                continue  # one of their jobs may need a snapshot, and nobody can tell which
+                continue  # one of their jobs may need a snapshot, and it is not known which
             unfinished = self._board.unfinished_names(streams)
 
             async def maintain(topic: Topic = topic, unfinished: list[str] = unfinished) -> None:
@@ -212,5 +212,5 @@ class Upkeep:
             _log.warning("upkeep of tables interrupted", what=what, error=str(error))
 
 
-def _say_dropped(table: TopicTable) -> None:
+def _log_dropped(table: TopicTable) -> None:
     _log.info("table of a deleted topic dropped", topic=table.topic, id=str(table.topic_id))

@@ -6,8 +6,8 @@ keeps its records: retention and DeleteRecords wait. Where compaction was given 
 Finishing such a job without the table loses nothing: its file takes its place in the index, and a compactor
 that comes after all finds that the index names a file that the table lacks, and adds it (`table_keeper.py`).
 But nothing stops a compactor that is *about* to commit that file: were the records deleted meanwhile, it
-would add a file to the table that nobody keeps. So no broker does this by itself, however long a job waits.
-A person does, who knows that no compactor runs.
+would add a file to the table that the log no longer has. So no broker does this by itself, however long a job
+waits. Only a person does it, who knows that no compactor runs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class WaitingCompaction:
 
     stream: int
     job: Versioned[Job]
-    deleted: bool  # its stream is: only a compactor can take the file out again
+    deleted: bool  # the stream was deleted: only a compactor can take the file out again
 
     @property
     def topic(self) -> str:
@@ -63,7 +63,7 @@ class WaitingCompactions:
         ]
 
     async def finish(self, waiting: WaitingCompaction) -> bool:
-        """Without its table. False: somebody else was quicker, or the stream was deleted."""
+        """Finish the job without its table. False: another process was quicker, or the stream was deleted."""
         if waiting.deleted or await self._saga.is_closed(waiting.stream):
             return False
         moved = await self._saga.committed(RunningJob(waiting.stream, waiting.job))
@@ -72,5 +72,5 @@ class WaitingCompactions:
         try:
             await self._retention.finish(waiting.stream, moved.job)
         except StreamClosed:
-            return False  # meanwhile: a compactor takes the file out again
+            return False  # deleted meanwhile: a compactor takes the file out again
         return True

@@ -52,7 +52,7 @@ class _Servers(Section):
     )
 
 
-class OxiaSettings(_Servers):
+class OxiaSection(_Servers):
     """An Oxia namespace. Its notifications have to be enabled."""
 
     addresses: Annotated[str, _ADDRESSES] = Field(
@@ -73,7 +73,7 @@ class OxiaSettings(_Servers):
     )
 
 
-class EtcdSettings(_Servers):
+class EtcdSection(_Servers):
     """An etcd cluster, 3.4.31, 3.5.13 or newer."""
 
     endpoints: Annotated[str, _ADDRESSES] = Field(

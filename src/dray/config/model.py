@@ -31,7 +31,7 @@ from dray.config.kinds import (
     Whole,
 )
 from dray.config.machine import usable_memory
-from dray.config.metadata import EtcdSettings, OxiaSettings
+from dray.config.metadata import EtcdSection, OxiaSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
 from dray.config.security import OAuthSection, SecuritySection
@@ -145,8 +145,8 @@ class MetadataSection(Section):
         default=None,
         description="The SQLite file. `auto`: `metadata.sqlite` in the data directory.",
     )
-    oxia: OxiaSettings = OxiaSettings()
-    etcd: EtcdSettings = EtcdSettings()
+    oxia: OxiaSection = OxiaSection()
+    etcd: EtcdSection = EtcdSection()
 
 
 class ObjectSection(Section):

@@ -1,4 +1,7 @@
-"""The model seen as a flat list of settings: what the loader, the printer and the reference page walk."""
+"""The model seen as a flat list of settings: what the loader, the printer and the reference page walk.
+
+Settings are added in `model.py`.
+"""
 
 from __future__ import annotations
 

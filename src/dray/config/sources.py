@@ -21,7 +21,7 @@ PREFIX: Final = "DRAY_"
 
 # Variables with our prefix that are no settings: the config file's path, the broker that admin
 # commands talk to, and what the project's own tests and benchmarks read.
-RESERVED: Final = frozenset({"DRAY_CONFIG", "DRAY_BOOTSTRAP", "DRAY_REQUIRE"})
+RESERVED: Final = frozenset({"DRAY_CONFIG", "DRAY_BOOTSTRAP", "DRAY_COMMAND_CONFIG", "DRAY_REQUIRE"})
 RESERVED_PREFIXES: Final = ("DRAY_TEST_", "DRAY_BENCH_")
 
 # Kubernetes sets these in every pod next to a Service whose name starts with "dray".

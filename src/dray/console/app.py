@@ -20,14 +20,14 @@ from dray.console import group_pages, live, record_pages, topic_actions, topic_p
 from dray.console.forms import BadInput
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
-from dray.inspection.brokers import Brokers, Unreachable
+from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import cluster_view
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import NoSuchGroup
 from dray.inspection.matching import BadSearch
 from dray.inspection.passport import NoRecord
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic
-from dray.inspection.scrape import History
+from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.metadata.contract import MetadataError
 
@@ -35,7 +35,7 @@ _log = structlog.get_logger(__name__)
 
 _ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord)
 _MISTAKEN: Final = (BadInput, BadSearch)
-_SILENT: Final = (Unreachable, ClientError, MetadataError, TimeoutError)
+_SILENT: Final = (BrokerUnreachable, ClientError, MetadataError, TimeoutError)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
 
@@ -65,7 +65,7 @@ def make_app(
     settings: ConsoleSettings,
     brokers: Brokers,
     stored: StoredCluster | None,
-    history: History | None = None,
+    history: ScrapeHistory | None = None,
 ) -> ASGIApp:
     """`history`: the numbers of the cluster's processes; without it there is no page of the stores."""
     templates = Templates(

@@ -119,9 +119,9 @@ class _GroupPages:
                         f"group {name} moved in {place[0]}-{place[1]} since the preview: look at it again"
                     )
             after = {place: new for place, (_, new) in moves.items()}
-            told = {f"{topic}-{number}": before.get((topic, number)) for topic, number in after}
+            previous = {f"{topic}-{number}": before.get((topic, number)) for topic, number in after}
             wanted = {f"{topic}-{number}": offset for (topic, number), offset in after.items()}
-            with note("reset group", name, before=told, after=wanted):
+            with note("reset group", name, before=previous, after=wanted):
                 await calls.commit(name, after)
         return RedirectResponse(f"/groups/{path(name)}", 303)
 

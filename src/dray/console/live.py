@@ -17,7 +17,7 @@ from dray.console.forms import BadInput, named
 from dray.console.rendering import as_json
 from dray.console.text import moment
 from dray.console.topic_pages import Asked, positions_of
-from dray.inspection.brokers import Unreachable
+from dray.inspection.brokers import BrokerUnreachable
 from dray.inspection.matching import Match, matcher
 from dray.inspection.plain import as_plain
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
@@ -85,7 +85,7 @@ class _Tails:
                     if piece.rows
                     else f"id: {_id(piece.positions)}\n:\n\n"
                 )
-        except (ClientError, RequestFailed, Unreachable, NoSuchTopic, NoSuchPartition) as error:
+        except (ClientError, RequestFailed, BrokerUnreachable, NoSuchTopic, NoSuchPartition) as error:
             yield _event("failed", {"reason": str(error)}, None)
         finally:
             self._open -= 1

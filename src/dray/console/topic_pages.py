@@ -15,7 +15,7 @@ from dray.inspection.matching import PLACES, WAYS, matcher
 from dray.inspection.offset_map import offset_map
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
 from dray.inspection.records import DEFAULT_RECORDS, MOST_RECORDS, RecordsView, newest, onwards, positions_in
-from dray.inspection.topics import TopicView, topic_view, topics_page
+from dray.inspection.topics import InspectedTopic, topic_view, topics_page
 
 if TYPE_CHECKING:
     from dray.console.app import Console
@@ -66,7 +66,7 @@ class _TopicPages:
             },
         )
 
-    async def _find(self, reader: TopicReader, topic: TopicView, asked: Asked) -> RecordsView:
+    async def _find(self, reader: TopicReader, topic: InspectedTopic, asked: Asked) -> RecordsView:
         numbers = [row.partition for row in topic.partitions]
         if asked.partition is not None and asked.partition not in numbers:
             raise NoSuchPartition(f"topic {topic.name} has no partition {asked.partition}")
@@ -100,7 +100,7 @@ class _TopicPages:
         topic = await self._topic(request)
         return Content(topic, {"topic": topic, "tab": "settings"})
 
-    async def _topic(self, request: Request) -> TopicView:
+    async def _topic(self, request: Request) -> InspectedTopic:
         return await topic_view(self._brokers, named(request))
 
 

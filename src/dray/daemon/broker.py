@@ -51,7 +51,7 @@ def serve(
     compacts: bool = False,
     config: Path | None = None,
 ) -> None:
-    """`compacts`: with a compactor beside it, which gets the same `config` file."""
+    """`compacts`: run a compactor beside the broker, with the same `config` file."""
     check_settings(settings)
     tune_memory()
     raise_file_limit()
@@ -60,13 +60,14 @@ def serve(
 
 
 def check_settings(settings: Settings) -> None:
-    """What the config alone cannot tell; a wrong one is a line, and nothing is started."""
+    """Check what the config room alone cannot. A wrong setting is one line, and nothing is started."""
     _check_topic_defaults(settings)
     _check_groups(settings)
 
 
 def _check_topic_defaults(settings: Settings) -> None:
-    """The config knows no topics; the room that does says which of their configs there are."""
+    """Check the defaults for topics. The config room does not know the configs of topics; the topics room
+    does."""
     try:
         check_configs(settings.topics.defaults)
     except TopicError as error:
@@ -74,7 +75,7 @@ def _check_topic_defaults(settings: Settings) -> None:
 
 
 def _check_groups(settings: Settings) -> None:
-    """Their timeouts must fit together, which the room of groups knows."""
+    """Check that the timeouts of groups fit together. The room of groups knows the rule."""
     try:
         groups_settings(settings)
     except ValueError as error:
@@ -97,7 +98,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     try:
         if await _start_unless_stopped(node, settings, signals):
             settle_garbage_collector()
-            watch.start()  # what a start takes, with its imports, keeps no client waiting that was served
+            watch.start()  # only now: long turns during the start keep no served client waiting
             _tell_manager(node, settings)
             kafka = str(_kafka_address(node, settings))
             console = start_console(settings, config, [kafka], runtime) if compacts else None
@@ -108,7 +109,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
                 await _unless_stopped(beside.start(), signals)
             await signals.wait()
     except BaseException:
-        with suppress(Exception):  # it is logged; what went wrong first is what matters
+        with suppress(Exception):  # this failure is logged; the first one matters
             if beside is not None:
                 await beside.stop()
         if console is not None:
@@ -171,7 +172,7 @@ async def _start(node: Node, settings: Settings) -> None:
 
 
 def _log_fields(settings: Settings) -> dict[str, int]:
-    """Brokers that share a terminal or a collector of logs are told apart by their ids."""
+    """The broker's id in every line, so that brokers can share a terminal or a collector of logs."""
     return {} if settings.broker.id is None else {"broker": settings.broker.id}
 
 

@@ -33,7 +33,7 @@ class OpenTables:
 
 
 def make_tables(settings: Settings, cluster_id: str, runtime: Runtime) -> IcebergTables:
-    """Nothing is asked of the catalog yet: that it is down is no reason not to start. Raises `Failure` for
+    """The catalog is not asked yet: a process starts even while the catalog is down. Raises `Failure` for
     settings that cannot work."""
     if not settings.iceberg.enabled:
         raise Failure("iceberg.enabled is false: there are no tables", USAGE)

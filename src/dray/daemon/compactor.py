@@ -76,13 +76,13 @@ async def _run(settings: Settings, *, once: bool) -> None:
 
 
 def _has_terminal() -> bool:
-    """To itself: the child of `drayd up` shares its terminal with brokers that write to it too."""
+    """Has this process a terminal to itself? A child of `drayd up` has not: brokers write to the same one."""
     return sys.stderr.isatty() and VARIABLE not in os.environ
 
 
 async def _stop_working(working: asyncio.Future[None]) -> None:
-    """Stop at any point: whoever comes next carries on where this one was. What takes long, a Spark that is
-    only just starting, is not waited for; its JVM ends with this process."""
+    """Stop at any point: the next compactor carries on from there. Work that takes long to stop, such as a
+    Spark that is only just starting, is not waited for; its JVM ends with this process."""
     working.cancel()
     await asyncio.wait({working}, timeout=_STOP_SECONDS)
     if not working.done():
@@ -125,12 +125,12 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 pipeline.topics,
                 compaction_settings(settings),
                 log_settings(settings),
-                Observers(shown, counted, http.heard, http.cycles),
+                Observers(shown, counted, http.collection, http.cycles),
                 expiry=clocks,
             )
             try:
                 if once:
-                    await clocks.settle()  # or else nothing would expire in the one cycle there is
+                    await clocks.settle()  # or nothing would expire in the only cycle
                     report(await compactor.run_cycle(everything=True))
                 else:
                     await compactor.run(asyncio.Event())

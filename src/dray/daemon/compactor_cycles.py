@@ -8,7 +8,8 @@ from typing import Final
 from dray.compaction.summary import CompactionObserver, CycleSummary, Phase
 
 FAILED_CYCLES: Final = 3
-"""So many failed cycles in a row are no passing trouble. One or two may be: a store was away for a moment."""
+"""So many failed cycles in a row count as a fault. One or two may be passing trouble: a store was away for a
+moment."""
 
 STILL_SECONDS: Final = 1800.0
 """A cycle may take hours on a backlog, but something moves in it all the time: a unit, a table, a phase."""
@@ -16,7 +17,7 @@ STILL_SECONDS: Final = 1800.0
 
 class CycleHealth(CompactionObserver):
     """A cycle failed if it was interrupted, or if something stood still in it and no job came to its end. A
-    table or a partition that stands still while others go on is no failed cycle: the metrics tell of it.
+    table or a partition that stands still while others go on is no failed cycle: the metrics show it.
 
     `interval_seconds` is the pause between cycles, in which nothing moves.
     """

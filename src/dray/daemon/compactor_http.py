@@ -1,4 +1,4 @@
-"""What a compactor tells its operators over HTTP: is it alive, does it work, and its numbers."""
+"""What a compactor shows its operators over HTTP: is it alive, does it work, and its numbers."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ class CompactorHttp:
         metrics.built(version("dray"), "compactor")
         self.cycles: CycleHealth | None = None
         """How its cycles go; None until Spark is warm."""
-        self.heard = _HealthObserver()
-        """To be told of cycles."""
+        self.collection = _HealthObserver()
+        """An observer that the compactor reports its cycles to."""
         self.clocks: ClockGuard | None = None
         self._runtime = runtime
         self._health = Health(
             {"working": self._check_working, **store_checks(self.stores.metadata, self.stores.objects)},
             metrics,
             runtime,
-            notes={"collection": lambda: self.heard.held, "clock": lambda: clock_doubt(self.clocks)},
+            notes={"collection": lambda: self.collection.held, "clock": lambda: clock_doubt(self.clocks)},
         )
         metrics.clock_doubted.follow(lambda: float(clock_doubt(self.clocks) is not None))
         self._server: HttpServer | None = None
@@ -62,8 +62,8 @@ class CompactorHttp:
         return self._server.address
 
     def description(self) -> ProcessDescription:
-        """What others are told of this process. Where it listens on every address, the machine's name stands
-        for it."""
+        """The description of this process for others. If it listens on every address, the machine's name is
+        given."""
         http = None
         if self._server is not None:
             host, port = self._server.address

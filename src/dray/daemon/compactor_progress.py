@@ -58,7 +58,7 @@ class CompactorProgress(CompactionObserver):
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
-        """For what takes long before there is anything to count."""
+        """Show that something takes long, before there is anything to count."""
         if not self._has_bars:
             yield
             return
@@ -109,7 +109,7 @@ def _bars() -> Progress:
 
 
 def _figures(summary: CycleSummary) -> dict[str, int | float]:
-    """What there is to tell; a line full of zeros would hide it."""
+    """The figures that are not zero: a line full of zeros would hide them."""
     figures = {
         "files": summary.files,
         "records": summary.records,
@@ -121,8 +121,8 @@ def _figures(summary: CycleSummary) -> dict[str, int | float]:
         "files_deleted": summary.files_deleted,
         "troubles": len(summary.troubles),
     }
-    told: dict[str, int | float] = {name: figure for name, figure in figures.items() if figure}
-    return told | {"seconds": round(summary.seconds, 1)}
+    shown: dict[str, int | float] = {name: figure for name, figure in figures.items() if figure}
+    return shown | {"seconds": round(summary.seconds, 1)}
 
 
 def report(summary: CycleSummary) -> None:
@@ -136,14 +136,14 @@ def report(summary: CycleSummary) -> None:
         )
     else:
         print(f"nothing to compact in {counted(summary.streams, 'partition')} ({summary.seconds:.1f} s)")
-    told = [
+    lines = [
         (summary.commits, counted(summary.commits, "table commit")),
         (summary.raised, f"records of {counted(summary.raised, 'partition')} expired"),
         (summary.files_deleted, f"{counted(summary.files_deleted, 'old file')} deleted"),
         (summary.files_pending, f"{counted(summary.files_pending, 'old file')} kept a while for readers"),
     ]
-    if any(number for number, _ in told):
-        print(", ".join(text for number, text in told if number))
+    if any(number for number, _ in lines):
+        print(", ".join(text for number, text in lines if number))
     if summary.troubles:
         for trouble in summary.troubles:
             where = trouble.topic if trouble.partition < 0 else f"{trouble.topic}-{trouble.partition}"

@@ -15,6 +15,7 @@ import structlog
 import uvicorn
 import uvloop
 
+from dray.client.properties import ClientSecurity
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
@@ -24,8 +25,8 @@ from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.stores import Stores, open_stores, read_cluster
-from dray.inspection.brokers import Brokers
-from dray.inspection.scrape import History
+from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
+from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import configure_logging
@@ -37,15 +38,26 @@ _STOP_SECONDS: Final = 2
 
 
 def serve_console(
-    settings: Settings, bootstrap: Sequence[tuple[str, int]], *, stores: bool, writable: bool
+    settings: Settings,
+    bootstrap: Sequence[tuple[str, int]],
+    security: ClientSecurity,
+    *,
+    stores: bool,
+    writable: bool,
 ) -> None:
-    """`stores`: read the cluster's own stores too, as the settings name them."""
+    """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
+    name them."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, bootstrap, stores=stores, writable=writable))
+        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
 
 
 async def _run(
-    settings: Settings, bootstrap: Sequence[tuple[str, int]], *, stores: bool, writable: bool
+    settings: Settings,
+    bootstrap: Sequence[tuple[str, int]],
+    security: ClientSecurity,
+    *,
+    stores: bool,
+    writable: bool,
 ) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "console"})
@@ -56,12 +68,12 @@ async def _run(
     listening = _listen(settings.console.listen)
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
-    brokers = Brokers(bootstrap, runtime)
-    history: History | None = None
+    brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+    history: ScrapeHistory | None = None
     try:
         stored = None if opened is None else await _stored(settings, opened)
         if stored is not None:
-            history = History(stored, runtime)
+            history = ScrapeHistory(stored, runtime)
             history.start()
         app = make_app(
             ConsoleSettings(

@@ -14,7 +14,6 @@ import structlog
 
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.console.security import is_loopback
 from dray.daemon.failures import Failure
 from dray.daemon.supervisor import Child, Supervisor
 from dray.runtime import Runtime
@@ -23,8 +22,8 @@ _log = structlog.get_logger(__name__)
 
 
 class ConsoleBeside:
-    """A console and its supervisor. Nothing of the brokers hangs on it: they neither wait for it nor fail
-    with it."""
+    """A console and its supervisor. Brokers do not depend on it: they neither wait for it nor fail with
+    it."""
 
     def __init__(self, child: Child, runtime: Runtime) -> None:
         self._supervisor = Supervisor([child], runtime)
@@ -40,10 +39,10 @@ class ConsoleBeside:
 
     async def stop(self) -> None:
         if not self._starting.done():
-            self._starting.cancel()  # it stops the process by itself
+            self._starting.cancel()  # the cancelled start stops the process itself
         await asyncio.wait({self._starting})
         if not self._starting.cancelled() and self._starting.result():
-            with suppress(Failure):  # what the brokers do next matters more
+            with suppress(Failure):  # a failure here must not stop the brokers
                 await self._supervisor.stop()
 
 
@@ -72,11 +71,14 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
 
 
 def _is_shared(settings: Settings) -> bool:
-    """A store in memory is its own process's: then only Kafka's protocol is asked."""
+    """Can another process read the stores? Not if they are in memory: then the console uses only Kafka's
+    protocol."""
     return settings.metadata.engine != "memory"
 
 
 def _why_not(address: Address) -> str | None:
+    from dray.console.security import is_loopback  # brokers load none of the console's libraries
+
     if not is_loopback(address.host):
         return f"console.listen = {address}: without a login it must be a loopback address"
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET

@@ -22,7 +22,7 @@ class Entrance:
 
     @property
     def is_empty(self) -> bool:
-        """Nothing waits: once it is open and empty, nothing ever will."""
+        """True if no request waits. Once the entrance is open and empty, none ever will."""
         return not self._waiting
 
     async def enter(self) -> bool:

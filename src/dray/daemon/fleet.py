@@ -50,10 +50,12 @@ def broker_children(settings: Settings, count: int, config: Path | None) -> list
     listening |= {f"broker.listeners.{name}": address for name, address in broker.listeners.items()}
     if broker.http is not None:
         listening["broker.http"] = broker.http
-    told = {f"broker.advertised_listeners.{n}": address for n, address in broker.advertised_listeners.items()}
+    advertised = {
+        f"broker.advertised_listeners.{n}": address for n, address in broker.advertised_listeners.items()
+    }
     if broker.advertised is not None:
-        told["broker.advertised"] = broker.advertised
-    for key, address in (listening | told).items():
+        advertised["broker.advertised"] = broker.advertised
+    for key, address in (listening | advertised).items():
         if address.port and address.port + count - 1 > LARGEST_PORT:
             raise Failure(f"{key}: {count} ports from {address.port} on are beyond {LARGEST_PORT}", USAGE)
     _check_apart(listening, count)
@@ -70,7 +72,7 @@ def broker_children(settings: Settings, count: int, config: Path | None) -> list
 
 
 def _check_shared(settings: Settings) -> None:
-    """Memory is a process's own."""
+    """Refuse stores in memory: several processes cannot share them."""
     for key, chosen in (("metadata.engine", settings.metadata.engine), ("objects.url", settings.objects_url)):
         if chosen.startswith("memory"):
             raise Failure(f"{key} = {chosen}: several brokers need a store that they can share", USAGE)
@@ -98,7 +100,7 @@ def _arguments(settings: Settings, number: int, broker_id: int, config: Path | N
 
 
 def _environment(settings: Settings, number: int, count: int) -> Mapping[str, str]:
-    """What there are no flags for."""
+    """The settings of a child that have no flags."""
     broker = settings.broker
     variables = {}
     if settings.log.tail_cache_bytes is None:
@@ -130,32 +132,32 @@ async def _run(settings: Settings, children: Sequence[Child], config: Path | Non
     try:
         await asyncio.wait({starting, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not stopping.done():
-            told = await starting
-            kafka = [fields["X_DRAY_KAFKA"] for fields in told[: len(children)]]
+            ready = await starting
+            kafka = [fields["X_DRAY_KAFKA"] for fields in ready[: len(children)]]
             console = start_console(settings, config, kafka, runtime)
             if banner:
-                _print_banner(told[: len(children)], settings, console is not None)
+                _print_banner(ready[: len(children)], settings, console is not None)
         await signals.wait()
     finally:
         if console is not None:
             await console.stop()
         if not starting.done():
             starting.cancel()
-            await asyncio.wait({starting})  # it stops the children by itself
+            await asyncio.wait({starting})  # the cancelled start stops the children itself
         elif not starting.cancelled() and starting.exception() is None:
             await supervisor.stop()
         stopping.cancel()
         runtime.close()
 
 
-def _print_banner(told: Sequence[Mapping[str, str]], settings: Settings, has_console: bool) -> None:
-    addresses = [fields["X_DRAY_KAFKA"] for fields in told]
+def _print_banner(ready: Sequence[Mapping[str, str]], settings: Settings, has_console: bool) -> None:
+    addresses = [fields["X_DRAY_KAFKA"] for fields in ready]
     console = Console(highlight=False, soft_wrap=True)
-    console.print(f"\n[bold]Dray is up[/] with {len(told)} brokers.  Kafka clients connect to")
+    console.print(f"\n[bold]Dray is up[/] with {len(ready)} brokers.  Kafka clients connect to")
     console.print(f"  [bold cyan]{','.join(addresses)}[/]")
     if has_console:
         console.print(f"  console             [bold cyan]http://{settings.console.listen}/[/]")
-    for fields in told:
+    for fields in ready:
         if http := fields.get("X_DRAY_HTTP"):
             console.print(f"  health and metrics  http://{http}/healthz  http://{http}/metrics")
     console.print(f"  data                {settings.data_dir}")

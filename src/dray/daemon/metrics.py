@@ -1,4 +1,4 @@
-"""The numbers of brokers and compactors, from what their rooms tell."""
+"""The metrics of brokers and compactors, from the events of their rooms."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SECONDS: Final = (
 
 
 class MeasuredLog(LogObserver):
-    """What the log tells, in the broker's metrics."""
+    """The events of the log, in the broker's metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -59,7 +59,7 @@ class MeasuredLog(LogObserver):
 
 
 class MeasuredGroups(GroupsObserver):
-    """What the groups tell, in the broker's metrics."""
+    """The events of groups, in the broker's metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
@@ -89,8 +89,8 @@ def measure_groups(metrics: Metrics, groups: Groups) -> None:
 
 
 class MeasuredRequests:
-    """What the dispatcher tells of each request, in the broker's metrics. An API has series from its
-    first request on."""
+    """The requests that the dispatcher reports, in the broker's metrics. An API has series from its first
+    request on."""
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics

@@ -130,12 +130,12 @@ class Node:
         return AUTOMATIC if self._membership is None else self._membership.me.broker_id
 
     async def start(self) -> None:
-        """Serving, registered and ready when this returns. What is taken (an address, a broker id, the
-        bucket of another cluster) and what is out of reach raises, and leaves the rest to `stop`."""
+        """Serving, registered and ready when this returns. Raises if something is taken (an address, a broker
+        id, the bucket of another cluster) or out of reach; `stop` then clears up."""
         if self._entrance is not None:
             await self._entrance.close()
-        warn_of_open_listeners(self._settings)
         await self._listen()
+        warn_of_open_listeners(self._settings)
         cluster = await open_cluster(
             self._metadata,
             self._runtime,
@@ -222,7 +222,8 @@ class Node:
         return survey.doubt()
 
     async def _listen(self) -> None:
-        """The first step: a second broker on the same port is told at once, and has done nothing."""
+        """Listen. This is the first step, so that a second broker on the same port fails at once and has
+        changed nothing."""
         address = self._settings.broker.listen
         try:
             await self._server.start()
@@ -284,7 +285,8 @@ class Node:
             if entrance.is_empty and self._dispatcher is not None:
                 self._entrance = None
             if waited and connection.ending:
-                # It has left, and asked again elsewhere perhaps: begun now, this would overtake that.
+                # The client may have sent the request again elsewhere since. Begun now, this copy could
+                # overtake that one.
                 raise CloseConnection("the client left while the broker was starting")
         assert self._dispatcher is not None
         try:

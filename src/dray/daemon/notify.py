@@ -1,7 +1,7 @@
-"""Telling whoever started this process that it is ready, in the way of systemd.
+"""Reporting to the service manager that this process is ready, by systemd's protocol.
 
 A service manager names a datagram socket in NOTIFY_SOCKET; a line `READY=1` there says that the process
-serves. `drayd up --brokers` speaks it to its children and the systemd unit (`Type=notify`) to `drayd`,
+serves. The children of `drayd up --brokers` report to it in this way, and `drayd` to systemd (`Type=notify`),
 so there is one way to be ready and not two.
 """
 
@@ -15,8 +15,8 @@ VARIABLE: Final = "NOTIFY_SOCKET"
 
 
 def tell_manager(**fields: str) -> bool:
-    """Send the fields as lines. False where nobody asked, or where whoever asked is gone: a process that
-    serves goes on serving either way."""
+    """Send the fields as lines. False if no manager named a socket, or if the manager is gone: the process
+    goes on serving either way."""
     address = os.environ.get(VARIABLE, "")
     if not address:
         return False
@@ -33,7 +33,7 @@ def tell_manager(**fields: str) -> bool:
 
 
 def parse_message(data: bytes) -> dict[str, str]:
-    """What a child told; lines that are no assignments are not for us."""
+    """The fields of a child's message; lines that are no assignments are ignored."""
     fields = {}
     for line in data.decode(errors="replace").splitlines():
         name, assigned, value = line.partition("=")

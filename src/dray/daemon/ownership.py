@@ -1,12 +1,12 @@
-"""Whose bucket it is, for the commands that work on it; whatever is wrong with that is one line."""
+"""Whose bucket it is, for the commands that work on it. A fault is one line."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
 
+from dray.cluster.bucket_owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
 from dray.cluster.identity import ClusterInfo
-from dray.cluster.owner import BucketGuard, BucketRefused, claim_bucket, put_owner, read_owner
 from dray.compaction.bucket_survey import BucketSurvey, survey_bucket
 from dray.config import Settings
 from dray.daemon.failures import Failure

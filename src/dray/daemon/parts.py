@@ -23,7 +23,7 @@ from dray.runtime import ExpiryClock, Runtime
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 
-_PROBE: Final = "dray-probe"  # an object that nobody writes: asking for it shows that the store answers
+_PROBE: Final = "dray-probe"  # an object that is never written: asking for it shows that the store answers
 
 
 def store_checks(metadata: MetadataStore, objects: ObjectStore) -> dict[str, Callable[[], Awaitable[None]]]:
@@ -71,7 +71,8 @@ def retention_loop(
     observer: LogObserver,
     expiry: ExpiryClock,
 ) -> RetentionLoop:
-    """In every broker: retention must not depend on a compactor. The log's caches let go of what it drops."""
+    """Retention for a broker: every broker has it, since it must not depend on a compactor. Deleted records
+    leave the log's caches."""
     knobs = log_settings(settings)
     streams = StreamStore(store, domains, knobs.producer_expiry_ms)
     return RetentionLoop(
@@ -85,7 +86,7 @@ def retention_loop(
 
 
 def clock_doubt(clocks: ClockGuard | None) -> str | None:
-    """A note for `/readyz`: the process works all the same, and only what would expire does not."""
+    """A note for `/readyz`. While the clock is doubted, the process works, but nothing expires."""
     doubt = None if clocks is None else clocks.doubt()
     return None if doubt is None else f"nothing expires, since this machine's clock is doubted: {doubt}"
 

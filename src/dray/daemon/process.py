@@ -108,8 +108,8 @@ def settle_garbage_collector() -> None:
 
 class StopSignals:
     """SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once. SIGHUP
-    says that whoever watched is gone (a terminal, a supervisor): a graceful stop, however often it comes, and
-    nothing at all to a process that was started with `nohup`."""
+    says that the terminal or the supervisor is gone: a graceful stop, however often it comes. A process that
+    was started with `nohup` ignores it."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._received: asyncio.Future[signal.Signals] = loop.create_future()
@@ -144,13 +144,15 @@ class MachineIdentity:
     is_running: Callable[[int], bool] = _never_known
 
     def knows_dead(self, broker: Broker) -> bool:
-        """Of a namesake: two of us cannot be one process."""
+        """Is a broker with our own id known to be dead? If it names our own process id, it is: two brokers
+        with one id cannot be in one process."""
         return self._is_here(broker) and (
             broker.process == self.process or not self.is_running(broker.process)
         )
 
     def knows_gone(self, holder: LeaseHolder) -> bool:
-        """Of whoever holds a lease: this process may run several brokers, and they are no namesakes."""
+        """Is the holder of a lease known to be dead? Our own process id does not prove it: a process may run
+        several brokers, with different ids."""
         return self._is_here(holder) and not self.is_running(holder.process)
 
     def _is_here(self, other: Broker | LeaseHolder) -> bool:
@@ -158,8 +160,8 @@ class MachineIdentity:
 
 
 def local_machine() -> MachineIdentity:
-    """This boot of this machine, and this namespace of process ids: two containers have the same kernel
-    and different processes. Without /proc the name stays empty, and nobody is taken for dead."""
+    """This boot of this machine, and this namespace of process ids: two containers have the same kernel and
+    different processes. Without /proc the name stays empty, and no process is taken for dead."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
         namespace = os.readlink("/proc/self/ns/pid")

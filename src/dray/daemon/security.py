@@ -123,7 +123,7 @@ def read_key_set(settings: Settings) -> KeySetFile | None:
 
 
 async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], runtime: Runtime) -> None:
-    """Without end. What cannot be used is told each time, and what was read before stays."""
+    """Runs for ever. A file that cannot be used is logged each time, and what was read before stays."""
     while True:
         await runtime.sleep(REFRESH_SECONDS)
         for name, file in files.items():
@@ -216,7 +216,8 @@ class BrokerSecurity:
             )
 
     def guarded(self, dispatcher: Dispatcher) -> Dispatcher | SaslGate:
-        """Behind a gate where a listener asks; else as it is, since a gate costs each request a look-up."""
+        """The dispatcher, behind a gate if any listener asks clients who they are. Else without one: a gate
+        costs each request a look-up."""
         sessions = sasl_sessions(self._settings, self.users, self._runtime, self._key_set)
         return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
 

@@ -16,8 +16,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.config.metadata import EtcdSettings as EtcdSection
-from dray.config.metadata import OxiaSettings as OxiaSection
+from dray.config.metadata import EtcdSection, OxiaSection
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GroupsSettings
@@ -66,15 +65,15 @@ def server_settings(
 def advertised_listeners(
     settings: Settings, bound: Mapping[str, tuple[str, int]]
 ) -> tuple[AdvertisedListener, ...]:
-    """What clients are told of each listener: `bound` says where it listens, with the port that the system
-    chose where 0 was asked for."""
+    """The address of each listener as clients see it. `bound` says where it listens, with the real port where
+    0 was asked for."""
     broker = settings.broker
-    told = broker.advertised_listeners
+    advertised = broker.advertised_listeners
     if broker.advertised is not None:
-        told = {LISTENER: broker.advertised, **told}
+        advertised = {LISTENER: broker.advertised, **advertised}
     return tuple(
-        AdvertisedListener(name, told[name].host, told[name].port)
-        if name in told
+        AdvertisedListener(name, advertised[name].host, advertised[name].port)
+        if name in advertised
         else AdvertisedListener(name, listen.host, bound[name][1])
         for name, listen in {LISTENER: broker.listen, **broker.listeners}.items()
     )
@@ -313,5 +312,5 @@ def _path(name: str | None) -> Path | None:
 
 
 def table_names(settings: Settings) -> TableNames:
-    """Which topics become tables: for compactors, and for who asks why one does not."""
+    """Which topics become tables: for compactors, and for commands that say why one does not."""
     return TableNames(settings.iceberg.exclude_topics)

@@ -1,4 +1,4 @@
-"""The stores a config names, opened; whatever is wrong with them is one line."""
+"""The stores that a config names, opened. A fault is one line."""
 
 from __future__ import annotations
 

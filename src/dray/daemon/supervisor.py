@@ -5,7 +5,7 @@ once, a child that ends is a start that failed, and ends everything. After that 
 again, at once the first time and then with growing pauses, so that one that cannot live does not spin.
 
 Children are in process groups of their own: a Ctrl-C reaches the supervisor alone, which passes on one
-SIGTERM. (A second signal makes a broker end at once, so nobody may get two by accident.) If the supervisor
+SIGTERM. (A second signal makes a broker end at once, so no child may get two by accident.) If the supervisor
 is killed, the kernel tells the children (`dray.cli.child`).
 """
 
@@ -76,8 +76,8 @@ class Supervisor:
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> list[Mapping[str, str]]:
-        """What each child told when it was ready. Raises `Failure` if one of them ends before; the others
-        are stopped then."""
+        """The message of each child when it was ready. Raises `Failure` if one of them ends before; the
+        others are stopped then."""
         self._tasks = [
             self._runtime.spawn(watched.keep_alive(), f"supervise {watched.name}")
             for watched in self._watched
@@ -85,7 +85,7 @@ class Supervisor:
         try:
             return list(await asyncio.gather(*(watched.first_start for watched in self._watched)))
         except BaseException:
-            with suppress(Failure):  # what went wrong first is what matters
+            with suppress(Failure):  # the first failure matters
                 await self.stop()
             raise
 
@@ -131,14 +131,14 @@ class _ChildLives:
     def close(self) -> None:
         self._socket.close()
         if self.first_start.done() and not self.first_start.cancelled():
-            self.first_start.exception()  # whoever waited for it was told of the first failure only
+            self.first_start.exception()  # `start` raises only the first failure; asyncio would report this
         self.first_start.cancel()
 
     async def keep_alive(self) -> None:
         try:
             await self._keep_alive()
         except Exception as error:
-            if not self.first_start.done():  # a fault of ours: whoever waits for the start must hear of it
+            if not self.first_start.done():  # a fault of ours: `start` must raise it
                 self.first_start.set_exception(error)
             raise
 
@@ -168,7 +168,7 @@ class _ChildLives:
             await self._runtime.sleep(pause)
 
     async def _give_up_on_process(self) -> None:
-        """One that nobody looks after must not run beside the next."""
+        """Kill a process that is no longer supervised: it must not run beside the next."""
         process, self.process = self.process, None
         if process is not None:
             _signal(process, signal.SIGKILL)
@@ -203,7 +203,8 @@ class _ChildLives:
         return process
 
     def _forget_messages(self) -> None:
-        """What an earlier life said, and died before anybody heard it, says nothing about the next."""
+        """Drop messages that an earlier process sent and that were not read: they say nothing about the next
+        process."""
         with suppress(BlockingIOError):
             while True:
                 self._socket.recv(LARGEST_MESSAGE)
@@ -259,4 +260,4 @@ def _signal(process: asyncio.subprocess.Process, number: signal.Signals) -> None
     try:
         process.send_signal(number)
     except ProcessLookupError:
-        return  # it was faster
+        return  # the process has ended already

@@ -1,4 +1,5 @@
-"""Users straight in the metadata store, for whoever may write there: the first one has no broker to ask."""
+"""Users, changed directly in the metadata store: the first user cannot be made through a broker that asks for
+one."""
 
 from __future__ import annotations
 

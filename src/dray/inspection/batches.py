@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from struct import Struct
 from typing import Final
 
 from dray.protocol.wire import Records
-from dray.records import Record, RecordError, decode
+from dray.records import HEADER_SIZE, Record, RecordError, decode, read_header
+from dray.records.header import CODEC_BITS, CONTROL, LOG_APPEND_TIME, MAGIC, TRANSACTIONAL
 
-# base offset, length, leader epoch, magic, checksum, attributes, delta of the last offset, first and largest
-# timestamp, producer id and epoch, first sequence, number of records
-_HEADER: Final = Struct(">qiibIhiqqqhii")
 _CODECS: Final = {0: "none", 1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
-_MAGIC: Final = 2
 _LARGEST_UNFOLDED: Final = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True)
-class BatchHeader:
+class BatchDetails:
     base_offset: int
     last_offset: int
     length: int
@@ -35,24 +31,24 @@ class BatchHeader:
 
     @property
     def codec(self) -> str:
-        return _CODECS.get(self.attributes & 0x07, "unknown")
+        return _CODECS.get(self.attributes & CODEC_BITS, "unknown")
 
     @property
     def append_time(self) -> bool:
-        return bool(self.attributes & 0x08)
+        return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def transactional(self) -> bool:
-        return bool(self.attributes & 0x10)
+        return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        return bool(self.attributes & 0x20)
+        return bool(self.attributes & CONTROL)
 
 
 @dataclass(frozen=True)
 class FetchedBatch:
-    header: BatchHeader
+    header: BatchDetails
     data: memoryview
 
     def records(self) -> list[Record]:
@@ -69,41 +65,26 @@ def batches_in(records: Records | None) -> Iterator[FetchedBatch]:
     data = records if isinstance(records, bytes | bytearray | memoryview) else b"".join(records)
     view = memoryview(data)
     position = 0
-    while position + _HEADER.size <= len(view):
-        (
-            base_offset,
-            length,
-            leader_epoch,
-            magic,
-            checksum,
-            attributes,
-            last_delta,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            record_count,
-        ) = _HEADER.unpack_from(view, position)
-        size = 12 + length
-        if magic != _MAGIC or size < _HEADER.size or position + size > len(view):
+    while position + HEADER_SIZE <= len(view):
+        header = read_header(view, position)
+        if header.magic != MAGIC or not HEADER_SIZE <= header.size <= len(view) - position:
             return
-        header = BatchHeader(
-            base_offset,
-            base_offset + last_delta,
-            size,
-            leader_epoch,
-            attributes,
-            base_timestamp,
-            max_timestamp,
-            producer_id,
-            producer_epoch,
-            base_sequence,
-            record_count,
-            checksum,
+        details = BatchDetails(
+            header.base_offset,
+            header.base_offset + header.last_offset_delta,
+            header.size,
+            header.leader_epoch,
+            header.attributes,
+            header.base_timestamp,
+            header.max_timestamp,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
+            header.record_count,
+            header.checksum,
         )
-        yield FetchedBatch(header, view[position : position + size])
-        position += size
+        yield FetchedBatch(details, view[position : position + header.size])
+        position += header.size
 
 
-__all__ = ["BatchHeader", "FetchedBatch", "Record", "RecordError", "batches_in"]
+__all__ = ["BatchDetails", "FetchedBatch", "Record", "RecordError", "batches_in"]

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Final, TypeAlias, TypeVar
 
-from dray.client import ClientError, Cluster, KafkaConnection
+from dray.client import ClientError, Cluster, Dialer, KafkaConnection
 from dray.client.admin import offsets_at
 from dray.client.cluster import Place
 from dray.client.connection import BrokerConnection
@@ -24,17 +24,19 @@ HostPort: TypeAlias = tuple[str, int]
 
 CLIENT_ID: Final = "dray-console"
 LARGEST_FRAME: Final = 128 * 1024 * 1024
+PLAIN_DIALER: Final = Dialer(client_id=CLIENT_ID, largest_frame=LARGEST_FRAME)
 
 
-class Unreachable(Exception):
+class BrokerUnreachable(Exception):
     """No broker answers. The text is one line."""
 
 
 class BrokerLink:
     """One broker, whether or not a connection to it is open."""
 
-    def __init__(self, address: HostPort, seconds: float) -> None:
+    def __init__(self, address: HostPort, seconds: float, dial: Dialer) -> None:
         self.address = address
+        self._dialer = dial
         self._seconds = seconds
         self._connection: KafkaConnection | None = None
         self._opening = asyncio.Lock()
@@ -56,7 +58,7 @@ class BrokerLink:
     async def open(self) -> KafkaConnection:
         async with self._opening:
             if self._connection is None:
-                self._connection = await _connect(self.address, self._seconds)
+                self._connection = await _connect(self._dialer, self.address, self._seconds)
             return self._connection
 
     async def close(self) -> None:
@@ -100,8 +102,15 @@ class _Lent:
 
 
 class Brokers:
-    def __init__(self, bootstrap: Sequence[HostPort], runtime: Runtime, seconds: float = 10.0) -> None:
+    def __init__(
+        self,
+        bootstrap: Sequence[HostPort],
+        runtime: Runtime,
+        seconds: float = 10.0,
+        dial: Dialer = PLAIN_DIALER,
+    ) -> None:
         """`seconds`: how long a broker may take to answer."""
+        self._dialer = dial
         self.runtime = runtime
         self._bootstrap = tuple(bootstrap)
         self._seconds = seconds
@@ -114,7 +123,7 @@ class Brokers:
     def apart(self, seconds: float | None = None) -> Brokers:
         """The same cluster over connections of its own: requests that wait would hold up all that come
         after them on a shared one."""
-        return Brokers(self._bootstrap, self.runtime, seconds or self._seconds)
+        return Brokers(self._bootstrap, self.runtime, seconds or self._seconds, self._dialer)
 
     async def first(self) -> BrokerLink:
         """A broker that answers."""
@@ -127,10 +136,10 @@ class Brokers:
                 failure = error
                 continue
             return link
-        raise Unreachable(str(failure or "no broker is named"))
+        raise BrokerUnreachable(str(failure or "no broker is named"))
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
-        """Of these topics; None: of all."""
+        """The metadata of these topics; None: of all."""
         wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
         return await (await self.first()).request(
             MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
@@ -144,7 +153,7 @@ class Brokers:
         return await offsets_at(cluster, names, time)
 
     def cluster(self) -> Cluster:
-        """For one question: what it learns is its own, the connections are lent."""
+        """A cluster for one question: it has its own metadata, and borrows the connections."""
 
         async def lend(host: str, port: int, /) -> BrokerConnection:
             link = self._link((host, port))
@@ -155,10 +164,10 @@ class Brokers:
 
     @asynccontextmanager
     async def own_cluster(self) -> AsyncIterator[Cluster]:
-        """Over connections of its own, for what changes something."""
+        """A cluster with its own connections, for requests that change something."""
 
         async def connect(host: str, port: int, /) -> BrokerConnection:
-            return await _connect((host, port), self._seconds)
+            return await _connect(self._dialer, (host, port), self._seconds)
 
         async with Cluster(self._bootstrap, connect, self.runtime) as cluster:
             yield cluster
@@ -168,7 +177,7 @@ class Brokers:
         """A connection of its own to that broker, or to one that answers: for what must not be sent twice."""
         if address is None:
             address = (await self.first()).address
-        async with await _connect(address, self._seconds) as connection:
+        async with await _connect(self._dialer, address, self._seconds) as connection:
             yield connection
 
     def of(self, metadata: MetadataResponse) -> Mapping[int, BrokerLink]:
@@ -184,22 +193,14 @@ class Brokers:
     def _link(self, address: HostPort) -> BrokerLink:
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = BrokerLink(address, self._seconds)
+            link = self._links[address] = BrokerLink(address, self._seconds, self._dialer)
         return link
 
 
-async def _connect(address: HostPort, seconds: float) -> KafkaConnection:
+async def _connect(dial: Dialer, address: HostPort, seconds: float) -> KafkaConnection:
     host, port = address
     try:
         async with asyncio.timeout(seconds):
-            connection = await KafkaConnection.connect(
-                host, port, client_id=CLIENT_ID, largest_frame=LARGEST_FRAME
-            )
-            try:
-                await connection.negotiate()
-            except BaseException:
-                await connection.close()
-                raise
-            return connection
+            return await dial(host, port)
     except TimeoutError as error:
         raise ClientError(f"cannot reach {host}:{port} within {seconds:g} s") from error

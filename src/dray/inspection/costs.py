@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from dray.inspection.scrape import History, Numbers, Point, summed
+from dray.inspection.scrape import Numbers, Point, ScrapeHistory, summed
 
 PUTS: Final = ("put", "put_if_absent", "put_stream", "list")
 GETS: Final = ("get", "get_ranges", "head")
@@ -16,7 +16,7 @@ DAY: Final = 86400.0
 
 @dataclass(frozen=True)
 class Prices:
-    """Of a thousand requests, in dollars. As S3 Standard asks in its cheapest region."""
+    """Prices of a thousand requests, in dollars: those of S3 Standard in its cheapest region."""
 
     puts: float = 0.005
     gets: float = 0.0004
@@ -33,7 +33,7 @@ class OperationRow:
 @dataclass(frozen=True)
 class StoresView:
     seconds: float
-    """How long was measured."""
+    """The length of the measurement."""
     processes: int
     silent: Sequence[str]
     objects: Sequence[OperationRow]
@@ -43,7 +43,7 @@ class StoresView:
     """Bytes a second, to and from the object store."""
     received: float
     puts_per_gigabyte: float | None
-    """Of what clients sent; None where they sent nothing."""
+    """Put requests per gigabyte that clients sent; None if they sent nothing."""
     dollars_per_gigabyte: float | None
     dollars_per_day: float
     prices: Prices
@@ -60,7 +60,7 @@ class Flow:
     silent: Sequence[str]
 
 
-def flow_of(history: History) -> Flow | None:
+def flow_of(history: ScrapeHistory) -> Flow | None:
     """None until two samples were taken."""
     if not history.points:
         return None
@@ -70,7 +70,7 @@ def flow_of(history: History) -> Flow | None:
     return Flow(last.received, last.sent, p99, list(history.points), silent)
 
 
-def stores_view(history: History, prices: Prices | None = None) -> StoresView:
+def stores_view(history: ScrapeHistory, prices: Prices | None = None) -> StoresView:
     seconds, grown = history.recent()
     prices = prices or Prices()
     newest = history.newest

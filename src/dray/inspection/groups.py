@@ -144,7 +144,7 @@ def _row(group: ListedGroup, committed: Mapping[Place, int] | None, ends: Mappin
 async def _committed(
     calls: GroupCalls, groups: Sequence[ListedGroup]
 ) -> dict[str, Mapping[Place, int] | None]:
-    """None for a group whose coordinator does not tell."""
+    """The committed offsets of groups; None for a group whose coordinator does not answer."""
     gate = asyncio.Semaphore(_AT_ONCE)
 
     async def ask(name: str) -> Mapping[Place, int] | None:

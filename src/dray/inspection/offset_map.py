@@ -30,7 +30,7 @@ class MapPiece:
     """Bytes in the object store."""
     objects: int
     path: str
-    """Of the one object; empty where neighbours were drawn as one."""
+    """The path of the object; empty where several are drawn as one."""
     written_ms: int
 
 
@@ -62,7 +62,7 @@ class OffsetMap:
     topic: str
     partitions: Sequence[PartitionMap]
     total: int
-    """Of the topic's partitions, of which the first are shown."""
+    """The number of the topic's partitions; the first of them are shown."""
 
     @property
     def wal_bytes(self) -> int:

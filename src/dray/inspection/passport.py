@@ -43,10 +43,10 @@ class Place:
     length: int
     """The bytes that are read for it: its batch, or its row group."""
     size: int | None
-    """Of a file as a whole."""
+    """The size of the whole file, for a Parquet file."""
     row_group: int | None
     row: int | None
-    """Counted from the start of its row group."""
+    """The row, counted from the start of its row group."""
     created_ms: int
     is_head: bool
     due_ms: int | None

@@ -20,8 +20,8 @@ _ALL: Final = -1
 async def produce(
     brokers: Brokers, topic: str, partition: int | None, key: bytes | None, value: bytes | None
 ) -> tuple[int, int]:
-    """The partition and the offset that the record got. Sent once: what becomes of it when the answer is
-    lost is not known, and is said."""
+    """The partition and the offset that the record got. The record is sent once. If the answer is lost, it is
+    not known whether the record is stored."""
     metadata = await brokers.metadata([topic])
     found = metadata.topics[0]
     if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:

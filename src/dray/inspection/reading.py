@@ -13,7 +13,7 @@ from uuid import UUID
 from dray.client import ClientError, RequestFailed
 from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
-from dray.inspection.batches import BatchHeader, Record, RecordError, batches_in
+from dray.inspection.batches import BatchDetails, Record, RecordError, batches_in
 from dray.inspection.brokers import Brokers
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
@@ -58,14 +58,14 @@ class OffsetGone(Exception):
 @dataclass(frozen=True)
 class FetchedRecord:
     record: Record
-    batch: BatchHeader
+    batch: BatchDetails
 
 
 @dataclass(frozen=True)
 class Unreadable:
     """A batch that cannot be decoded: shown as such, and passed over."""
 
-    batch: BatchHeader
+    batch: BatchDetails
     reason: str
 
 

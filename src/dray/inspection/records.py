@@ -1,6 +1,6 @@
 """Records for people: the newest, or those from an offset or a time on, and what a search finds.
 
-Every answer is bounded in records and in bytes read, and says where it stopped: `Continuation` goes on at
+Every answer is bounded in records and in bytes read, and says where it stopped: its `continuation` goes on at
 exactly that place, so that nothing is passed over.
 """
 
@@ -34,7 +34,7 @@ SEARCH_SECONDS: Final = 5.0
 
 _AT_ONCE: Final = 8
 _LEAST_SHARE: Final = 64 * 1024
-"""Of the bytes to read, for each partition."""
+"""The least share of the bytes to read that each partition gets."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ async def onwards(
 
 
 def positions_in(text: str) -> dict[int, int]:
-    """Of a continuation. Raises `ValueError`."""
+    """The offsets in a continuation, by partition. Raises `ValueError`."""
     found = {}
     for part in text.split(","):
         number, _, offset = part.partition(":")

@@ -45,12 +45,12 @@ Numbers: TypeAlias = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 
 @dataclass(frozen=True)
 class Sample:
-    """What the processes told at one moment, by their addresses."""
+    """The metrics of the processes at one moment, by their addresses."""
 
     at: float
     processes: Mapping[str, Numbers]
     silent: Sequence[str] = ()
-    """Those that did not answer."""
+    """The addresses of processes that did not answer."""
 
 
 def numbers_in(text: str) -> Numbers:
@@ -104,7 +104,7 @@ class Point:
 
 
 @dataclass
-class History:
+class ScrapeHistory:
     """Samples at a steady pace, in memory: the newest two, the oldest of a while ago, and a curve."""
 
     stored: StoredCluster

@@ -103,13 +103,13 @@ def lay_out(text: str) -> str | None:
 
 
 class _Number(str):
-    """As it was written."""
+    """A number in JSON, with the digits that it was written with."""
 
     __slots__ = ()
 
 
 class _Members(list[tuple[str, Any]]):
-    """Of an object, with names that stand twice."""
+    """The members of a JSON object; a name may stand twice."""
 
 
 def _refuse(name: str) -> Any:

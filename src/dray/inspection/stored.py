@@ -81,7 +81,7 @@ class StoredCluster:
         self._streams = StreamStore(self._store, domains, producer_expiry_ms)
 
     async def registrations(self) -> list[Broker]:
-        """Of brokers, as they are stored; one that this build cannot read is left out."""
+        """The registrations of brokers, as they are stored; one that this build cannot read is left out."""
         found = []
         for record in await self._scan(keys.BROKERS):
             broker_id = keys.broker_of(record.key)
@@ -94,7 +94,7 @@ class StoredCluster:
         return found
 
     async def processes(self) -> list[StoredBeat]:
-        """Those that say what they are in their beats: compactors."""
+        """The processes that describe themselves in their beats: compactors."""
         found = []
         for record in await self._scan(keys.CLOCKS):
             try:

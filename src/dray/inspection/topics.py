@@ -19,7 +19,7 @@ from dray.protocol.messages.metadata import MetadataResponse, MetadataResponseTo
 
 PAGE: Final = 50
 DEFAULT_SOURCE: Final = 5
-"""A config's source in Kafka's words: nobody has set it anywhere."""
+"""A config's source in Kafka's words: it is not set anywhere."""
 DYNAMIC_TOPIC: Final = 1
 
 _SOURCES: Final = {1: "topic", 2: "broker", 3: "all brokers", 4: "broker's file", 5: "default"}
@@ -75,7 +75,7 @@ class ConfigRow:
 
 
 @dataclass(frozen=True)
-class TopicView:
+class InspectedTopic:
     name: str
     topic_id: str
     internal: bool
@@ -171,7 +171,7 @@ async def partition_sizes(brokers: Brokers, metadata: MetadataResponse) -> dict[
     return found
 
 
-async def topic_view(brokers: Brokers, name: str) -> TopicView:
+async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
     """Raises `NoSuchTopic`."""
     metadata = await brokers.metadata([name])
     topic = metadata.topics[0]
@@ -181,7 +181,7 @@ async def topic_view(brokers: Brokers, name: str) -> TopicView:
     starts = await brokers.offsets(metadata, EARLIEST)
     ends = await brokers.offsets(metadata, LATEST)
     sizes = await partition_sizes(brokers, metadata)
-    return TopicView(
+    return InspectedTopic(
         name,
         str(topic.topic_id),
         topic.is_internal,

@@ -12,7 +12,7 @@ from dray.records import Batch
 
 
 class PendingBatch:
-    """One batch on its way into the log, and the future of whoever waits for its offset."""
+    """One batch on its way into the log, and the future that gets its offset."""
 
     __slots__ = ("answered", "append_time_ms", "batch", "future", "view")
 
@@ -42,7 +42,7 @@ class PendingChunk:
 
     stream: int
     pending: list[PendingBatch] = field(default_factory=list)
-    # Where each of them lies in the object: known once it is encoded.
+    # Where each batch lies in the object. Known once the object is encoded.
     references: list[BatchReference] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""One barrier in flight per domain serves all who asked before it was sent."""
+"""One barrier per domain at a time: it serves every caller that asked before it was sent."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ class Barriers:
         self._next: dict[int, asyncio.Task[None]] = {}
 
     async def wait(self, domain: int) -> None:
-        """Reads that start after this see every write acknowledged before it was called. A barrier
-        that is already on its way may have been sent too early for us: then the next one is ours."""
+        """Reads that start after this returns see every write acknowledged before it was called. A barrier
+        that is already on its way may have been sent before such a write: then this call waits for the next
+        one."""
         following = self._next.get(domain)
         if following is None:
             running = self._running.get(domain)
@@ -38,6 +39,7 @@ class Barriers:
 
 
 def _take_exception(barrier: asyncio.Task[None]) -> None:
-    """Whoever waits gets its error; if all of them went away, nobody needs it."""
+    """Callers that wait get the barrier's error. If all of them went away, asyncio would report an error that
+    was never retrieved: so it is retrieved here."""
     if not barrier.cancelled():
         barrier.exception()

@@ -1,10 +1,10 @@
 """Collecting WAL objects that nothing needs any more.
 
-Three ways lead to one, and each alone would miss some: an object key without references; a staging mark
-without a writer, whose object may or may not be in the log; and, slowly, the list of the bucket itself,
-for uploads that arrived after everything else was gone. The list only nominates: what the metadata does
-not know waits as long as what it knows to be garbage, and is held against the brake (`deletions.py`). Nothing
-here needs a lock: two collectors at work on the same object do each other no harm.
+Such objects are found in three ways, and each alone would miss some: by an object key without references; by
+a staging mark without a writer, whose object may or may not be in the log; and, slowly, by the list of the
+bucket itself, for uploads that arrived after all their keys were gone. The list only nominates: an object
+that the metadata does not know waits as long as known garbage, and is held against the brake
+(`deletions.py`). Nothing here needs a lock: two collectors at work on the same object do each other no harm.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 
 _PAGE = 256
 _MOST_NOMINATED: Final = 100_000
-"""What is unknown beyond these is counted, and has its turn in a later audit: the memory is bounded."""
+"""Further unknown objects are only counted, and have their turn in a later audit. This bounds the memory."""
 
 
 @dataclass(slots=True)
@@ -95,7 +95,7 @@ class Collector:
         return seen
 
     async def _part(self, work: Awaitable[None]) -> None:
-        """What is unforeseen in one domain keeps nothing of the others. Stores that fail fail all of them."""
+        """An unforeseen error in one domain does not stop the others; an error of a store does."""
         try:
             await work
         except (MetadataError, ObjectError):
@@ -167,10 +167,12 @@ class Collector:
         self._staged_since[domain] = watched
 
     async def _resolve_orphan(self, domain: int, wal_id: UUID, record: StoredValue) -> bool:
-        """Take the mark, fence every stream, judge, and let go of what is not in the log."""
+        """Take the mark, fence every stream, see which streams hold the object, and drop the references of
+        the others."""
         try:
             staging = wal_keys.Staging.decode(record.value)  # before it is touched: it may be unreadable
-            # Taking it moves its version: whoever staged it will see that before it commits again.
+            # Taking the mark moves its version: the broker that staged the object sees that before it commits
+            # again.
             [taken] = await self._store.write_in(domain, [Put(record.key, record.value, record.version)])
             if not taken.applied:
                 return False
@@ -190,9 +192,9 @@ class Collector:
         return outcomes[-1].applied
 
     async def _fence(self, stream: int) -> bool:
-        """Seal the stream and see its version moved: a commit that was aimed before can then no
-        longer land, so what is not in the log now never will be. Behind a barrier: a version that was
-        past already when it was read proves nothing by having moved."""
+        """Seal the stream and see its version moved. A commit that was aimed at the earlier version can then
+        no longer apply, so an object that is not in the log now never will be. The version is read behind a
+        barrier: a stale read would look like a version that has moved."""
         await self._store.barrier(stream)
         found = await self._store.high_watermark(stream)
         if found is None:
@@ -208,11 +210,12 @@ class Collector:
     # --- the bucket itself
 
     async def _audit(self, seen: Collection) -> None:
-        """List first, then look for keys, behind a barrier: what is listed was staged before. What has none
-        is nominated; what is no longer there, or known after all, is nominated no more."""
+        """List first, then look for keys, behind a barrier: every listed object was staged before. An object
+        without a key is nominated. One that is no longer listed, or has a key after all, is no longer
+        nominated."""
         now_ms = self._expiry.now_ms()
         if now_ms is None:
-            return  # by a clock that is doubted every object may look old
+            return  # while the clock is doubted, every object may look old
         oldest_ms = now_ms - int(self._settings.orphan_seconds * 1000)
         nominated: dict[str, _Candidate] = {}
         page: dict[str, WalPath] = {}
@@ -245,7 +248,8 @@ class Collector:
         return len(unknown)
 
     async def _unknown(self, page: dict[str, WalPath]) -> list[str]:
-        """Those with neither a reference nor an object key. What has an object key is found by that."""
+        """The objects with neither a reference nor an object key. One that has an object key is collected by
+        way of it."""
         for domain in sorted({parsed.domain for parsed in page.values()}):
             await self._store.barrier_in(domain)
         unknown = []
@@ -285,7 +289,8 @@ class Collector:
 
 
 def _path_of(record: StoredValue) -> str | None:
-    """Where the object of an object key lies. None, and it stays, if this build cannot read the value."""
+    """Where the object of an object key lies. None if this build cannot read the value: then the object
+    stays."""
     try:
         path = wal_keys.decode_object(record.value)
         parsed = parse_object_path(path)

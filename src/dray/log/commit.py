@@ -33,9 +33,9 @@ _log = structlog.get_logger(__name__)
 _ROUNDS = 32
 _STREAMS_PER_TURN: Final = 512
 
-# Beside the outcomes that a store gives: what became of one stream's part of a commit.
-NOTHING: Final = Outcome(False, -1)  # it was not done, and the same may be sent again
-TOO_LARGE: Final = Outcome(False, -2)  # it was not even sent
+# Two more outcomes of one stream's part of a commit, beside those that a store gives.
+NOTHING: Final = Outcome(False, -1)  # the write was not done, and may be sent again
+TOO_LARGE: Final = Outcome(False, -2)  # the write was not even sent
 
 
 class CommitVerdict(Enum):
@@ -94,7 +94,7 @@ class CommitAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What is left to do for an object: nothing, while a write of it may still land."""
+    """What is left to do for an object. Nothing is, while a write of it may still apply."""
 
     undecided: bool
     failed: list[int]
@@ -129,7 +129,7 @@ class Committer:
         self._on_duplicate = on_duplicate
         self._on_retry = on_retry
         self._states: dict[int, StreamState] = {}
-        self._resting: dict[int, StreamState] = {}  # as they were when it was last looked for idle ones
+        self._resting: dict[int, StreamState] = {}  # as they were when idle ones were last looked for
         self._failures = FailedSequences()
 
     def entries_since_snapshot(self, stream: int) -> int:
@@ -149,15 +149,16 @@ class Committer:
         self._states.pop(stream, None)
 
     def forget_idle(self) -> None:
-        """States that no commit has touched since the last call: who appends next reads them again."""
+        """Drop the states that no commit has touched since the last call. The next append reads them
+        again."""
         for stream, state in self._resting.items():
             if self._states.get(stream) is state:
                 self.forget(stream)
         self._resting = dict(self._states)
 
     def fail(self, chunk: PendingChunk, error: LogError) -> None:
-        """Refuse what is left of a chunk. The batches that their producers sent behind it are on their
-        way already, perhaps: they must not be taken for the first ones."""
+        """Refuse what is left of a chunk. Its producers may have sent further batches already: those must not
+        be taken for their first ones."""
         moment_ms = self._moment_ms()
         for pending in chunk.pending:
             if not pending.answered:
@@ -165,7 +166,8 @@ class Committer:
                 pending.refuse(error)
 
     def _moment_ms(self) -> int:
-        """For what only this process remembers: the wall clock may be set meanwhile."""
+        """The time for what only this process remembers. The wall clock will not do: it may be set
+        meanwhile."""
         return int(self._runtime.monotonic() * 1000)
 
     async def commit(self, staged: StagedObject) -> CommitResult:
@@ -175,12 +177,12 @@ class Committer:
         give_up_at = self._runtime.monotonic() + self._settings.commit_seconds
         for attempt in range(_ROUNDS):
             if attempt and self._runtime.monotonic() >= give_up_at:
-                break  # its producer has given up long ago, and may have sent it again
+                break  # the producer has given up long ago, and may have sent the batch again
             aims = await self._aim_all(staged, waiting, failed)
             if not aims:
                 break
             if not await self._still_ours(staged):
-                # The collector has taken the object: whatever becomes of it is its business now.
+                # A collector has taken the object, and decides what becomes of it.
                 undecided = True
                 break
             outcomes = await self._write(staged, aims)
@@ -215,7 +217,7 @@ class Committer:
         return CommitResult(undecided, failed)
 
     async def _breathe(self, streams: int) -> None:
-        """An object may hold thousands of streams: others get their turn of the event loop in between."""
+        """Let others have their turn of the event loop: an object may hold thousands of streams."""
         if streams % _STREAMS_PER_TURN == 0:
             await self._runtime.sleep(0)
 
@@ -262,14 +264,14 @@ class Committer:
 
     @staticmethod
     def _certain(judgement: AdmissionResult) -> bool:
-        """What is known of a stream, cached or just read from a leader that was deposed, may lag behind
-        what another broker appended. What it appends is held against the compare-and-set, and a
-        duplicate stays one; but a refusal needs the newest state."""
+        """Is the answer right even if the state is old? A state, cached or just read from a deposed leader,
+        may lag behind what another broker appended. An append is safe: the compare-and-set checks it. A
+        duplicate stays a duplicate. But a refusal needs the newest state."""
         return not judgement.refused
 
     def _answer(self, stream: int, judgement: AdmissionResult) -> None:
-        """Tell whoever sent a batch again, or out of order. Where other batches of the chunk are to be
-        appended, only once they are: the copy of one that may yet fail is no duplicate."""
+        """Answer the batches that are duplicates or out of order. Where other batches of the chunk are to be
+        appended, this waits until they are: the copy of a batch that may still fail is no duplicate."""
         for remembered, pending in judgement.duplicates:
             self._on_duplicate(stream, remembered, pending)
         for error, pending in judgement.refused:
@@ -299,7 +301,7 @@ class Committer:
                     remembered = producers.judge(reference, now_ms)
                     if (
                         remembered is None
-                        and self._failures  # as a rule there are none
+                        and self._failures  # usually empty
                         and not producers.knows(reference.producer_id, now_ms)
                     ):
                         self._failures.check(chunk.stream, reference, self._moment_ms())
@@ -333,9 +335,9 @@ class Committer:
     # --- committing
 
     async def _still_ours(self, staged: StagedObject) -> bool:
-        """The recheck, by version, and after the high watermark was read: a collector that took the
-        object before now has moved the mark's version, and one that takes it later will seal the
-        streams first, which moves the versions aimed at."""
+        """The recheck of the staging mark, by its version, after the high watermark was read. A collector
+        that took the object before now has moved the mark's version. One that takes it later seals the
+        streams before it decides, which moves the versions aimed at."""
         for attempt in range(self._settings.retry_limit):
             try:
                 record = await self._store.get_in(staged.domain, keys.staging(staged.wal_id))
@@ -349,9 +351,9 @@ class Committer:
         """Each stream's outcome: None if the reply was lost, `NOTHING` if nothing happened, `TOO_LARGE` if it
         alone is more than a write may hold.
 
-        One write for all of them, as a rule. Where that does not fit, several: nothing rides on a stream's
-        pair but the stream itself, and the recheck holds for all of them, since it came after their high
-        watermarks were read and each write expects the version that was read."""
+        Usually one write for all streams. Where they do not fit, several: streams do not depend on each
+        other, and the recheck holds for all of the writes, since it came after the high watermarks were read
+        and each write expects the version that was read."""
         found: dict[int, Outcome | None] = {}
         limits = self._store.limits
         part: list[Operation] = []
@@ -389,8 +391,8 @@ class Committer:
             found[stream] = None if outcomes is None else outcomes[place]
 
     async def _make_room(self, aim: CommitAttempt) -> None:
-        """The head that is there and the new one do not fit into one write: the one that is there is filed
-        first, which is a seal, and the stream is aimed at anew. Nothing of the chunk was sent."""
+        """The present head and the new one do not fit into one write. So the present one is filed first,
+        which is a seal, and the stream is aimed at anew. Nothing of the chunk was sent."""
         stream = aim.chunk.stream
         self.forget(stream)
         sealed = aim.over.value.sealed()
@@ -447,7 +449,7 @@ class Committer:
 
     async def _look(self, staged: StagedObject, aim: CommitAttempt) -> CommitVerdict:
         stream = aim.chunk.stream
-        await self._store.barrier(stream)  # a version from before the one aimed at is not "moved"
+        await self._store.barrier(stream)  # or a stale read would look like a version that has moved
         found = await self._store.high_watermark(stream)
         if found is None:
             return CommitVerdict.MOVED
@@ -458,7 +460,7 @@ class Committer:
         filed = await self._store.entry(stream, aim.entry.end, aim.entry.cumulative_size)
         if filed is not None and filed.value.object_id == staged.wal_id:
             self._committed(aim, 0)
-            self.forget(stream)  # others have moved on: what we hold is an older state
+            self.forget(stream)  # other brokers have appended since: our state is old
             return CommitVerdict.COMMITTED
         return CommitVerdict.UNMOVED if found.version == aim.over.version else CommitVerdict.MOVED
 

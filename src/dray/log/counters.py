@@ -1,7 +1,7 @@
 """Numbers that are handed out once: stream ids and producer ids.
 
-They are taken from a central counter in blocks, by compare-and-set. A block whose reply was lost is
-not used, since another may have got the same one's successor: numbers may be skipped, never repeated.
+They are taken from a central counter in blocks, by compare-and-set. A block whose reply was lost is not used,
+since it may be another's: numbers may be skipped, never repeated.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class IdCounter:
             return taken
 
     async def _reserve(self, block: int) -> tuple[int, int]:
-        """A block whose reply was lost may be ours or not: it is never used."""
+        """Take the next block. One whose reply was lost may be another's: it is never used."""
 
         async def attempt() -> tuple[int, int] | None:
             record = await self._store.get(CLUSTER_DOMAIN, self._key)

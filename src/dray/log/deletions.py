@@ -1,9 +1,10 @@
-"""What holds for every deletion of objects: who allows it, when it stops by itself, and what is said of it.
+"""The rules for every deletion of objects: who allows it, when it stops by itself, and what is logged.
 
-Two kinds of garbage are told apart. Of one the metadata *knows* that nothing needs it any more: that is
-proof, and it goes after its grace. Of the other it knows nothing: it may be an upload that came too late, or
-one of all that a newer metadata store knew before this one was restored from a backup. Such an object is
-only nominated; it waits out its grace, and where there are too many of them, the brake keeps all.
+There are two kinds of garbage. For the first, the metadata *knows* that nothing needs the object any more:
+that is proof, and the object is deleted after its grace. Objects of the second kind are unknown to the
+metadata. Such an object may be an upload that came too late. But it may also hold records, if this metadata
+store was restored from a backup that is older than the object. So an unknown object is only nominated: it
+waits out its grace, and where there are too many of them, the brake keeps all.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ import structlog
 _log = structlog.get_logger(__name__)
 
 MayDelete: TypeAlias = Callable[[], Awaitable[str | None]]
-"""Asked before a round deletes anything: None, or a line that says why nothing may go. Raises nothing."""
+"""Called before a round deletes anything: None, or a line that says why nothing may be deleted. Raises
+nothing."""
 
 HELD: Final = "nothing is deleted"
-"""The event of the one line that a round which may not, or does not, delete leaves in the log."""
+"""The event of the log line of a round that may not delete, or does not."""
 
 _EXAMPLES: Final = 3
 
 
 async def nothing_may_go() -> str | None:
-    """What is asked where nothing else was given: deleting needs somebody who knows whose bucket it is."""
+    """The default: nothing may be deleted, since nothing has checked whose bucket it is."""
     return "nothing says whose bucket this is"
 
 
@@ -35,7 +37,7 @@ class Brake:
     """Stops a round that would delete too much of what the metadata does not know."""
 
     share: float = 0.5  # of what the round sees
-    least: int = 10  # so few are never too many: in a small bucket they would be a large share
+    least: int = 10  # as few as these never stop a round: in a small bucket they would be a large share
 
     def stops(self, unknown: int, seen: int) -> bool:
         return unknown > self.least and unknown > self.share * seen
@@ -49,12 +51,12 @@ class Brake:
 
 
 RELEASED: Final = Brake(share=1.0)
-"""A brake that never stops: somebody looked, and said so."""
+"""A brake that never stops a round: for a person who looked at the objects, and said that they may go."""
 
 
 @dataclass(slots=True)
 class DeletionSummary:
-    """What a round deleted: a line for each object on the level of debugging, one line for all at its end."""
+    """What a round deleted. Each object is logged at debug level, and all of them in one line at the end."""
 
     what: str  # such as "WAL objects"
     number: int = 0

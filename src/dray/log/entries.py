@@ -1,10 +1,10 @@
 """The values of the log: index entries, high watermarks and starts, as they are stored.
 
-An index entry lists the batches it holds, by their place in the WAL object: a batch that was
-refused after the upload lies in the object too, but in no entry, and whoever reads follows the
-entry. After compaction it names a Parquet file instead, and lists the file's row groups. An entry is kept
-in memory as it is stored, a fixed-size row per batch or row group, so that a cached index costs little
-and gives the garbage collector nothing to walk.
+An index entry lists the batches it holds, by their place in the WAL object. A batch that was refused after
+the upload lies in the object too, but in no entry, and readers follow the entry. After compaction the entry
+names a Parquet file instead, and lists the file's row groups. An entry is kept in memory as it is stored, a
+fixed-size row per batch or row group, so that a cached index costs little and gives the garbage collector
+nothing to walk.
 """
 
 from __future__ import annotations
@@ -148,7 +148,8 @@ class IndexEntry:
 
     @property
     def footer_length(self) -> int:
-        """With the eight bytes behind the footer: the tail of the file that a reader asks for first."""
+        """The length of the footer with the eight bytes behind it: the tail of the file, which a reader asks
+        for first."""
         return self._file()[1]
 
     def row_groups(self) -> list[RowGroup]:

@@ -1,10 +1,10 @@
-"""The first batches of a producer that failed, so that those behind them are not taken for the first.
+"""Batches that failed, by producer, so that the batches behind them are not taken for a producer's first.
 
-A producer that a stream does not know may start at any sequence: its state may have expired. But a
-producer with several batches in flight is unknown too when its very first one fails, an upload lost,
-say, and the second is next. Appended, the second would stand before the first for ever, and the first,
-sent again, would be refused. The log cannot tell these cases apart; the broker that saw the failure can,
-for as long as a client may still be trying.
+A producer that a stream does not know may start at any sequence: its state may have expired. But a producer
+with several batches in flight is unknown too when its very first one fails (its upload was lost, say) and the
+second comes next. If the second were appended, it would stand before the first for ever, and the first, sent
+again, would be refused. The log cannot tell these cases apart. The broker that saw the failure can, and
+remembers it for as long as a client may still be trying.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class FailedSequences:
         return None if failed is None or now_ms - failed[2] > _REMEMBERED_MS else failed
 
     def check(self, stream: int, batch: Sequenced, now_ms: int) -> None:
-        """For a batch of a producer that the stream does not know: raises if one before it failed, or one
-        of a newer epoch: its producer has started anew, and this one is a straggler."""
+        """For a batch of a producer that the stream does not know. Raises if an earlier batch failed, or one
+        of a newer epoch: then the producer has started anew, and this batch is a straggler."""
         failed = self._recent((stream, batch.producer_id), now_ms)
         if failed is None:
             return
@@ -76,5 +76,5 @@ class FailedSequences:
 
 
 def is_behind(sequence: int, other: int) -> bool:
-    """Sequences wrap: the nearer way round counts."""
+    """Is `sequence` before `other`? Sequences wrap, so the shorter way round counts."""
     return 0 < (other - sequence) % SEQUENCES < SEQUENCES // 2

@@ -1,12 +1,12 @@
-"""Index entries that this broker has seen, so that most lookups ask nobody.
+"""Index entries that this broker has seen, so that most lookups need not ask the store.
 
-An entry never changes, so a cached one is right as long as its object is there; when a read finds
-the object gone (compacted, expired), it drops what is cached of the stream and asks the store. The cache
-holds, per stream, its newest entries and a few windows that lagging consumers read from, and in all no more
-than so many bytes: the streams that were asked about longest ago give theirs up first.
+An entry never changes, so a cached one is right as long as its object is there. A read that finds the object
+gone (compacted, expired) drops what is cached of the stream and asks the store. The cache holds, per stream,
+its newest entries and a few windows that lagging consumers read from, and no more than so many bytes in all:
+the streams that were not asked about for longest are dropped first.
 
-A stream's start is another matter: it may rise at any time, by any broker's doing. So the cache knows for how
-long what it says of a stream is vouched for: `confirmed` is when the store was last asked, behind a barrier.
+A stream's start does change: any broker may raise it at any time. So the cache knows how old its bounds of a
+stream are: `confirmed` is when the store was last asked for them, behind a barrier.
 """
 
 from __future__ import annotations
@@ -66,19 +66,20 @@ class IndexCache:
     # --- bounds
 
     def bounds(self, stream: int) -> Bounds | None:
-        """As far as they are known."""
+        """The stream's bounds, if they are known."""
         known = self._known.get(stream)
         if known is None or known.start is None:
             return None
         return Bounds(known.start, known.high_watermark.value.end)
 
     def confirmed(self, stream: int) -> float:
-        """Since when what is known of the stream's bounds may be outdated."""
+        """When the stream's bounds were last confirmed: they may have changed since."""
         known = self._known.get(stream)
         return NEVER if known is None else known.confirmed
 
     def confirm(self, stream: int, asked: float) -> None:
-        """The store answered who asked then, behind a barrier. What was doubted since is not confirmed."""
+        """The store has answered a question that was asked at that time, behind a barrier. If the start was
+        doubted after that, the answer confirms nothing."""
         known = self._known.get(stream)
         if known is not None:
             known.unanswered = False
@@ -86,7 +87,7 @@ class IndexCache:
                 known.confirmed = max(known.confirmed, asked)
 
     def unanswered(self, stream: int) -> bool:
-        """Was the store asked since, and did not answer?"""
+        """Was the store last asked without an answer?"""
         known = self._known.get(stream)
         return known is None or known.unanswered
 
@@ -96,7 +97,8 @@ class IndexCache:
             known.unanswered = True
 
     def doubt(self, stream: int, now: float) -> None:
-        """Its start was raised, it seems: the store is asked before anything is said of the stream."""
+        """The stream's start may have been raised: the store is asked before the next answer about the
+        stream."""
         known = self._known.get(stream)
         if known is not None:
             known.doubted, known.confirmed = now, NEVER
@@ -106,7 +108,7 @@ class IndexCache:
         return None if known is None else known.high_watermark.value
 
     def start(self, stream: int) -> int | None:
-        """None when nobody has asked the store yet."""
+        """None when the store has not been asked yet."""
         known = self._known.get(stream)
         return None if known is None else known.start
 
@@ -199,7 +201,7 @@ class IndexCache:
         if tail and tail[-1].end != head.start:
             if head.end <= tail[-1].end:
                 return
-            # Others appended in between: those entries are asked for when somebody needs them.
+            # Others appended in between: those entries are read when they are needed.
             self._grow(known, -_size_of(tail))
             tail.clear()
         tail.append(head)
@@ -213,7 +215,8 @@ class IndexCache:
         self.size += size
 
     def _make_room(self) -> None:
-        """Never the stream at hand: it was moved to the end, and one is always kept."""
+        """Drop streams until the rest fits. Never the one at hand: it was moved to the end, and one is always
+        kept."""
         while self.size > self._limit and len(self._known) > 1:
             self.forget(next(iter(self._known)))
 

@@ -1,6 +1,6 @@
 """What administrators ask about a stream: how much it holds, and who writes to it with an id.
 
-Neither is on the way of records: both are read from the metadata store when somebody asks.
+Neither is needed to write or read records: both are read from the metadata store on request.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from dray.metadata.contract import MetadataError
 
 async def stream_size(store: StreamStore, stream: int) -> int:
     """The bytes of the batches from the stream's start on, by whole index entries as retention counts them.
-    What was compacted counts as it was before, except for the entry that holds a raised start: of that the
-    file is all that is known."""
+    Compacted batches count with the size they had before, except in an entry that holds a raised start: for
+    that one only the file's size is known."""
     try:
         high_watermark, start = await asyncio.gather(store.high_watermark(stream), store.start(stream))
-        if high_watermark is None:  # it may be newer than what we read from
+        if high_watermark is None:  # the stream may be newer than the replica that was read
             await store.barrier(stream)
             high_watermark = await store.high_watermark(stream)
         if high_watermark is None or high_watermark.value.closed:

@@ -28,8 +28,9 @@ it on.
 Any other pair is an `IllegalEvent`. Before `LastInputSeen` and `StartSeen` the producer snapshot must cover
 `Job.snapshot_end`: what goes after that takes the detail of the producers with it.
 
-A `Step` is at most one write, and after its reply at most one move of the job, which expects the version that
-was read. So every step may be taken by any process, at any time, again, and a crash costs nothing but a look.
+A `JobStep` is at most one write, and after its reply at most one move of the job, which expects the version
+that was read. So every step may be taken by any process, at any time, again, and a crash costs nothing but
+a look.
 
 When a reply is lost:
 
@@ -61,12 +62,12 @@ from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
 from dray.metadata.values import ValueCorrupt
 
 FORMAT: Final = 1
-# Of jobs that compact, so that a build from before there were any refuses them by name.
+# The format of jobs that compact. A build that knows no such jobs refuses this format by name.
 COMPACTION_FORMAT: Final = 2
 
 
 class IllegalEvent(ValueError):
-    """The table above has no such pair: a mistake of the caller, never of a store."""
+    """The table above has no such pair of state and event. The caller made a mistake; no store did."""
 
     def __init__(self, job: Job, event: object) -> None:
         super().__init__(f"job {job.number} is {job.state.value}: {type(event).__name__} is not for it")
@@ -142,14 +143,14 @@ class Compaction:
     inputs: Annotated[tuple[Input, ...], Field(min_length=1)]  # adjoining, in order
     table: bool  # whether the file goes into the topic's table
     by_day: bool = False  # whether that is partitioned by day
-    owner: str = ""  # who works on it: others keep off for a while, to save work and for nothing else
+    owner: str = ""  # who works on it. Others keep off for a while, only to save work
     # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
     # other way, the job's state can still be read.
     written: Mapping[str, Any] | None = None
 
     @property
     def file(self) -> WrittenFile:
-        """Of a job that is written. Raises `ValueCorrupt` where there is none, or none that can be read."""
+        """The file of a written job. Raises `ValueCorrupt` if there is none, or none that can be read."""
         if self.written is None:
             raise ValueCorrupt("a stream's job", "it has no file")
         return WrittenFile.from_json(self.written)
@@ -169,14 +170,14 @@ class Job:
 
     @property
     def compacted(self) -> Compaction:
-        """Of a job that compacts: what."""
+        """What the job compacts. Only for a job that does."""
         if self.compaction is None:
             raise ValueError(f"job {self.number} ({self.state.value}) compacts nothing")
         return self.compaction
 
     @property
     def snapshot_end(self) -> int:
-        """Of a job that awaits the index or the start: what the producer snapshot must cover first."""
+        """What the producer snapshot must cover first. Only for a job that awaits the index or the start."""
         return self.need if self.compaction is None else self.compaction.end
 
     def moved(self, state: JobState) -> Job:
@@ -242,12 +243,12 @@ class LastInputSeen:
     """What is at the key of the last input."""
 
     found: Versioned[IndexEntry] | None
-    certain: bool = False  # it was read behind a barrier, and the job is where it was after that
+    certain: bool = False  # read behind a barrier, and the job had not moved after that
 
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """A process carries the job on, and need not see anything for it."""
+    """A process carries the job on. It need not read anything first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +281,7 @@ Event = (
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class JobStep:
     """First the write; once its reply is there, the move."""
 
     write: Sequence[Operation] = ()
@@ -289,7 +290,7 @@ class Step:
     forget: bool = False  # the job's key goes
 
 
-def advance(stream: int, job: Job, event: Event) -> Step:
+def advance(stream: int, job: Job, event: Event) -> JobStep:
     """Raises `IllegalEvent`, and `SwapImpossible` as the table says."""
     transition = _TABLE.get((job.state, type(event)))
     if transition is None:
@@ -302,70 +303,70 @@ def is_moved(found: Job, sent: Job) -> bool:
     return found == sent
 
 
-def _create(_: int, job: Job, event: Planned) -> Step:
-    return Step(following=Job(job.number + 1, JobState.CREATED, compaction=event.compaction))
+def _create(_: int, job: Job, event: Planned) -> JobStep:
+    return JobStep(following=Job(job.number + 1, JobState.CREATED, compaction=event.compaction))
 
 
-def _retain(_: int, job: Job, event: StartPlanned) -> Step:
-    return Step(following=Job(job.number + 1, JobState.RETAIN, event.threshold, event.need))
+def _retain(_: int, job: Job, event: StartPlanned) -> JobStep:
+    return JobStep(following=Job(job.number + 1, JobState.RETAIN, event.threshold, event.need))
 
 
-def _written(_: int, job: Job, event: FileWritten) -> Step:
+def _written(_: int, job: Job, event: FileWritten) -> JobStep:
     compaction = replace(job.compacted, written=event.file.to_json())
-    return Step(following=replace(job, state=JobState.PARQUET_WRITTEN, compaction=compaction))
+    return JobStep(following=replace(job, state=JobState.PARQUET_WRITTEN, compaction=compaction))
 
 
-def _committed(_: int, job: Job, __: InTable) -> Step:
-    return Step(following=job.moved(JobState.ICEBERG_COMMITTED))
+def _committed(_: int, job: Job, __: InTable) -> JobStep:
+    return JobStep(following=job.moved(JobState.ICEBERG_COMMITTED))
 
 
-def _swap(stream: int, job: Job, event: LastInputSeen) -> Step:
+def _swap(stream: int, job: Job, event: LastInputSeen) -> JobStep:
     compaction, found = job.compacted, event.found
     last = compaction.inputs[-1]
     if found is not None and found.value.object_id == compaction.file.parquet_id:
-        return Step(following=job.moved(JobState.INDEX_SWAPPED))
+        return JobStep(following=job.moved(JobState.INDEX_SWAPPED))
     if found is not None and found.version == last.version:
         key = keys.index_entry(stream, last.end, last.cumulative_size)
-        return Step(write=[Put(key, swapped_entry(compaction, found.value).encode(), last.version)])
+        return JobStep(write=[Put(key, swapped_entry(compaction, found.value).encode(), last.version)])
     if event.certain:
         raise SwapImpossible(f"stream {stream}: job {job.number} has no place for {compaction.file.path}")
-    return Step(unclear=True)
+    return JobStep(unclear=True)
 
 
-def _delete_replaced(stream: int, job: Job, _: Resumed | StreamGone) -> Step:
-    return Step(write=replaced(stream, job.compacted), following=job.moved(JobState.DONE))
+def _delete_replaced(stream: int, job: Job, _: Resumed | StreamGone) -> JobStep:
+    return JobStep(write=replaced(stream, job.compacted), following=job.moved(JobState.DONE))
 
 
-def _raise(stream: int, job: Job, event: StartSeen) -> Step:
+def _raise(stream: int, job: Job, event: StartSeen) -> JobStep:
     if event.start.value < job.threshold:
-        return Step(write=[put_start(stream, job.threshold, event.start.version)])
-    return Step(following=job.moved(JobState.RAISED))
+        return JobStep(write=[put_start(stream, job.threshold, event.start.version)])
+    return JobStep(following=job.moved(JobState.RAISED))
 
 
-def _delete_below(stream: int, job: Job, event: EntriesSeen) -> Step:
+def _delete_below(stream: int, job: Job, event: EntriesSeen) -> JobStep:
     operations: list[Operation] = []
     for entry in event.entries:
         if entry.value.end > job.threshold or len(operations) >= event.most_operations:
             break
         operations += removal(stream, entry.value)
     there_is_more = len(operations) >= event.most_operations
-    return Step(operations, None if there_is_more else job.moved(JobState.DONE))
+    return JobStep(operations, None if there_is_more else job.moved(JobState.DONE))
 
 
-def _done(_: int, job: Job, __: Abandoned | StreamGone) -> Step:
-    return Step(following=job.moved(JobState.DONE))
+def _done(_: int, job: Job, __: Abandoned | StreamGone) -> JobStep:
+    return JobStep(following=job.moved(JobState.DONE))
 
 
-def _forget(_: int, __: Job, ___: StreamSwept) -> Step:
-    return Step(forget=True)
+def _forget(_: int, __: Job, ___: StreamSwept) -> JobStep:
+    return JobStep(forget=True)
 
 
-def _keep(_: int, __: Job, ___: StreamSwept) -> Step:
-    """A compactor takes the file out of the table first."""
-    return Step()
+def _keep(_: int, __: Job, ___: StreamSwept) -> JobStep:
+    """The job stays: a compactor has to take its file out of the table first."""
+    return JobStep()
 
 
-_TABLE: Final[Mapping[tuple[JobState, type[Event]], Callable[[int, Job, Any], Step]]] = {
+_TABLE: Final[Mapping[tuple[JobState, type[Event]], Callable[[int, Job, Any], JobStep]]] = {
     (JobState.DONE, Planned): _create,
     (JobState.DONE, StartPlanned): _retain,
     (JobState.DONE, StreamSwept): _forget,

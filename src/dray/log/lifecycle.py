@@ -1,4 +1,5 @@
-"""Streams come and go: their keys made before a topic names them, closed when it is deleted."""
+"""The life of a stream: its keys are made before a topic names it, and it is closed when the topic is
+deleted."""
 
 from __future__ import annotations
 
@@ -32,10 +33,10 @@ from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 _log = structlog.get_logger(__name__)
 
-_CREATED_AT_ONCE = 500  # what takes ten milliseconds to encode
+_CREATED_AT_ONCE = 500  # these take ten milliseconds to encode
 _DAY_MS = 24 * 3_600_000
-# After which a closed mark may go. What it is there for are writes that arrive late, and those are late by
-# seconds: a month is a month's worth of margin.
+# How long a closed mark stays. It stops writes that arrive late, and those are late by seconds: a month is
+# ample margin.
 KEEP_CLOSED_DAYS: Final = 30
 _FORGET_AT_ONCE = 256
 FORMAT: Final = 1
@@ -43,7 +44,7 @@ _NOTE: Final = Struct(">q")
 
 
 def note_closed(stream: int, now_ms: int) -> Put:
-    """That the mark of a closed stream may go some weeks after this time."""
+    """The note that the mark of a closed stream may go some weeks after this time."""
     return Put(keys.closed_stream(now_ms // _DAY_MS, stream), seal(FORMAT, _NOTE.pack(now_ms)))
 
 
@@ -82,7 +83,7 @@ class Lifecycle:
         for first in range(0, len(streams), step):
             operations: list[Operation] = []
             for stream in streams[first : first + step]:
-                # If absent: a late copy of this write must not bring a grown stream back to nothing.
+                # Only if absent: a late copy of this write must not empty a stream that has grown.
                 nothing = ProducerSnapshot(0, ProducerStates(self._store.producer_expiry_ms))
                 operations.append(Put(keys.high_watermark(stream), HighWatermark().encode(), ABSENT))
                 operations.append(put_start(stream, 0, 0))
@@ -100,7 +101,7 @@ class Lifecycle:
 
     async def _close(self, stream: int) -> None:
         async def attempt() -> bool | None:
-            await self._store.barrier(stream)  # or a stream that is newer than what we read would stay open
+            await self._store.barrier(stream)  # or a stream newer than a stale read would stay open
             found = await self._store.high_watermark(stream)
             if found is None or found.value.closed:
                 return True
@@ -116,9 +117,9 @@ class Lifecycle:
     async def sweep(self, streams: Sequence[int]) -> None:
         """Remove the keys of closed streams, and the references that keep their objects.
 
-        The closed high watermark stays for now: it is what tells a broker that slept for a week that the
-        stream is gone, and a late copy of its creation that there is nothing to create. That it may go
-        some weeks later is noted beside it, by the day.
+        The closed high watermark stays for now. It shows a broker that slept for a week that the stream is
+        gone, and stops a late copy of the stream's creation. A note beside it, by day, says that it may go
+        some weeks later.
         """
         for stream in streams:
             await self._sweep(stream)
@@ -146,7 +147,7 @@ class Lifecycle:
         try:
             job = await self._store.job(stream)
         except UnreadableValue:
-            return []  # of another build, which knows what is left to do in it
+            return []  # a value of another build, which knows what is left to do
         if not job.version or not advance(stream, job.value, StreamSwept()).forget:
             return []
         return [Delete(keys.job(stream), job.version)]
@@ -154,14 +155,14 @@ class Lifecycle:
     async def forget_closed(self) -> int:
         """Remove the marks of streams that were swept long ago; how many went.
 
-        A stream's id is never given out again, so nobody can take its place. A write that expects a version
-        of the mark can no more apply to a key that is absent than to one that was closed. What a mark still
-        stops is a late copy of the stream's creation, and none is that late. A mark without a note stays.
+        This is safe. A stream's id is never given out again. A write that expects a version of the mark
+        applies neither to a closed mark nor to an absent key. The mark still stops a late copy of the
+        stream's creation, but no copy is that late. A mark without a note stays.
         """
         forgotten = 0
         now_ms = self._expiry.now_ms()
         if now_ms is None:
-            return 0  # by a clock that is doubted every mark may look old
+            return 0  # while the clock is doubted, every mark may look old
         last = now_ms // _DAY_MS - KEEP_CLOSED_DAYS
         for domain in range(self._store.domains if last > 0 else 0):
             noted = await self._store.scan_in(domain, keys.CLOSED, keys.closed_on(last), _FORGET_AT_ONCE)

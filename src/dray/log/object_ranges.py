@@ -1,4 +1,4 @@
-"""Ranges of the objects that index entries name, for whoever reads records: fetches and compaction."""
+"""Ranges of the objects that index entries name, read for fetches and for compaction."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from dray.runtime import Runtime
 
 
 async def read_range(objects: ObjectStore, entry: IndexEntry, position: int, length: int) -> Buffer:
-    """Raises `ObjectCorrupt` for an object that ends before its entry says; what else the store has to say
-    passes through."""
+    """Raises `ObjectCorrupt` for an object that ends before its entry says, and otherwise the store's own
+    errors."""
     try:
         [data] = await objects.get_ranges(entry.path, [(position, length)])
     except RangeOutside as error:

@@ -1,4 +1,4 @@
-"""What the log tells whoever measures it. The default hears nothing."""
+"""Events of the log, for metrics. The default ignores them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Collection:
     deleted: int = 0  # objects deleted
     pending: int = 0  # without references or unknown, waiting out their grace
     staged: int = 0  # staging marks looked at
-    standing: int = 0  # those that have stood there since an earlier round
+    standing: int = 0  # marks that have stood there since an earlier round
     orphans: int = 0  # marks without a writer, now resolved
     audited: int = 0  # objects seen in the bucket
     unknown: int = 0  # objects that the metadata does not know, nominated and not yet deleted

@@ -48,8 +48,8 @@ class Batches:
 
 
 class GroupCache:
-    """What is of least use goes first: row groups that somebody has read to the end, then those that were
-    read ahead and nobody has asked for yet, then those that nobody has asked for in the longest time."""
+    """Drops the least useful row groups first: those that a consumer has read to the end, then those that
+    were read ahead and not asked for yet, then those that were not asked for in the longest time."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -81,7 +81,7 @@ class GroupCache:
             self._drop_one()
 
     def finish(self, key: GroupKey) -> None:
-        """Somebody has read it to the end."""
+        """A consumer has read the row group to its end."""
         batches = self._take(key)
         if batches is not None:
             self._finished[key] = batches
@@ -115,7 +115,7 @@ class GroupCache:
 
 
 class FooterCache:
-    """Footers of files, or what will be one; the least used go first."""
+    """Footers of files, loaded or being loaded. The least recently used are dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -144,7 +144,7 @@ class FooterCache:
     def _read(self, file: UUID, task: asyncio.Task[Footer]) -> None:
         known = self._known.get(file)
         if (task.cancelled() or task.exception() is not None) and known is not None and known[0] is task:
-            self._drop(file)  # the next one who asks tries again
+            self._drop(file)  # the next read tries again
 
     def forget_idle(self) -> None:
         """Footers that were not used between the last three calls."""
@@ -158,7 +158,7 @@ class FooterCache:
 
 
 class LayoutCache:
-    """Where the row groups of files lie, as their entries say; the least used go first."""
+    """Where the row groups of files lie, as their entries say. The least recently used are dropped first."""
 
     def __init__(self, limit: int = 16 << 20) -> None:
         self._limit = limit
@@ -177,7 +177,7 @@ class LayoutCache:
         return groups
 
     def clear(self) -> None:
-        """They are cheap to make again."""
+        """Drop all layouts: they are cheap to make again."""
         self._known.clear()
         self.size = 0
 

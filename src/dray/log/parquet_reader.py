@@ -27,7 +27,7 @@ from dray.runtime import Runtime
 if TYPE_CHECKING:
     import pyarrow
 
-# What a batch is made of, at most: several fit into the least that consumers usually ask for.
+# The size of a batch at most: several fit into the least that consumers usually ask for.
 BATCH_BYTES: Final = 128 << 10
 
 _LOADS_AT_ONCE: Final = 4
@@ -59,7 +59,7 @@ class ParquetReader:
         self._layouts = LayoutCache()
         self._cached = GroupCache(cache_bytes)
         self._loading: dict[GroupKey, asyncio.Task[Batches]] = {}
-        self._expected = 0  # what the row groups being read ahead will take
+        self._expected = 0  # bytes that the row groups being read ahead will take
         self._footers = FooterCache(footer_cache_bytes)
         self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
 
@@ -70,11 +70,11 @@ class ParquetReader:
 
     @property
     def size(self) -> int:
-        """What is kept, of row groups, footers and layouts."""
+        """Bytes kept: row groups, footers and layouts."""
         return self._cached.size + self._footers.size + self._layouts.size
 
     def forget_idle(self) -> None:
-        """What was not used between the last three calls."""
+        """Drop what was not used between the last three calls."""
         self._cached.forget_idle()
         self._footers.forget_idle()
         if self.is_empty:
@@ -136,7 +136,7 @@ class ParquetReader:
         self._read_ahead(entry, 0)
 
     def _read_ahead(self, entry: IndexEntry, first: int) -> None:
-        """As far as there is room for them beside those in use."""
+        """Read ahead as far as there is room beside the row groups in use."""
         groups = self.groups(entry)
         for following in range(first, min(first + self._ahead, len(groups))):
             key = (entry.object_id, following)
@@ -173,7 +173,8 @@ class ParquetReader:
         if task.cancelled():
             return
         if (error := task.exception()) is not None:
-            # Whoever waits for it gets the error; a read ahead is for nobody yet.
+            # A read that waits gets the error. Nothing waits for a read ahead, so unforeseen errors are
+            # reported.
             if not isinstance(error, (LogError, ObjectError)):
                 self._runtime.background.report("read compacted files", error)
             return
@@ -182,10 +183,11 @@ class ParquetReader:
     async def _open(
         self, entry: IndexEntry, number: int, look: Callable[[pyarrow.RecordBatch, RowGroup], T]
     ) -> T:
-        """What `look` makes of the rows of a row group, in a thread."""
+        """What `look` returns for the rows of a row group. It runs in a thread."""
         group = self.groups(entry)[number]
         async with self._slots:
-            # Both requests always run to their end: what one of them found out is not lost to the other.
+            # Both requests always run to their end, so that the error of one does not hide what the other
+            # found.
             footer, data = await asyncio.gather(
                 self._footer(entry), self._range(entry, group.position, group.length), return_exceptions=True
             )
@@ -195,7 +197,7 @@ class ParquetReader:
             assert isinstance(footer, Footer)
             assert not isinstance(data, BaseException)
             try:
-                return await self._runtime.in_thread(_look, footer, number, group, data, look)
+                return await self._runtime.in_thread(_look_into_group, footer, number, group, data, look)
             except ParquetCorrupt as error:
                 raise ObjectCorrupt(f"{entry.path}: {error}") from error
 
@@ -242,7 +244,7 @@ def _holding(groups: list[RowGroup], offset: int) -> int:
     return bisect_right(groups, offset, key=lambda group: group.first_offset) - 1
 
 
-def _look(
+def _look_into_group(
     footer: Footer,
     number: int,
     group: RowGroup,
@@ -261,7 +263,7 @@ def _rebuild(rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
 
 
 async def _answered(reading: Coroutine[Any, Any, T]) -> T:
-    """That a file is gone is the caller's business: it has been merged, or has expired."""
+    """`ObjectMissing` passes through: the file was merged or has expired, and the caller looks further."""
     try:
         return await reading
     except ObjectMissing:

@@ -1,11 +1,11 @@
 """From batches to WAL objects: one pipeline per metadata domain.
 
-Batches gather in an open object. It closes when it is large enough, when the linger has passed,
-or, without a linger, as soon as nothing of the domain is uploading: a lone producer waits for nobody. Under
-load, when batches were already waiting as the last upload came through, it stays open for the milliseconds
-in which more keep coming: an object costs as much as dozens of small batches, and so the more there is to do,
-the fewer are made. Objects are staged and uploaded side by side, and committed
-in the order in which they were closed, so that the batches of a producer keep theirs.
+Batches gather in an open object. It closes when it is large enough, when the linger has passed, or, without a
+linger, as soon as nothing of the domain is uploading: a lone producer does not wait. Under load, when batches
+were already waiting as the last upload ended, it stays open for the milliseconds in which more keep coming:
+an object costs as much as dozens of small batches, so under load fewer and larger ones are made. Objects are
+staged and uploaded side by side, and committed in the order in which they were closed, so that the batches of
+a producer keep their order.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class DomainPipeline:
         self._day: int | None = None  # of the append times in the open object
         self._closed: deque[OpenObject] = deque()
         self._carried: set[asyncio.Task[None]] = set()
-        self._uploading = 0  # those of them that are not committing yet
+        self._uploading = 0  # objects that are not committing yet
         self._last_commit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
-        # By object. They stay together: a mark that goes before its references do leaves an object behind
-        # that no collector ever finds.
+        # By object. The operations of an object stay together: if its mark were deleted before its
+        # references, no collector would ever find it.
         self._settling: deque[list[Operation]] = deque()
         self._settle_timer: asyncio.TimerHandle | None = None
         self._stopping = False
@@ -104,7 +104,7 @@ class DomainPipeline:
                 loop = asyncio.get_running_loop()
                 self._timer = loop.call_later(self._settings.linger_seconds, self._close)
             elif not self._uploading:
-                # Not this instant, so that what arrived together is flushed together.
+                # Not at once, so that batches that arrived together are flushed together.
                 self._timer = asyncio.get_running_loop().call_soon(self._close)
 
     def _keep_to_one_day(self, day: int) -> None:
@@ -116,7 +116,7 @@ class DomainPipeline:
         self._day = day
 
     async def stop(self) -> None:
-        """Flush what is there, wait for all that is in flight, and settle it."""
+        """Flush the open object, wait for all objects in flight, and settle them."""
         self._stopping = True
         self._close()
         while self._carried:
@@ -152,7 +152,7 @@ class DomainPipeline:
         self._go_on()
 
     def _go_on(self) -> None:
-        """An upload is done, or an object: while one commits, the next may be uploaded."""
+        """An upload or a whole object is done. While one object commits, the next may be uploaded."""
         if self._closed:
             self._launch()
         elif (
@@ -181,7 +181,7 @@ class DomainPipeline:
             await self._carry_on(opened, previous)
         finally:
             self._fail(opened, "the append was cut short: try again")
-            # Whatever became of this object, the next one may commit only after those before it.
+            # Even if this object failed, the next may commit only after those before it.
             if previous is not None and not previous.done():
                 previous.add_done_callback(lambda _: _finish(done))
             else:
@@ -199,14 +199,14 @@ class DomainPipeline:
             await asyncio.shield(previous)
         settlement = await self._committer.commit(staged)
         if settlement.undecided:
-            # A write may still land: references and mark stay, and the collector decides.
+            # A write may still apply: the references and the mark stay, and the collector decides.
             _log.warning("WAL object left to the collector", path=staged.path)
         else:
             self._settle(wal_keys.settle(staged.wal_id, staged.staging_version, settlement.failed))
         self._on_settled([stream for stream in staged.chunks if stream not in settlement.failed])
 
     async def _upload(self, opened: OpenObject) -> StagedObject | None:
-        """The object, staged and uploaded; None if it was not, and everybody has been told."""
+        """The object, staged and uploaded. None if that failed: its batches have been refused then."""
         began = self._runtime.monotonic()
         staged, encoded = await self._stage(opened)
         if staged is None or encoded is None:
@@ -227,8 +227,8 @@ class DomainPipeline:
             self._committer.fail(chunk, LogUnavailable(why))
 
     async def _stage(self, opened: OpenObject) -> tuple[StagedObject | None, EncodedObject | None]:
-        """The references must be in the store before the first byte is uploaded. An id whose
-        staging reply was lost is burnt, and another is taken: nothing was uploaded under it."""
+        """The references must be in the store before the first byte is uploaded. Where the reply was lost,
+        another id is taken and the first is never used: nothing was uploaded under it."""
         for _ in range(self._settings.retry_limit):
             wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
             path = object_path(self._settings.zone, self._domain, created_ms, wal_id)
@@ -301,20 +301,21 @@ class DomainPipeline:
         run_once(self._runtime, "settle WAL objects", self._settle_now)
 
     async def _settle_now(self) -> None:
-        """For a quiet domain: in a busy one, settling rides on the next staging write."""
+        """Settle in a write of its own, for a quiet domain. In a busy one, the next staging write carries
+        it."""
         while settling := self._take_settling(self._store.limits.operations):
             try:
                 await self._store.write(self._domain, _joined(settling))
             except MetadataError as error:
-                # It comes again with the next, or, when we are stopping, is found by the collector: a mark
-                # nobody works on, with all of its references.
+                # Tried again with the next write. If this broker is stopping, the collector finds the mark,
+                # with all references, as an orphan.
                 _log.warning("settling WAL objects failed", objects=len(settling), error=str(error))
                 self._settling.extendleft(reversed(settling))
                 self._settle_soon()
                 return
 
     def _take_settling(self, room: int) -> list[list[Operation]]:
-        """The objects, from the first on, whose operations fit into so many."""
+        """Take the settling operations of the first objects, as many as fit into `room` operations."""
         taken: list[list[Operation]] = []
         while self._settling and len(self._settling[0]) <= room:
             room -= len(self._settling[0])

@@ -1,6 +1,6 @@
 """What a read will return, planned before a byte is read: from memory, from WAL objects, or from files.
 
-A plan is of one of four kinds, since a read is from one kind of place. Sizes are known from the index; of
+There are four kinds of plans, since a read is from one kind of place. Sizes are known from the index. For
 compacted files they are guessed, and the read itself keeps to its limit.
 
 - `ready`: the batches, if they are in memory. What has to be read is asked for from here on, before anything
@@ -35,10 +35,10 @@ class PlanSource(Protocol):
     def parquet(self) -> ParquetReader: ...
 
     def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
-        """What holds the next `size` bytes, as far as it is known and not in memory already."""
+        """Read the next `size` bytes into memory, as far as their entries are known."""
 
     async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> Views:
-        """The object of an entry is gone: what the index says now."""
+        """The batches from where the index says now, since the object of an entry is gone."""
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class WalPlan:
                 views += await self.source.segments.batches(part.layout, part.first, part.end)
             except ObjectMissing:
                 if views:
-                    break  # what was read adjoins; the next fetch starts at what is missing
+                    break  # the batches read so far adjoin; the next fetch starts at the missing one
                 return await self.source.read_elsewhere(self.request, part.entry)
         return views
 
@@ -150,7 +150,8 @@ class WalPlan:
 
 @dataclass(slots=True)
 class ParquetPlan:
-    """Files that follow each other. Never ready: whether a row group is in memory is seen when it is read."""
+    """Files that follow each other. Never ready: only the read itself sees whether a row group is in
+    memory."""
 
     request: ReadRequest
     bounds: Bounds
@@ -162,12 +163,12 @@ class ParquetPlan:
 
     @property
     def most(self) -> int:
-        """What the read may give: the size is a guess."""
+        """The most bytes that the read may give: `size` is a guess."""
         return max(self.size, self.limit)
 
     @property
     def decoded_bytes(self) -> int:
-        """About what it takes in memory: a whole row group is decoded for the part that fits."""
+        """About the memory that the read takes: a whole row group is decoded, even for a part of it."""
         return self.source.parquet.group_bytes(self.entries[0], self.request.offset)
 
     def ready(self) -> Views | None:
@@ -198,7 +199,7 @@ class ParquetPlan:
         return views
 
     def read_ahead(self) -> None:
-        pass  # the read does that: only then is it known how far it came
+        pass  # `read` does that, since only it knows how far it came
 
 
 ReadPlan: TypeAlias = EmptyPlan | TailPlan | WalPlan | ParquetPlan

@@ -1,15 +1,15 @@
 """Fetching from several streams at once, with Kafka's byte limits and its long poll.
 
-Sizes are planned from the index first, then all bytes are read side by side. A poll that finds too
-little waits for a wake-up: a local commit, or a watch's hint of somebody else's. Neither is proof of
-silence, so an answer that says "nothing" is given only after the store was asked once more.
+Sizes are planned from the index first, then all bytes are read side by side. A poll that finds too little
+waits for a wake-up: a local commit, or a watch's hint of another broker's. A missing wake-up proves nothing,
+so an answer without records is given only after the store was asked once more.
 
-Nor does a fetch rest on a start that is older than `bounds_seconds`: what another broker deleted is served
-for no longer. The store is asked in the background when half of that has passed, and waited for when all
-of it has; where it does not answer, the read is refused.
+A fetch does not use a start that is older than `bounds_seconds`: records that another broker deleted are
+served for no longer. The store is asked in the background when half of that has passed, and waited for when
+all of it has; where it does not answer, the read is refused.
 
-What is planned is no more than the caller has room for, but for one batch: that one waits for its
-room. A poll that finds none in time is answered without records, and the client asks again.
+A plan holds no more than the caller has room for, except that it always holds one batch: that batch waits for
+its room. A poll that gets no room in time is answered without records, and the client asks again.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
 from dray.runtime import AnswerRoom, Runtime, run_once
 
-# A stream that was not asked about for this long is asked about again, watch or no watch.
+# The store is asked about a stream at least this often, even without a hint.
 _DOUBT_SECONDS = 1.0
 _PLANNED_AT_ONCE = 512
-# Records are there, only no memory for them: even who waits for nothing waits so long for that.
+# There are records, but no memory for them: even a fetch with no wait time waits this long for memory.
 _ROOM_SECONDS = 1.0
 _SMALLER_PLANS = 3
 
@@ -63,7 +63,8 @@ class Poller:
         room: AnswerRoom,
     ) -> list[ReadResult]:
         began = self._runtime.monotonic()
-        # Who asks for nothing waits for nothing; but "nothing" is still an answer that needs asking.
+        # A fetch with `min_bytes` 0 does not wait for records. But even it says "no records" only after the
+        # store was asked.
         at_once = min_bytes <= 0
         deadline = began if at_once else began + max_wait_ms / 1000
         room_deadline = max(deadline, began + _ROOM_SECONDS)
@@ -89,7 +90,7 @@ class Poller:
                     plans = [_without_records(plan) for plan in plans]
                     break
                 refused += 1
-                if size > allowed or refused > _SMALLER_PLANS:  # a single batch; or others are always faster
+                if size > allowed or refused > _SMALLER_PLANS:  # one large batch; or others are always faster
                     slept += await self._wait_for_room(room, size, remaining)
                     unheard |= await self._ask_outdated(requests)
                 continue
@@ -136,7 +137,8 @@ class Poller:
         for place in self._reader.order(requests):
             request = requests[place]
             if request.stream in unheard and self._reader.confirmed(request.stream) < oldest:
-                # What it holds may have been deleted since. (Of all others the store was just asked.)
+                # Records of the stream may have been deleted since. (For all other streams the store was just
+                # asked.)
                 plans[place] = self._failed(request, unheard[request.stream])
                 continue
             try:
@@ -145,8 +147,8 @@ class Poller:
                 plans[place] = self._failed(request, error)
                 continue
             if isinstance(plan, ParquetPlan):
-                # Of no more streams at once than stay in memory, or every one of them would be decoded
-                # again for every part.
+                # Only as many streams at once as have their row groups stay in memory. With more, each row
+                # group would be decoded again for every part of it.
                 room -= plan.decoded_bytes
                 if room < 0 and not empty:
                     plan = EmptyPlan(request, plan.bounds)
@@ -167,7 +169,8 @@ class Poller:
         return size >= min_bytes
 
     def _moved(self, plans: Sequence[ReadPlan | ReadResult]) -> bool:
-        """Did a stream grow between planning it and now, when nobody waited for it yet?"""
+        """Did a stream grow between its planning and now? No wake-up would say so: the poll did not wait
+        yet."""
         for plan in plans:
             if not isinstance(plan, ReadResult):
                 bounds = self._reader.known_bounds(plan.request.stream)
@@ -179,8 +182,8 @@ class Poller:
 
     async def _ask_doubtful(self, requests: Sequence[ReadRequest]) -> tuple[bool, dict[int, LogError]]:
         """Ask about streams that seem at their end and were not asked about lately, and about those whose
-        bounds are outdated. True when that was all of them, and the store answered; and those that it did not
-        answer about."""
+        bounds are outdated. Gives back whether these were all of the streams and the store answered, and the
+        streams that it did not answer about."""
         now = self._runtime.monotonic()
         doubtful = []
         for request in requests:
@@ -199,7 +202,7 @@ class Poller:
         return len(doubtful) == len(requests) and not unheard, unheard
 
     def _is_doubtful(self, stream: int, age: float, confirmed: float) -> bool:
-        """May a stream have grown and no hint of it be under way?"""
+        """May the stream have grown while no hint of that is under way?"""
         return age > _DOUBT_SECONDS or confirmed <= self._unwatched or self._reader.is_unanswered(stream)
 
     async def _ask_outdated(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
@@ -209,7 +212,8 @@ class Poller:
         return await self._ask(outdated) if outdated else {}
 
     async def _ask(self, requests: Sequence[ReadRequest]) -> dict[int, LogError]:
-        """The streams that the store did not answer about: "nothing there" cannot be said of those."""
+        """Ask the store. Gives back the streams without an answer: those cannot be said to have no
+        records."""
         for request in requests:
             self._wakeups.seen(request.stream)  # before the read: a hint that comes during it counts
         answers = await asyncio.gather(
@@ -258,9 +262,9 @@ class Poller:
     async def _read(
         self, plans: Sequence[ReadPlan | ReadResult], unheard: dict[int, LogError], min_bytes: int
     ) -> list[ReadResult]:
-        """Everything that is not in memory is asked for first, then what may be wanted next; only then is
-        anything waited for. Not even then if enough is ready for an answer: what is still being read will
-        be in memory when the client asks again, and the disk works while the client does."""
+        """First all reads are started that the answer needs, then those that may be wanted next. Only then
+        does this wait, and not at all if enough is ready for an answer: the rest will be in memory when the
+        client asks again, and the disk works while the client does."""
         results = [self._ready(plan, unheard) for plan in plans]
         for plan in plans:
             if not isinstance(plan, ReadResult):
@@ -304,7 +308,8 @@ class Poller:
 
 
 def _planned(plans: Sequence[ReadPlan | ReadResult], allowed: int) -> int:
-    """What the answer may take: of compacted files, whose sizes are guessed, as much as they may give."""
+    """The bytes that the answer may take. Sizes of compacted files are guessed: they count with the most they
+    may give."""
     size = most = 0
     for plan in plans:
         if not isinstance(plan, ReadResult):
@@ -318,7 +323,7 @@ def _without_records(plan: ReadPlan | ReadResult) -> ReadPlan | ReadResult:
 
 
 def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes: int) -> bool:
-    """Is an answer without those that are waited for not a small one?"""
+    """Is the answer large enough without the results that are still waited for?"""
     ready = [result.size for result in results if result is not None and result.size]
     return len(ready) >= waiting and sum(ready) >= min_bytes
 
@@ -329,8 +334,8 @@ def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:
 
 
 def _keep_to(max_bytes: int, results: Sequence[ReadResult]) -> None:
-    """Where a read could only guess beforehand (compacted files, or an object that had moved into one), all
-    of them together may exceed the limit: the last give back, and only the first may be too large."""
+    """Cut the results to the limit. They may exceed it together where sizes were guessed (compacted files, or
+    an object that was compacted since). The last results are cut first; only the first may be too large."""
     remaining = max_bytes
     empty = True
     for result in results:

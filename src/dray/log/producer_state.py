@@ -21,7 +21,7 @@ from dray.records import NO_PRODUCER
 REMEMBERED_BATCHES: Final = 5
 FORMAT: Final = 1
 RETRIED_MS: Final = 15 * 60_000
-"""For how long a client may send a batch again: clients give up after two minutes, unless told otherwise."""
+"""For how long a client may send a batch again. By default, clients give up after two minutes."""
 
 SEQUENCES: Final = 1 << 31
 _HEADER = Struct(">BqI")
@@ -87,7 +87,7 @@ class ProducerStates:
         return producer is not None and now_ms - producer.last_ms <= self.expiry_ms
 
     def judge(self, batch: BatchReference, now_ms: int) -> RememberedBatch | None:
-        """None: it is the next batch. Else the duplicate's first answer; or it is refused."""
+        """None for the next batch, the first answer for a duplicate. Raises for any other batch."""
         producer = self.get(batch.producer_id)
         if producer is None or now_ms - producer.last_ms > self.expiry_ms:
             return None
@@ -110,8 +110,8 @@ class ProducerStates:
         expected = next_sequence(producer.batches[-1].last_sequence)
         if batch.base_sequence == expected:
             return None
-        # A sequence from further back is refused like a gap, as Apache Kafka does: that it was appended
-        # is not known, and clients take "duplicate" for success.
+        # An older sequence is refused like a gap, as Apache Kafka does: the batch may not have been appended,
+        # and clients take "duplicate" for success.
         raise OutOfOrderSequence(
             f"producer {batch.producer_id} sent sequence {batch.base_sequence}, but {expected} is next"
         )
@@ -145,16 +145,16 @@ class ProducerStates:
         return kept
 
     def newest_ms(self) -> int:
-        """When any of them last wrote."""
+        """When the last of the producers wrote."""
         return max([producer.last_ms for _, producer in self.items()], default=0)
 
     def within(self, size: int, now_ms: int) -> tuple[ProducerStates, int]:
         """As many of these producers as fit into so many bytes of a snapshot, and how many do not.
 
-        Those that were silent for longest go first, and at first only their earlier batches: a copy of one
-        of those is then refused as out of order, which doubles nothing. Where that is not enough they are
-        forgotten, as they would be when they expire. Who wrote a short while ago may have batches under way
-        that come twice, and so is touched last, when nobody else is left."""
+        The producers that were silent for longest lose detail first, and at first only their earlier batches:
+        a copy of such a batch is then refused as out of order, so nothing is appended twice. Where that is
+        not enough, these producers are forgotten, as if they had expired. Producers that wrote a short while
+        ago may have batches under way that come twice. So they come last."""
         known = sorted(self.items(), key=lambda item: (item[1].last_ms, item[0]))
         excess = _HEADER.size + sum(_size_of(producer) for _, producer in known) - size
         if excess <= 0:

@@ -1,8 +1,8 @@
 """Reading a stream: its bounds, where an offset lies, and its batches.
 
-The cached index only ever runs behind: before the reader says that there is nothing more, or that an offset
-is out of range, it asks the store again, behind a barrier. A start that runs behind would serve what was
-deleted: so bounds are good for a few seconds, and then the store is asked (`docs/design/0066`).
+The cached index may be behind the store. So before the reader says that there is nothing more, or that an
+offset is out of range, it asks the store again, behind a barrier. With an old start, deleted records would be
+served: so bounds are good for a few seconds, and then the store is asked (`docs/design/0066`).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class StreamReader:
         return self._index.confirmed(stream)
 
     def is_unanswered(self, stream: int) -> bool:
-        """Was the store asked since, and did not answer?"""
+        """Was the store last asked without an answer?"""
         return self._index.unanswered(stream)
 
     def confirm_soon(self, stream: int) -> None:
@@ -77,12 +77,12 @@ class StreamReader:
         try:
             await self.refresh(stream, barrier=True)
         except LogError:
-            pass  # the next fetch meets it itself, or goes on with what is still good
+            pass  # the next fetch meets the error itself, or uses bounds that are still good
         finally:
             self._confirming.discard(stream)
 
     def doubt_start(self, stream: int) -> None:
-        """It may have been raised: the next fetch asks first."""
+        """The start may have been raised: the next fetch asks the store first."""
         self._index.doubt(stream, self._runtime.monotonic())
 
     async def refresh(self, stream: int, barrier: bool = False) -> Bounds:
@@ -95,15 +95,15 @@ class StreamReader:
                 self._store.high_watermark(stream), self._store.start(stream)
             )
             if start.version == 0 and high_watermark is not None:
-                # Read side by side: a stream that was swept in between has no start any more. Whether it
-                # was is seen behind a barrier.
+                # The two were read side by side, so the stream may have been swept in between. A read behind
+                # a barrier shows whether it was.
                 await self._store.barrier(stream)
                 high_watermark = await self._store.high_watermark(stream)
         except MetadataError as error:
             self._index.not_answered(stream)
             raise LogUnavailable(f"the metadata store did not answer: {error}") from error
         if high_watermark is None and not barrier:
-            return await self.refresh(stream, barrier=True)  # it may be newer than what we read from
+            return await self.refresh(stream, barrier=True)  # the stream may be newer than a stale read
         if high_watermark is None or high_watermark.value.closed:
             self.forget(stream)
             raise StreamClosed(f"stream {stream} is closed")
@@ -115,7 +115,7 @@ class StreamReader:
         bounds = self.known_bounds(stream)
         assert bounds is not None
         if before is None or before.end != bounds.end:
-            self._on_growth(stream)  # whoever asked: a poll that waits would be told of it only once
+            self._on_growth(stream)  # always: no later call sees this growth, and waiting polls would miss it
         return bounds
 
     def forget(self, stream: int) -> None:
@@ -123,11 +123,11 @@ class StreamReader:
         self._tail.forget(stream)
 
     def forget_entries(self, stream: int) -> None:
-        """What is cached of the index does not hold any more: ask the store from now on."""
+        """Drop the stream's cached entries, which no longer hold: the store is asked from now on."""
         self._index.forget_entries(stream)
 
     def forget_idle(self) -> None:
-        """What nobody read lately, of all that is kept of streams and objects."""
+        """Drop what was not read lately, of all that is kept of streams and objects."""
         self._index.forget_idle()
         self._tail.forget_idle()
         self.segments.forget_idle()
@@ -180,8 +180,8 @@ class StreamReader:
     def _plan_compacted(
         self, request: ReadRequest, bounds: Bounds, limit: int, at_least_one: bool, entry: IndexEntry
     ) -> ParquetPlan:
-        """Files that follow each other, until they are enough. What lies behind them is for another read:
-        only then is what was taken known to the byte."""
+        """Files that follow each other, until they are enough. WAL entries behind them are left to the next
+        read: only after this one is it known how many bytes the files gave."""
         offset, size, entries = request.offset, 0, [entry]
         while True:
             size += self.parquet.estimate(entry, offset)
@@ -194,16 +194,16 @@ class StreamReader:
         return ParquetPlan(request, bounds, max(1, min(size, limit)), limit, at_least_one, entries, self)
 
     def order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
-        """The places of the requests, in the order to plan them: as asked, but those first that are in the
-        middle of a row group which is in memory. Otherwise a client that asks for its partitions in turns
-        would have it decoded again for every part."""
+        """The places of the requests, in the order to plan them: as asked, but first those in the middle of a
+        row group that is in memory. Otherwise the row group would be decoded again for every part of it, if a
+        client asks for its partitions in turns."""
         places = range(len(requests))
         if self.parquet.is_empty:
             return places
         return sorted(places, key=lambda place: not self._is_midway(requests[place]))
 
     def _is_midway(self, request: ReadRequest) -> bool:
-        """Does it go on in a row group of a compacted file that is in memory?"""
+        """Does the request go on in a row group of a compacted file that is in memory?"""
         entry = self._index.find(request.stream, request.offset)
         return entry is not None and entry.is_parquet and self.parquet.is_midway(entry, request.offset)
 
@@ -252,7 +252,7 @@ class StreamReader:
     # --- reading
 
     def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
-        """The entries that hold the next `size` bytes, as far as they are known and not in memory already."""
+        """Read the next `size` bytes into memory, as far as their entries are known."""
         while size > 0 and not self._tail.holds(stream, offset):
             entry = self._index.find(stream, offset)
             if entry is None:
@@ -269,8 +269,8 @@ class StreamReader:
         return view
 
     async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
-        """The object of a (perhaps cached) entry is gone: the records were compacted into another,
-        or have expired. The index knows; entries whose objects are gone are passed over."""
+        """The object of a (perhaps cached) entry is gone: its records were compacted into a file, or have
+        expired. The index says which; entries whose objects are gone are passed over."""
         self._index.forget_entries(request.stream)
         without: frozenset[UUID] = frozenset()
         for _ in range(8):

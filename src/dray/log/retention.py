@@ -4,8 +4,9 @@ A job of `jobs.py`, performed here: RETAIN, then the producer snapshot past what
 compare-and-set and *seen* there (the commit point: readers go by it), then RAISED, then one write that
 deletes the entries below it together with their references, then DONE. It is never abandoned.
 
-A compaction that is in the way is carried on as far as the log alone can: one that is only CREATED is
-abandoned, one that is written waits for its table, and the rest is a matter of the index.
+A compaction that is in the way is carried on as far as the log alone can. One that is only CREATED is
+abandoned; one that is written waits for its table; in later states only the index is left to change, which is
+done here.
 """
 
 from __future__ import annotations
@@ -40,9 +41,9 @@ _log = structlog.get_logger(__name__)
 
 _STEPS = 64
 
-Raised = Callable[[int], Awaitable[None]]  # for the caches of who raises the start
-Told = Callable[[str, int], None]
-"""Why records went (`retention` or `delete_records`), and how many."""
+Raised = Callable[[int], Awaitable[None]]  # updates the caches of the process that raises the start
+DeletionCallback = Callable[[str, int], None]
+"""Called with why records were deleted (`retention` or `delete_records`), and how many."""
 
 
 class WaitsForTable(LogUnavailable):
@@ -57,7 +58,7 @@ class Retention:
         settings: LogSettings,
         on_raised: Raised | None = None,
         *,
-        on_deleted: Told | None = None,
+        on_deleted: DeletionCallback | None = None,
         expiry: ExpiryClock | None = None,
     ) -> None:
         self._on_raised = on_raised
@@ -83,7 +84,8 @@ class Retention:
             self._begun.pop(stream, None)
 
     def _say(self, stream: int, start: int, why: str) -> None:
-        """One line, by the process that began it; retention by time and size is summed up per round."""
+        """Log one line, in the process that began the job. Retention by time and size is summed up per round
+        elsewhere."""
         first = self._begun.get(stream, start)
         if start > first:
             say = _log.debug if why == "retention" else _log.info
@@ -125,7 +127,8 @@ class Retention:
         return True
 
     async def _being_compacted(self, stream: int) -> bool:
-        """Does somebody write a file of it? A job that stands still for long on our own clock is nobody's."""
+        """Is a compactor writing a file of the stream? A job that stands still for long, on our own clock,
+        has been left."""
         job = await self._store.job(stream)
         if job.value.state is not JobState.CREATED:
             self._created_since.pop(stream, None)
@@ -138,17 +141,17 @@ class Retention:
         return now - since < self._settings.job_seconds
 
     def _expired(self, view: StreamView, retention_ms: int, retention_bytes: int) -> int | None:
-        """The new start, where there is reason for one."""
+        """The new start, or None if nothing has expired."""
         if view.high_watermark.value.closed:
             return None
         now_ms = self._expiry.now_ms()
         if now_ms is None:
-            now_ms, retention_ms = 0, -1  # age counts for nothing while the clock is doubted; size does
+            now_ms, retention_ms = 0, -1  # while the clock is doubted, only size counts
         threshold = expired_below(view, now_ms, retention_ms, retention_bytes)
         return threshold if threshold > view.start else None
 
     async def _oldest(self, stream: int) -> StreamView | None:
-        """As much of the stream as tells whether anything at all has expired."""
+        """As much of the stream as shows whether anything has expired."""
         high_watermark = await self._store.high_watermark(stream)
         if high_watermark is None:
             return None
@@ -188,7 +191,7 @@ class Retention:
         await sweep(self._store, stream, dead)
 
     async def carry_on(self, stream: int, job: Versioned[Job]) -> None:
-        """The next step of an unfinished job, whoever began it."""
+        """Take the next step of an unfinished job. Any process may have begun it."""
         match job.value.awaits:
             case Awaits.START if job.value.state is JobState.RETAIN:
                 await self._retain(stream, job)
@@ -242,8 +245,8 @@ async def sweep(store: StreamStore, stream: int, dead: list[Versioned[IndexEntry
 
 
 def expired_below(view: StreamView, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
-    """The offset below which a topic's retention lets everything go: whole entries from the oldest on, up
-    to the first that is young enough and needed for the size. Anything below 0 turns a rule off."""
+    """The offset below which everything has expired: whole entries from the oldest on, up to the first that
+    is young enough and needed for the size. Anything below 0 turns a rule off."""
     value = view.high_watermark.value
     entries = [entry.value for entry in view.split()[0]]
     if value.head is not None:

@@ -4,9 +4,9 @@ An entry's batches are cut into segments in a fixed way, so that every consumer 
 same ones: a segment is read once, checked, patched, and then shared. What is kept is bounded by bytes: the
 buffers that hold segments, and the layouts that say where batches lie.
 
-An object holds the batches of many streams side by side, and who reads one of them often reads its neighbours
-as well: what is asked of one object in the same turn of the event loop is read in one call, and checked by
-the thread that read it.
+An object holds the batches of many streams side by side, and a consumer of one often reads its neighbours
+too. So all segments of an object that are wanted in the same turn of the event loop are read in one call, and
+checked by the thread that read them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from dray.runtime import Runtime, run_once
 SEGMENT_BYTES: Final = 1 << 20
 
 LAYOUT_BYTES: Final = 32 << 20
-"""What all layouts take together."""
+"""The most bytes that all layouts take together."""
 
 _BATCH_BYTES: Final = 6 * 8  # three numbers in the layout, three in its segment
 _SEGMENT_BYTES: Final = 400
@@ -65,7 +65,7 @@ class Segment:
 
 
 class EntryLayout:
-    """An entry's batches, decoded once while somebody reads them."""
+    """An entry's batches, decoded once for all who read them."""
 
     __slots__ = ("lengths", "path", "positions", "segment_ends", "segments", "size", "starts", "used")
 
@@ -99,7 +99,7 @@ class EntryLayout:
         return bisect_right(self.segment_ends, place)
 
     def views(self, segment: Segment, data: memoryview, first: int, end: int) -> list[memoryview]:
-        """Those of the batches `first` up to, not including, `end` that lie in the segment."""
+        """The batches `first` up to, not including, `end`, as far as they lie in the segment."""
         begin = segment.position
         return [
             data[self.positions[place] - begin : self.positions[place] - begin + self.lengths[place]]
@@ -121,7 +121,7 @@ class SegmentReader:
 
     @property
     def size(self) -> int:
-        """What is kept, of buffers and of layouts."""
+        """Bytes kept: buffers and layouts."""
         return self._size + self._layouts_size
 
     def layout(self, entry: IndexEntry, stream: int) -> EntryLayout:
@@ -138,11 +138,12 @@ class SegmentReader:
         return layout
 
     def _drop_layout(self) -> None:
-        """The longest unused. Nobody finds its segments any more: what they hold goes as others come."""
+        """Drop the layout that was unused for longest. Its segments can no longer be found, and their memory
+        is freed as others come."""
         self._layouts_size -= self._layouts.popitem(last=False)[1].size
 
     def forget_idle(self) -> None:
-        """What was not used between the last three calls."""
+        """Drop what was not used between the last three calls."""
         while self._layouts and next(iter(self._layouts.values())).used < self._round - 1:
             self._drop_layout()
         while self._kept and next(iter(self._kept)).used < self._round - 1:
@@ -150,8 +151,8 @@ class SegmentReader:
         self._round += 1
 
     def ready(self, layout: EntryLayout, first: int, end: int) -> list[memoryview] | None:
-        """The batches `first` up to, not including, `end` of an entry, ready to be served, if all of them
-        are in memory. Those that are not are on their way from here on."""
+        """The batches `first` up to, not including, `end` of an entry, ready to be served, if all of them are
+        in memory. This starts the reads of those that are not."""
         views: list[memoryview] = []
         complete = True
         number = layout.segment_of(first)
@@ -181,15 +182,16 @@ class SegmentReader:
         return views
 
     def read_ahead(self, layout: EntryLayout, number: int = 0) -> int:
-        """Have a segment ready for who asks next; its length."""
+        """Start reading a segment that will be wanted next; its length."""
         segment = layout.segments[number]
         if segment.data is None and segment.loading is None:
             self._load(layout, segment)
         return segment.length
 
     def is_coming(self, layout: EntryLayout, first: int, end: int) -> bool:
-        """May who asks for these batches be told to ask again, since they will be there then? Not twice: one
-        that was read and dropped before it was served, or could not be read, has to be waited for."""
+        """Will these batches be in memory when the client asks again? If so, it may be answered without them,
+        but only once: a segment that was read and dropped before it was served, or could not be read, has to
+        be waited for."""
         numbers = range(layout.segment_of(first), layout.segment_of(end - 1) + 1)
         return all(layout.segments[number].loads <= 1 for number in numbers)
 
@@ -206,7 +208,7 @@ class SegmentReader:
         loading = segment.loading
         if loading is None:
             loading = self._load(layout, segment)
-        return await asyncio.shield(loading)  # it is others' as well
+        return await asyncio.shield(loading)  # others wait for it too
 
     def _load(self, layout: EntryLayout, segment: Segment) -> asyncio.Future[memoryview]:
         loop = asyncio.get_running_loop()
@@ -224,7 +226,7 @@ class SegmentReader:
             run_once(self._runtime, "read segments", self._read, path, segments)
 
     async def _read(self, path: str, segments: list[Segment]) -> None:
-        """Read them in one call, or one by one where that failed: each gets an answer of its own."""
+        """Read segments in one call, or one by one if that failed, so that each gets its own answer."""
         ranges = [(segment.position, segment.length) for segment in segments]
         try:
             answers = await self._objects.with_ranges(path, ranges, partial(_restored, path, segments))
@@ -235,7 +237,7 @@ class SegmentReader:
             else:
                 _fail(segments[0], _read_error(path, error))
             return
-        except BaseException as error:  # cancelled, or a fault of ours: nobody may wait for ever
+        except BaseException as error:  # cancelled, or a fault of ours: no read may wait for ever
             for segment in segments:
                 _fail(segment, LogUnavailable(f"{path} was not read: {error!r}"))
             raise
@@ -273,11 +275,11 @@ class SegmentReader:
 
 
 def _fail(segment: Segment, problem: Exception) -> None:
-    """Whoever waits for it gets the error; a read ahead is for nobody yet. Who asks next reads it anew."""
+    """Reads that wait for the segment get the error. The next read loads it anew."""
     loading, segment.loading = segment.loading, None
     if loading is not None and not loading.done():
         loading.set_exception(problem)
-        loading.exception()  # or asyncio would report one that nobody waits for
+        loading.exception()  # a read ahead has no waiting read, and asyncio would report its error
 
 
 def _restored(
@@ -296,13 +298,14 @@ def _restored(
 
 
 def _read_error(path: str, error: ObjectError) -> Exception:
-    """What the log says of a failed read. A missing object is the reader's to judge: it looks further."""
-    told: Exception
+    """The log's error for a failed read. A missing object stays `ObjectMissing`: the reader looks further in
+    the index."""
+    problem: Exception
     if isinstance(error, ObjectMissing):
         return error
     if isinstance(error, RangeOutside):
-        told = ObjectCorrupt(f"{path} is shorter than its index entry says")
+        problem = ObjectCorrupt(f"{path} is shorter than its index entry says")
     else:
-        told = LogUnavailable(f"the object store did not answer: {error}")
-    told.__cause__ = error
-    return told
+        problem = LogUnavailable(f"the object store did not answer: {error}")
+    problem.__cause__ = error
+    return problem

@@ -59,11 +59,11 @@ from dray.runtime.memory import give_back
 
 _log = structlog.get_logger(__name__)
 
-# What a frame may hold beside a batch that it keeps in the tail cache.
+# Bytes that a frame may hold beside its batch and still be kept whole in the tail cache.
 _SPARE_BYTES = 4096
 _UNFOLDED_AT_ONCE = 256 << 20
 
-# What has to leave the caches before the heap is looked through for pages that are free.
+# Bytes that have to leave the caches before free pages of the heap are given back.
 _WORTH_RETURNING = 16 << 20
 
 
@@ -82,7 +82,7 @@ class Log:
         may_delete: MayDelete = nothing_may_go,
         expiry: ExpiryClock | None = None,
     ) -> None:
-        """`unfolding` bounds what this log, and all else that is given it, unfolds at once."""
+        """`unfolding` bounds what is unfolded at once, by this log and all others that share the bound."""
         self._expiry = expiry or UndoubtedClock(runtime)
         self._settings = settings
         self._runtime = runtime
@@ -186,7 +186,8 @@ class Log:
     def append(
         self, stream: int, batch: Batch, buffer: memoryview, append_time_ms: int = -1
     ) -> asyncio.Future[AppendResult]:
-        """The batch is in the log, at the offset it answers with, when the future is done.
+        """Append a batch. When the future is done, the batch is in the log, at the offset that the future
+        gives.
 
         From then on the buffer belongs to the log: it is patched and served to consumers.
         """
@@ -218,12 +219,13 @@ class Log:
         )
 
     def _known_start(self, stream: int) -> int:
-        """What this broker has seen of it: by reading, or when it first wrote to the stream."""
+        """The start as this broker last saw it: by reading, or when it first wrote to the stream."""
         seen = self._index.start(stream), self._committers[stream % self._domains].start(stream)
         return max([start for start in seen if start is not None], default=-1)
 
     def _settled(self, streams: list[int]) -> None:
-        """Off the latency path: bound what the next appender of these streams has to fold."""
+        """Move producer snapshots, so that the next appender of these streams has little to fold. No append
+        waits for this."""
         for stream in streams:
             committer = self._committers[stream % self._domains]
             if committer.entries_since_snapshot(stream) >= self._settings.snapshot_every_entries:
@@ -271,8 +273,8 @@ class Log:
         return start
 
     async def start_raised(self, stream: int) -> None:
-        """This process has raised the stream's start: nothing below it is served from now on, nor kept."""
-        self._reader.doubt_start(stream)  # or, should the store not answer now, the next fetch asks
+        """This process has raised the stream's start: nothing below it is served or kept from now on."""
+        self._reader.doubt_start(stream)  # so that the next fetch asks, if the store does not answer now
         with suppress(LogError):
             await self._reader.refresh(stream, barrier=True)
 
@@ -299,8 +301,8 @@ class Log:
             await self._runtime.sleep(self._settings.retry_seconds)
 
     async def _empty_idle_caches(self) -> None:
-        """What nobody used for `cache_idle_seconds` leaves the caches. Memory goes back to the system when
-        that was much, and once after nothing was appended for a while: requests leave a heap behind, too."""
+        """Drop what was not used for `cache_idle_seconds`. Memory is given back to the system when much was
+        dropped, and once after a while without appends: requests leave free heap behind, too."""
         unreturned, is_used = 0, False
         while True:
             await self._runtime.sleep(self._settings.cache_idle_seconds / 2)
@@ -330,7 +332,7 @@ class Log:
 
 
 def _worth_keeping(view: memoryview) -> memoryview:
-    """A slice keeps the whole frame it was cut from in memory. Where that is mostly something else, a
-    copy of the slice is the smaller price: the cache's limit must mean what it says."""
+    """The batch, or a copy of it. A slice keeps the whole frame it was cut from in memory. Where most of the
+    frame is something else, a copy costs less, and the cache really keeps to its limit."""
     frame: bytearray = view.obj  # type: ignore[assignment]
     return view if len(frame) <= 2 * len(view) + _SPARE_BYTES else memoryview(bytearray(view))

@@ -1,4 +1,4 @@
-"""The log's knobs. What is in the config has its default there; the others have theirs here."""
+"""The log's settings. Those in the config have their defaults there, the others here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class LogSettings:
     parquet_footer_cache_bytes: int
     parquet_groups_ahead: int
     cache_idle_seconds: float
-    # What was deleted is served for no longer than this, by whichever broker
+    # No broker serves deleted records for longer than this
     bounds_seconds: float
     # Waiting and trying again
     retry_seconds: float = 0.05
@@ -44,5 +44,5 @@ class LogSettings:
     collect_seconds: float
     audit_every_rounds: int
     brake: Brake
-    # A compaction that stands still for so long is nobody's, and retention waits for it no more.
+    # Retention no longer waits for a compaction that has stood still for so long.
     job_seconds: float

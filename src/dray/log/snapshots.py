@@ -33,7 +33,7 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
     states, upto = stored.value.states, stored.value.upto
     for entry in await store.entries_above(stream, upto):
         if entry.value.is_parquet:
-            continue  # it tells nothing of producers: somebody has moved the snapshot past it since
+            continue  # a Parquet entry has no detail of producers: the snapshot was moved past it since
         if entry.value.start == upto and entry.value.end <= need:
             states.fold(entry.value)
             upto = entry.value.end
@@ -50,7 +50,7 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
         try:
             await store.write(stream, [store.put_snapshot(stream, moved, stored.version)])
         except Ambiguous:
-            return False  # the next try reads what became of it
+            return False  # the next try reads whether the write applied
     return False
 
 

@@ -1,7 +1,7 @@
-"""What a broker holds of a stream that it appends to: the state at one version of its high watermark.
+"""What a broker keeps of a stream that it appends to: the state at one version of its high watermark.
 
-It is a cache that the compare-and-set checks: an append aimed with a state that others have moved
-past is a clear no, and the state is loaded again.
+The state is a cache, and the compare-and-set checks it: an append that was aimed with an old state is
+refused, and the state is loaded again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ class StreamState:
     producers: ProducerStates
     # Entries folded above the stored producer snapshot, which bounds what a load has to fold.
     entries_since_snapshot: int = 0
-    # The first readable offset when the state was loaded: producers are told it with every answer.
+    # The first readable offset when the state was loaded: it is part of every answer to a producer.
     start: int = 0
 
 
 class FoldGap(Exception):
-    """The entries read do not reach from the snapshot to the end: somebody moved things meanwhile."""
+    """The entries read do not reach from the snapshot to the end: another process changed the index
+    meanwhile."""
 
 
 async def load_stream_state(store: StreamStore, stream: int) -> StreamState:
@@ -48,7 +49,7 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
     # snapshot, since the snapshot is moved forward before entries lose their detail. A glance at the
     # snapshot beforehand only says from where to read the index.
     high_watermark = await store.high_watermark(stream)
-    if high_watermark is None:  # made before any topic names the stream: we may read from behind
+    if high_watermark is None:  # it is made before any topic names the stream, so this may be a stale read
         await store.barrier(stream)
         high_watermark = await store.high_watermark(stream)
     if high_watermark is None or high_watermark.value.closed:
@@ -60,7 +61,7 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
     producers, reached, folded = snapshot.states, snapshot.upto, 0
     for entry in entries:
         if entry.value.is_parquet:
-            continue  # it tells nothing of producers: the snapshot must be past it, or there is a gap
+            continue  # it has no detail of producers: the snapshot must be past it, or there is a gap
         if entry.value.start == reached and entry.value.end <= high_watermark.value.end:
             producers.fold(entry.value)
             reached = entry.value.end

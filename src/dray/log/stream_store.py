@@ -1,6 +1,6 @@
 """The keys of a stream, read and written: one method per step that the commit protocol names.
 
-Nothing is decided here. The order of the reads is part of the protocol: whoever calls says why.
+Nothing is decided here. The order of the reads is part of the protocol: the callers say why.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 
 from dray.log.barriers import Barriers
 from dray.log.entries import HighWatermark, IndexEntry, decode_start
-from dray.log.jobs import Job, Step, put_job
+from dray.log.jobs import Job, JobStep, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
 from dray.log.types import Versioned
 from dray.metadata import keys
@@ -41,7 +41,7 @@ class StreamStore:
 
     @property
     def limits(self) -> Limits:
-        """Of one write."""
+        """The limits of one write."""
         return self._store.limits
 
     async def write(self, stream: int, operations: Sequence[Operation]) -> list[Outcome]:
@@ -112,8 +112,8 @@ class StreamStore:
         return [Versioned(IndexEntry.decode(record.value), record.version) for record in records]
 
     async def view(self, stream: int) -> StreamView | None:
-        """Everything about a stream in one snapshot: what is judged against each other must be read
-        together, or an entry that was filed in between looks covered by the head it once was."""
+        """Everything about a stream in one snapshot. Entries are compared with the head, so they must be read
+        together: an entry that was filed between two reads would look covered by the head it once was."""
         prefix = keys.stream(stream)
         records = await self._store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
         high_watermark: Versioned[HighWatermark] | None = None
@@ -137,19 +137,20 @@ class StreamStore:
         return Versioned(Job(), 0) if record is None else Versioned(Job.decode(record.value), record.version)
 
     async def job_version(self, stream: int) -> int:
-        """0 where there is none. Its value need not be readable for that."""
+        """The version of the stream's job, 0 if there is none. The job's value need not be readable."""
         record = await self._store.get(self.domain(stream), keys.job(stream))
         return 0 if record is None else record.version
 
-    async def perform(self, stream: int, job: Versioned[Job], step: Step) -> Versioned[Job] | None:
-        """One step of a job. The job where this moved it; None: read it again, and go on from there. Raises
-        where a reply is unclear."""
+    async def perform(self, stream: int, job: Versioned[Job], step: JobStep) -> Versioned[Job] | None:
+        """Take one step of a job. Gives back the job if this moved it, and None if the caller must read it
+        again. Raises if a reply is unclear."""
         if step.write:
             await self.write(stream, step.write)
         return None if step.following is None else await self.move_job(stream, job, step.following)
 
     async def move_job(self, stream: int, job: Versioned[Job], to: Job) -> Versioned[Job] | None:
-        """One compare-and-set on the job key. None if another was first; raises where that is unclear."""
+        """One compare-and-set on the job key. None if another process was first; raises if that is
+        unclear."""
         [outcome] = await self.write(stream, [put_job(stream, to, job.version)])
         return Versioned(to, outcome.version) if outcome.applied else None
 
@@ -161,7 +162,7 @@ class StreamStore:
 
     @staticmethod
     def advance(stream: int, previous: Versioned[HighWatermark], following: HighWatermark) -> list[Put]:
-        """Move the high watermark, and file the previous head where nobody has yet."""
+        """Move the high watermark, and file the previous head if that was not done yet."""
         operations = [Put(keys.high_watermark(stream), following.encode(), previous.version)]
         if (head := previous.value.head) is not None:
             operations.append(
@@ -179,11 +180,12 @@ class StreamView:
     entries: list[Versioned[IndexEntry]]  # as filed, by their end
 
     def split(self) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
-        """The filed entries that count, and those that do not: covered by a later one, or wholly below
-        the start. A late write can bring an entry back, but only one that is nobody's data any more.
+        """The filed entries that count, and those that do not: covered by a later one, or wholly below the
+        start. A late write can bring a deleted entry back, but only one whose records are covered or below
+        the start.
 
-        Of an entry that reaches below the start, only what is above it has to be covered: the file that
-        replaced it begins at the start."""
+        An entry that reaches below the start counts as covered when its part above the start is: the file
+        that replaced it begins at the start."""
         value = self.high_watermark.value
         covered_from = value.head.start if value.head is not None else value.end
         live: list[Versioned[IndexEntry]] = []

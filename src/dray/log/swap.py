@@ -2,7 +2,8 @@
 
 The producer snapshot goes past the range first, since the new entry has no detail of the producers. Then
 the Parquet entry is put onto the key of the last input: the commit point. Lookups in the earlier inputs still
-find the same records. Once it was *seen* there, what was replaced goes.
+find the same records. Once it was *seen* there, what was replaced goes. When the reply to the put is lost,
+the next step looks at that key again: `jobs.py` says what follows from what it finds.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 
 
 class Swap:
-    """Every step may be taken by anyone, at any time, again."""
+    """Any process may take any step, at any time, more than once."""
 
     def __init__(self, store: StreamStore, runtime: Runtime, expiry: ExpiryClock | None = None) -> None:
         self._store = store
@@ -45,7 +46,8 @@ class Swap:
         return await advance_snapshot(self._store, stream, end, self._expiry.now_ms())
 
     async def _explain(self, stream: int, job: Versioned[Job]) -> None:
-        """Not as planned: we read from behind, another process is further, or there is no stream any more."""
+        """The last input is not as planned. Either the read was stale, or another process is further, or the
+        stream is gone."""
         await self._store.barrier(stream)
         found = await self._last_input(stream, job.value)
         if not advance(stream, job.value, LastInputSeen(found)).unclear:

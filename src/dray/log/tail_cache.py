@@ -12,10 +12,11 @@ from collections import deque
 from typing import Final, NamedTuple
 
 BESIDE: Final = 512
-"""What a batch costs beside its bytes: of small ones, that is most of it."""
+"""Bytes of memory that a batch costs beside its own: most of the cost of a small one."""
 
 MOST_BATCHES: Final = 1 << 17
-"""However small they are: the garbage collector has to look at each, and everybody waits while it does."""
+"""A limit for small batches: the garbage collector looks at each, and the whole broker waits while it
+does."""
 
 
 class TailBatch(NamedTuple):
@@ -45,7 +46,7 @@ class _Run:
         return self.starts[self.first] <= offset < self.batches[-1].end_offset
 
     def drop_first(self) -> bool:
-        """Is nothing left?"""
+        """Drop the first batch. True if nothing is left."""
         self.size -= len(self.batches[self.first].view) + BESIDE
         self.batches[self.first] = _GONE
         self.first += 1
@@ -58,7 +59,7 @@ class _Run:
 
 
 class TailCache:
-    """Holds `limit` bytes at most, with what it keeps beside each batch."""
+    """Holds `limit` bytes at most, including the cost of each batch beside its bytes."""
 
     def __init__(self, limit: int, most_batches: int = MOST_BATCHES) -> None:
         self._limit = limit
@@ -129,7 +130,8 @@ class TailCache:
         self._round += 1
 
     def _went(self, count: int) -> None:
-        """Batches went before their turn. Their places are cleared away when they are most of all."""
+        """Batches were dropped before their turn. Their places are cleared away once they are the
+        majority."""
         self._gone += count
         if self._gone >= _GONE_AT_LEAST and 2 * self._gone > len(self._order):
             self._order = deque([place for place in self._order if self._is_held(*place)])

@@ -43,7 +43,7 @@ class TimeLookup:
     async def _steadily(
         self, stream: int, look: Callable[[Bounds], Awaitable[TimestampedOffset | None]]
     ) -> TimestampedOffset | None:
-        """Look again when records are deleted, or moved elsewhere, under the search."""
+        """Search again when records are deleted, or moved elsewhere, during the search."""
         missing: list[str] = []
         for _ in range(_TRIES):
             bounds = await self._reader.refresh(stream, barrier=True)
@@ -77,8 +77,9 @@ class TimeLookup:
         return await self._greatest_left(stream, bounds)
 
     async def _greatest_left(self, stream: int, bounds: Bounds) -> TimestampedOffset | None:
-        """The greatest of all is below the start: look through what is left. The index says enough, but
-        for the batch that the start cuts through: that one must be opened to see what of it counts."""
+        """The stream's greatest time is below the start, so search what is left. The index says enough,
+        except for the batch that the start cuts through: that one must be opened to see which of its records
+        count."""
         best: TimestampedOffset | None = None
         best_batch: tuple[IndexEntry, int, int] | None = None
         offset = bounds.start
@@ -96,7 +97,7 @@ class TimeLookup:
                     continue
                 if base_offset < bounds.start:
                     view = await self._reader.read_batch(stream, entry, place)
-                    best = await self._look(view, _greatest_from, bounds.start)
+                    best = await self._look_into(view, _greatest_from, bounds.start)
                 elif best is None or batch.max_timestamp > best.timestamp:
                     best = TimestampedOffset(base_offset, batch.max_timestamp)
                     best_batch = entry, place, base_offset
@@ -104,7 +105,7 @@ class TimeLookup:
             return best
         entry, place, base_offset = best_batch
         view = await self._reader.read_batch(stream, entry, place)
-        at = await self._look(view, _find, best.timestamp)
+        at = await self._look_into(view, _find, best.timestamp)
         if at is None:
             raise ObjectCorrupt(f"{entry.path}: no record has the time that the index says")
         return TimestampedOffset(base_offset + at[0], at[1])
@@ -130,8 +131,8 @@ class TimeLookup:
                 continue
             view = await self._reader.read_batch(stream, entry, place)
             if base_offset < start:
-                found = await self._look(view, _first_from, start, timestamp)
-            elif (at := await self._look(view, _find, timestamp)) is not None:
+                found = await self._look_into(view, _first_from, start, timestamp)
+            elif (at := await self._look_into(view, _find, timestamp)) is not None:
                 found = TimestampedOffset(base_offset + at[0], at[1])
             else:
                 found = None
@@ -139,9 +140,10 @@ class TimeLookup:
                 return found
         return None
 
-    async def _look(self, view: memoryview, look: Callable[..., T], *arguments: int) -> T:
-        """What `look` finds in a batch, which it may unfold to what the batch says first, and then to
-        whatever it was accepted with: a frame may lie, and it was checked when it was produced."""
+    async def _look_into(self, view: memoryview, look: Callable[..., T], *arguments: int) -> T:
+        """What `look` finds in a batch. The batch may unfold to the size that it says. If that is not enough,
+        it may unfold to the limit it was accepted with: a frame may state a wrong size, and the batch was
+        checked when it was produced."""
         for limit in (unfolds_to(view), _UNFOLDED_MOST):
             taken = len(view) + (limit if look is _find else _COLUMNS * max(limit, len(view)))
             try:

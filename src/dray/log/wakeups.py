@@ -1,4 +1,4 @@
-"""Long polls that wait for a stream to grow, and hints that came while nobody waited."""
+"""Long polls that wait for a stream to grow, and hints that came while no poll waited."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ class Wakeups:
                         del self._waiting[stream]
 
     def miss(self, stream: int) -> None:
-        """It may have grown, and nobody is here to be woken: whoever comes next must not sleep on it."""
+        """The stream may have grown, and no poll waits for it. The next poll must not sleep on it."""
         self._missed.add(stream)
 
     def forget_missed(self, is_known: Callable[[int], bool]) -> None:
-        """Of a stream of which nothing is known any more the store is asked anyway."""
+        """Drop missed hints of streams that are no longer cached: the store is asked about those anyway."""
         self._missed = set(filter(is_known, self._missed))
 
     def missed(self, stream: int) -> bool:
         return stream in self._missed
 
     def seen(self, stream: int) -> None:
-        """Its present end is known, or about to be read."""
+        """The stream's present end is known, or about to be read."""
         self._missed.discard(stream)
 
     def wake(self, stream: int) -> None:

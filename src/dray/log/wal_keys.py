@@ -1,7 +1,7 @@
 """The keys of a WAL object: its staging mark, its object key, and a reference per stream.
 
-The staging mark says that somebody is at work on the object; the object key that there may be
-something to delete one day; a reference that a stream's entry may point into it. They are keys, not
+The staging mark says that a broker is at work on the object. The object key says that there may be an object
+to delete one day. A reference says that a stream's entry may point into the object. They are keys, not
 counters, so that a step done twice counts once.
 """
 
@@ -80,7 +80,8 @@ def stage(wal_id: UUID, staging: Staging) -> list[Operation]:
 
 
 def settle(wal_id: UUID, staging_version: int, failed: Sequence[int]) -> list[Operation]:
-    """Nothing of the object is under way any more: drop what failed, and the mark."""
+    """No write of the object is under way any more: delete the references of the streams that failed, and the
+    mark."""
     operations: list[Operation] = [Delete(keys.reference(wal_id, stream)) for stream in failed]
     operations.append(Delete(keys.staging(wal_id), staging_version))
     return operations

@@ -14,8 +14,8 @@ from dray.parquet.statistics import FileStatistics
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenFile(FileStatistics):
-    """What comes back for a unit: what the writer counted, and whose file it is. Of all the attempts at a
-    unit, only this one's path counts."""
+    """The answer for a unit: what the writer counted, and the job that the file is for. There may be files of
+    other attempts at the unit: only this path counts."""
 
     stream: int
     job: int

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 class SecurityUnavailable(Exception):
-    """The metadata store did not do it, or holds something that this build cannot read. It may have
-    happened."""
+    """The metadata store failed, or holds a value that this build cannot read. The change may have been
+    made."""

@@ -2,6 +2,8 @@
 
 A key says which algorithms it may be used with; the token only chooses among those. So `none` is refused,
 and so is a token that calls a public key a shared secret (HS256).
+
+PyJWT and the cryptography behind it are loaded with the first key: most brokers take no tokens.
 """
 
 from __future__ import annotations
@@ -10,9 +12,6 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
-
-from jwt import PyJWK, PyJWS
-from jwt.exceptions import PyJWTError
 
 LARGEST_KEY_SET: Final = 256 << 10
 LONGEST_TOKEN: Final = 64 << 10
@@ -66,6 +65,9 @@ class KeySet:
         """The claims of a token whose signature is good. Takes up to a millisecond: in a thread."""
         if len(token) > LONGEST_TOKEN:
             raise InvalidToken("the token is too long")
+        from jwt import PyJWS
+        from jwt.exceptions import PyJWTError
+
         decoder = PyJWS()
         try:
             header = decoder.get_unverified_header(token)
@@ -104,6 +106,9 @@ def _parse(entry: object) -> _Key | None:
         algorithms = tuple(each for each in algorithms if each == stated)
     if not algorithms:
         return None
+    from jwt import PyJWK
+    from jwt.exceptions import PyJWTError
+
     try:
         key = PyJWK({**entry, "alg": algorithms[0]}).key
     except (PyJWTError, ValueError, TypeError, KeyError):

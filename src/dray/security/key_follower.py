@@ -1,8 +1,8 @@
 """A family of keys that every broker keeps in memory: read whole at the start, followed by a watch, and
 re-read now and then, since a watch is a hint.
 
-When the store is away, what was known last holds. A read of everything goes page by page, and applies only
-what changed: 100,000 keys must not hold up the event loop.
+While the store is away, what was read last stays in force. A read of everything goes page by page, and
+applies only what changed: 100,000 keys must not hold up the event loop.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _PAGE: Final = 1000
 
 
 class KeyFollower:
-    """`learn` is called with every value that is new, `forget` with every key that is gone. A value that
-    `learn` cannot read is its own business: it is never reported as gone."""
+    """`learn` is called with every value that is new, `forget` with every key that is gone. `learn` itself
+    handles a value that it cannot read: such a key is never reported as gone."""
 
     def __init__(
         self,
@@ -51,7 +51,8 @@ class KeyFollower:
         )
 
     async def start(self) -> None:
-        """Raises `MetadataError`: who may do what is not guessed."""
+        """Reads everything. Raises `MetadataError`: a broker does not start with rights that it only
+        guesses."""
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         await self.read_all()
         self._follower.start()
@@ -86,7 +87,7 @@ class KeyFollower:
                 self._take(record)
 
     async def read_keys(self, changed: Iterable[str]) -> None:
-        """What this broker just wrote: it knows of it before it answers."""
+        """Read keys that this broker just wrote, so that it knows them before it answers."""
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         for key in changed:
             await self.read_key(key)

@@ -26,8 +26,8 @@ _PROHIBITED: Final[tuple[Callable[[str], bool], ...]] = (
 )
 
 LONGEST: Final = 255
-"""Of a name or a password, in bytes: what RFC 4616 asks every server to accept, and as much as a key
-holds."""
+"""The longest name or password, in bytes: RFC 4616 asks every server to accept as much, and a key holds no
+more."""
 
 
 class NotPrepared(ValueError):

@@ -15,7 +15,6 @@ import structlog
 from dray.metadata import keys
 from dray.metadata.contract import (
     ABSENT,
-    Ambiguous,
     Delete,
     MetadataError,
     MetadataStore,
@@ -23,6 +22,7 @@ from dray.metadata.contract import (
     Put,
     StoredValue,
 )
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
 from dray.runtime import Runtime
 from dray.security.faults import SecurityUnavailable
@@ -39,7 +39,6 @@ from dray.security.scram_credentials import (
 _log = structlog.get_logger(__name__)
 
 CREDENTIAL_FORMAT: Final = 1
-_ATTEMPTS: Final = 8
 _NONE: Final[Mapping[ScramMechanism, ScramCredential]] = {}
 
 
@@ -108,6 +107,7 @@ class Users:
 
     def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self._store = store
+        self._runtime = runtime
         self._known: dict[str, dict[ScramMechanism, ScramCredential]] = {}
         self._followed = KeyFollower(store, runtime, keys.USERS, learn=self._learn, forget=self._forget)
 
@@ -124,7 +124,7 @@ class Users:
         return sorted(self._known)
 
     async def put(self, upsertion: Upsertion) -> None:
-        """Over an older one. Raises `UserFault` and `SecurityUnavailable`."""
+        """Store a credential, over an older one. Raises `UserFault` and `SecurityUnavailable`."""
         check_upsertion(upsertion.user, upsertion.credential.iterations)
         key = keys.user(upsertion.user, upsertion.mechanism.sasl_name)
         value = encode_credential(upsertion.credential)
@@ -155,17 +155,15 @@ class Users:
     ) -> None:
         """By compare-and-set: a write that arrives late must not bring an old password back."""
         try:
-            for _ in range(_ATTEMPTS):
-                if await self._try_change(user, key, change):
-                    await self._followed.read_keys([key])
-                    return
+            await update(self._runtime, lambda: self._try_change(user, key, change))
+            await self._followed.read_keys([key])
         except MetadataError as error:
             raise SecurityUnavailable(str(error)) from error
-        raise SecurityUnavailable(f"the credentials of user '{user}' are changed by others all the time")
 
     async def _try_change(
         self, user: str, key: str, change: Callable[[StoredValue | None], Operation | None]
-    ) -> bool:
+    ) -> bool | None:
+        """None where another write came in between."""
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         before = await self._store.get(keys.CLUSTER_DOMAIN, key)
         if before is not None:
@@ -173,16 +171,13 @@ class Users:
         operation = change(before)
         if operation is None:
             return True
-        try:
-            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
-        except Ambiguous:
-            return False
-        return outcome.applied
+        [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
+        return outcome.applied or None
 
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """A credential that cannot be read lets nobody in: the older one may have been replaced for a
+        """A credential that cannot be read lets no client in: the older one may have been replaced for a
         reason."""
         named = keys.credential_of(key)
         mechanism = None if named is None else mechanism_of(named[1])

@@ -1,11 +1,11 @@
 """The bound on answers: those being made, those that wait for their turn, and those the peer has not taken.
 
-What a connection holds is settled when it changes, as far as the server hears of it: a transport does not say
-that it sent something. So a count may be too high, never too low; all of them are looked at again now and
-then while there is little room, and all the time while somebody waits for it.
+The count of a connection is updated when the server sees it change. But a transport does not report what it
+has sent, so a count may be too high, never too low. So all connections are looked at again now and then while
+there is little room, and all the time while an answer waits for room.
 
-Only large answers ask beforehand (a fetch: its sizes are planned before a byte is read). Others are counted
-once they are there, and may pass the limit by themselves; then fetches wait.
+Only large answers ask beforehand (those of fetches, whose sizes are planned before a byte is read). Others
+are counted once they are made, and may exceed the limit; then fetches wait.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 LOOK_SECONDS: Final = 0.1
-"""How often the first in the queue has all connections looked at again."""
+"""While an answer waits, all connections are looked at again this often."""
 
 
 class AnswerHolder(Protocol):
@@ -53,12 +53,12 @@ class AnswerBudget:
 
     @property
     def missing(self) -> int:
-        """How much would have to be given back for all that wait."""
+        """How many bytes would have to be given back for all waiting answers."""
         wanted = sum(claim.size for claim in self._waiting)
         return max(0, wanted - (self.limit - self.used)) if wanted else 0
 
     def change(self, holder: AnswerHolder, before: int, after: int) -> None:
-        """What a connection holds. More than there is room for is counted as well: it is there."""
+        """Update the count of a connection. It may exceed the limit, since the bytes are held already."""
         if after:
             self._holders[holder] = None
         else:
@@ -69,8 +69,8 @@ class AnswerBudget:
             self._grant()
 
     def most(self) -> int:
-        """What one more answer may be planned with: half of what is free, so that however many peers do not
-        read, there is something left for the next; nothing while others wait (but a batch is always
+        """The bytes that one more answer may be planned with: half of what is free, so that something is left
+        for the next, however many peers do not read. Nothing while others wait (but one batch is always
         planned, and waits for its room if need be)."""
         if self._waiting:
             return 0
@@ -79,7 +79,7 @@ class AnswerBudget:
         return max(0, (self.limit - self.used) // 2)
 
     def has_room(self, size: int) -> bool:
-        """For so much more, with nobody waiting."""
+        """Is there room for `size` more bytes, and does no answer wait?"""
         if self._waiting:
             return False
         if self.used + size > self.limit:
@@ -87,8 +87,8 @@ class AnswerBudget:
         return self.used + size <= self.limit
 
     def _look_sometimes(self) -> None:
-        """Once per so many questions as there are connections to look at: that costs a question no more than
-        one connection."""
+        """Look at all connections once per as many calls as there are connections. So a call costs one look
+        on average."""
         self._asked += 1
         if self._asked >= len(self._holders):
             self.look_again()

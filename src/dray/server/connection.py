@@ -93,7 +93,7 @@ class Connection:
 
 
 async def at_once() -> None:
-    """The turn of a request that nobody can keep waiting any more."""
+    """The turn of a request that need not wait for any other."""
 
 
 Answer: TypeAlias = Sequence[Buffer] | None

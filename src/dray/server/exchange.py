@@ -25,15 +25,15 @@ class Exchange:
         self.buffers: tuple[Buffer, ...] = ()
         self.bytes = 0
         self.done = False
-        self.turn: asyncio.Future[None] | None = None  # somebody waits for it to be first in the queue
+        self.turn: asyncio.Future[None] | None = None  # while it waits to be the first in the queue
         self.last = False
         """The connection ends here: this answer is the last, if there is one."""
 
     def give_turn(self) -> None:
-        """Whether or not it is its turn."""
+        """Let the request's handler go on, even if it is not the first in the queue."""
         if self.turn is not None and not self.turn.done():
             self.turn.set_result(None)
 
 
 current_exchange: ContextVar[Exchange] = ContextVar("exchange")
-"""The one that the task at hand serves."""
+"""The exchange that the present task serves."""

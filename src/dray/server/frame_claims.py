@@ -1,7 +1,7 @@
 """The memory of the frame that a connection is receiving.
 
-Small frames take theirs when they are whole, larger ones in steps, a little ahead of what has arrived: what a
-peer announces and does not send is kept from nobody.
+A small frame takes its memory when it is whole, a larger one in steps, a little ahead of what has arrived. So
+a frame that is announced and not sent takes no memory from others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _GROWTH: Final = 4
 _LARGEST_STEP: Final = 64
-"""In small frames: 4 MiB."""
+"""The largest step, counted in small frames: 4 MiB."""
 
 
 class FrameClaims:

@@ -1,11 +1,10 @@
 """Cuts a byte stream into frames: a 4-byte big-endian length, then that many bytes.
 
-No I/O here: whoever owns the socket asks `buffer()` where to receive and reports to `received()`.
-Short frames are copied out of a scratch buffer that *all* connections share, so an idle connection
-holds none; a frame that has not arrived whole gets a buffer of exactly its size, and the rest is
-received straight into it, no further than is claimed: memory that was never written to is only an
-address. Every delivered frame is the receiver's for good: writable, and never touched by the reader
-again.
+No I/O here: the owner of the socket asks `buffer()` where to receive and reports to `received()`. Short
+frames are copied out of a scratch buffer that *all* connections share, so an idle connection holds none; a
+frame that has not arrived whole gets a buffer of exactly its size, and the rest is received straight into it,
+no further than is claimed: memory that was never written to is only an address. Every delivered frame is the
+receiver's for good: writable, and never touched by the reader again.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class FrameReader:
         return 0 if self._rest and not self.stalled else -1
 
     def allow(self, largest: int) -> None:
-        """From the next frame on."""
+        """Set the largest frame, from the next one on."""
         self._largest = largest
 
     def buffer(self) -> memoryview:
@@ -118,7 +117,7 @@ class FrameReader:
             self._go_on(frame)
 
     def proceed(self) -> None:
-        """Try again where we were told no."""
+        """Ask again for what `admit` or `claim` refused."""
         self.stalled = False
         if self._frame is not None:
             self._go_on(self._frame)
@@ -134,7 +133,7 @@ class FrameReader:
         self.stalled = False
 
     def _go_on(self, frame: memoryview) -> None:
-        """With a frame that is whole, or as long as was allowed."""
+        """Go on with a frame that is whole, or filled as far as was allowed."""
         size = len(frame)
         allowed = self._claim(size, self._filled, _kind(frame, 0, self._filled))
         if allowed < 0:

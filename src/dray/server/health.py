@@ -18,7 +18,7 @@ Check: TypeAlias = Callable[[], Awaitable[None]]
 """Returns when all is well, raises when it is not."""
 
 Note: TypeAlias = Callable[[], str | None]
-"""What operators should know of a process that is ready all the same; None where there is nothing."""
+"""A note to operators about a process that is ready all the same; None if there is nothing to say."""
 
 
 class Health:
@@ -53,8 +53,8 @@ class Health:
         }
 
     async def check(self) -> dict[str, str | None]:
-        """Each check's error, None where all is well. Whoever asks while a round is under way
-        shares it: a thousand impatient probes are one question to the stores."""
+        """Each check's error, None where all is well. Calls during a round of checks share that round, so
+        that a thousand impatient probes ask the stores once."""
         if self._checking is None:
             self._checking = self._runtime.spawn(self._check_all(), "health checks")
             self._checking.add_done_callback(self._checked)
@@ -82,7 +82,8 @@ class Health:
         )
 
     async def _alive(self, _request: HttpRequest) -> HttpAnswer:
-        """A task that ended, though the process cannot do without it, comes back with the process only."""
+        """Not alive if a task has ended that the process needs: only a restart of the process brings it
+        back."""
         ended = self._runtime.background.ended()
         if ended:
             return _json(503, {"status": "tasks have ended", "ended": ended})

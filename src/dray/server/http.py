@@ -38,9 +38,9 @@ class HttpSettings:
     port: int = 9644
     max_connections: int = 256
     request_seconds: float = 10.0
-    """For a request to arrive whole, and for its answer to be taken."""
+    """How long a request may take to arrive whole, and its answer to be taken."""
     idle_seconds: float = 60.0
-    """Between two requests of one connection."""
+    """How long a connection may be idle between two requests."""
 
 
 class HttpServer:
@@ -74,7 +74,7 @@ class HttpServer:
         _log.info("listening", listener="HTTP", host=self._address[0], port=self._address[1])
 
     async def stop(self) -> None:
-        """At once: nobody's data hangs on these connections."""
+        """Stops at once: no data depends on these connections."""
         if self._accepting is not None:
             self._accepting.close()
             self._accepting = None
@@ -153,7 +153,7 @@ class _HttpProtocol(asyncio.Protocol):
         self._transport.abort()
 
     def _within(self, seconds: float) -> None:
-        """What is awaited now must be there by then, or the connection is dropped."""
+        """Drop the connection unless what it waits for is there within so many seconds."""
         if self._deadline is not None:
             self._deadline.cancel()
         self._deadline = asyncio.get_running_loop().call_later(seconds, self.abort)

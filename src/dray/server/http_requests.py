@@ -1,8 +1,8 @@
 """Reads HTTP/1.1 requests, strictly, without I/O.
 
-Only what health checks and scrapers send: GET and HEAD without a body, in origin form. Anything else
-is refused with the status that says why, and the connection ends there: after a request that was not
-understood, nobody knows where the next one begins.
+Only what health checks and scrapers send: GET and HEAD without a body, in origin form. Anything else is
+refused with the status that says why, and the connection ends there: after a request that was not understood,
+it is not known where the next one begins.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""The bound on what request frames may occupy, shared by all connections of a server.
+"""The bound on what request frames may occupy, shared by all connections of a server. Answers have theirs in
+`answers.py`.
 
 Two shares. The small one is only for small requests that are not bulk (heartbeats, metadata, fetches): they
 never wait behind producers, and use the other share as well while it has room. Everything else takes from
 the bulk share.
 
-A large frame takes its memory in steps, as its bytes arrive: what is announced and not sent costs others
-nothing. Frames that grow could lock each other up, each waiting for what the others hold. Three rules
-prevent that (`docs/design/0065-limits-that-limit.md`):
+A large frame takes its memory in steps, as its bytes arrive: bytes that are announced and not sent take
+nothing from others. Frames that grow could lock each other up, each waiting for what the others hold. Three
+rules prevent that (`docs/design/0065-limits-that-limit.md`):
 
 - The oldest growing frame takes whatever is free, and what it still needs is kept from all others.
 - The others together leave room for the largest growing frame, so each of them can be completed once it is
   the oldest.
-- Whoever finds no room waits, first come, first served.
+- A frame that finds no room waits, first come, first served.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Final
 
 
 class MemoryShare:
-    """Plain numbers: to look up a member of an enumeration would cost a request more than the rest."""
+    """Plain numbers, since looking up a member of an enumeration would cost a request more than the rest."""
 
     NONE: Final = 0
     SMALL: Final = 1
@@ -73,7 +74,7 @@ class MemoryBudget:
         self._growing: OrderedDict[Claim, None] = OrderedDict()  # oldest first
         self._growing_held = 0
         self._kept_for_oldest = 0
-        self._orders: set[int] = set()  # of those that grow
+        self._orders: set[int] = set()  # the orders of growing claims
         self._last_order = 0
         self._sizes: list[tuple[int, int]] = []  # a heap, the largest first; those that left are dropped late
         self._waiting: OrderedDict[Claim, None] = OrderedDict()
@@ -95,7 +96,8 @@ class MemoryBudget:
     # --- frames that have arrived whole
 
     def try_reserve(self, size: int, small: bool = False) -> int:
-        """Reserve now if there is room and nobody came earlier: from which share, NONE if from none."""
+        """Reserve now if there is room and no earlier frame waits. Gives back the share, NONE if nothing was
+        reserved."""
         if small and not self._small_waiting and self._small_used + size <= self.small_limit:
             self._small_used += size
             self._note_peak()
@@ -131,7 +133,7 @@ class MemoryBudget:
         return claim
 
     def grow(self, claim: Claim, held: int) -> bool:
-        """Let it hold so much. False: it waits, and `granted` is called once it does."""
+        """Let the frame hold `held` bytes. False: it waits, and `granted` is called once it holds them."""
         claim.wanted = held
         if self._may_grow(claim) and (not self._waiting or self._is_oldest(claim)):
             self._give(claim)
@@ -179,7 +181,7 @@ class MemoryBudget:
         if not self._leaves_room(step):
             return False
         if claim.wanted == claim.size:
-            return True  # it needs nothing more, and so stands in nobody's way
+            return True  # it needs nothing more, so it blocks no other frame
         others_held = self._growing_held - oldest.held
         return others_held + step + self._largest() <= self.bulk_limit
 
@@ -189,8 +191,8 @@ class MemoryBudget:
         return -self._sizes[0][0]
 
     def _grant(self) -> None:
-        """Whoever waits, as far as there is room. Callbacks may come back here: nothing is remembered over
-        one."""
+        """Grant waiting frames their memory, as far as there is room. A callback may call this again, so no
+        state is kept across one."""
         while self._waiting:
             oldest = next(iter(self._growing))
             claim = oldest if oldest in self._waiting else next(iter(self._waiting))

@@ -1,7 +1,7 @@
-"""When a connection has made us wait long enough.
+"""When to give up on a connection that makes us wait.
 
-Looked at now and then by a sweep over all connections, so a request pays no clock call for it: the
-sweep sees by the byte counts whether anything has moved since it last came by.
+A sweep looks at all connections now and then, so that no request has to read the clock. The sweep sees by the
+byte counts whether anything has moved since the last one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class ConnectionProgress:
 class Patience:
     """Returns the reason to give up on a connection, or None. Pure: the clock is an argument.
 
-    Beside that it knows who is slow: that matters only while memory is short (`relief.py`)."""
+    It also knows which peers are slow: that matters only while memory is short (`relief.py`)."""
 
     __slots__ = (
         "_frame",

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 _UNCOUNTED_BYTES: Final = 64 * 1024
-"""Of answers that wait for their turn. Small ones that leave together are not worth a count each."""
+"""Answers that wait for their turn are not counted up to so many bytes: small ones that leave together are
+not worth a count each."""
 
 
 # Looked up once: to look up a member of an enumeration would cost a request more than the transition.
@@ -168,7 +169,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - asyncio's signature
         if self._states.writing is Writing.LOST:
             return
-        self._socket = -1  # its number may soon be another's
+        self._socket = -1  # the number may soon be that of another socket
         self._shared.metrics.connections_active.value -= 1
         self._stop_listening(Event.LOST)
         for exchange in self._queue:
@@ -178,7 +179,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.settle()
         if self._lingering is not None:
             self._lingering.cancel()
-        # They hold our methods: do not leave a cycle to the garbage collector.
+        # These objects hold our methods: break the cycle, or the garbage collector would have to.
         del self._reader, self._memory
         self.connection.turn = at_once
         self.connection.room = EndlessRoom
@@ -376,7 +377,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.settle()
 
     def settle(self) -> None:
-        """Have the budget for answers know what we hold now."""
+        """Report to the budget for answers what this connection holds now."""
         held = self._ready_bytes + self._reserved
         if self._states.writing is not _WRITING_LOST:
             held += self._transport.get_write_buffer_size()
@@ -399,7 +400,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._memory.give_up()
 
     def _note_closing(self, kind: str, reason: str, of_many: bool = False) -> None:
-        """Those that come in crowds share their lines."""
+        """Log why the connection closes. With `of_many`, many connections share one line."""
         connection = self.connection
         if of_many:
             self._shared.notes.warn(

@@ -1,8 +1,8 @@
-"""Whose connection is closed when memory is short: those whose peers hold it and do nothing with it.
+"""Which connections are closed when memory is short: those whose peers hold memory without making progress.
 
-Never one that makes progress. Answers: the peer has taken none of them for `unread_seconds`, or next to
-nothing for long; the longest first, and no more than those who wait need. Frames: the slowest first, while
-frames that are not whole hold more than a quarter of the budget.
+A connection that makes progress is never closed. For answers: those whose peer has taken none for
+`unread_seconds`, or next to nothing for long; the longest first, and no more than waiting answers need. For
+frames: the slowest first, while unfinished frames hold more than a quarter of the budget.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class DroppableConnection(Protocol):
 
     @property
     def pace(self) -> float | None:
-        """Of a frame that is too slow to stay."""
+        """The pace of a frame that is too slow to stay, else None."""
 
     @property
     def answer_bytes(self) -> int: ...
 
     def unread_for(self, now: float) -> float:
-        """0 where the peer makes progress."""
+        """How long the peer has taken no answers; 0 if it makes progress."""
 
     def drop(self, kind: str) -> None:
         """Close it now."""

@@ -1,7 +1,8 @@
 """Sending large answers without holding up the interpreter.
 
 A transport copies what it is given into the socket with the interpreter held: two milliseconds for an answer
-of many mebibytes, in which no thread reads ahead for the next one. The system call alone lets go of it.
+of many mebibytes, in which no thread reads ahead for the next one. A plain system call releases the
+interpreter.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ _MOST_VECTORS: Final = os.sysconf("SC_IOV_MAX")
 
 
 def send_at_once(socket: int, buffers: list[Buffer]) -> list[Buffer]:
-    """Give the socket as much as it takes without waiting; what is left. Whatever goes wrong, the transport
-    will meet as well when it sends the rest: it knows what to do about it."""
+    """Give the socket as much as it takes without waiting; gives back what is left. Errors are ignored here:
+    the transport meets them too when it sends the rest, and handles them."""
     while buffers:
         sending = buffers[:_MOST_VECTORS]
         try:
@@ -40,7 +41,7 @@ def send_at_once(socket: int, buffers: list[Buffer]) -> list[Buffer]:
 
 
 def unacknowledged(socket: int) -> int:
-    """Bytes that the system holds for the peer. They tell of a slow reader that it reads, long before the
+    """Bytes that the system holds for the peer. They show that a slow reader does read, long before the
     system has room for more."""
     if socket < 0:
         return 0

@@ -26,7 +26,7 @@ SHORT_SWEEP_SECONDS: Final = 1.0
 
 
 class AddressInUse(Exception):
-    """Somebody else listens there."""
+    """Another process listens there."""
 
     def __init__(self, host: str, port: int) -> None:
         super().__init__(f"the address {host}:{port} is already in use")
@@ -77,7 +77,7 @@ class Server:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Of the first listener, with the real port where 0 was asked for."""
+        """The address of the first listener, with the real port where 0 was asked for."""
         return self.addresses[self._settings.listeners[0].name]
 
     @property
@@ -157,7 +157,7 @@ class Server:
         for member in list(self._shared.members):
             try:
                 member.sweep(now)
-            except Exception as error:  # of one connection: the others have their turn, and there is a next
+            except Exception as error:  # an error of one connection must not stop the sweep of the others
                 self._runtime.background.report("sweep connections", error)
         try:
             relieve_answers(self._shared.members, self.answers, now)

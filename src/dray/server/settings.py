@@ -1,4 +1,4 @@
-"""What a server is told: where to listen, and the bounds it keeps."""
+"""The settings of a server: where to listen, and the bounds it keeps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings:
-    """What is in the config has its default there; the other bounds have one here that suits a broker."""
+    """Settings that are in the config have their defaults there. The others have defaults here that suit a
+    broker."""
 
     listeners: tuple[Listener, ...]
     max_connections: int
@@ -58,8 +59,8 @@ class ServerSettings:
     unread_seconds: float = 10.0
     """How long a peer may take nothing of its answers when memory for answers is short."""
     first_request_seconds: float = 30.0
-    """By when a connection must have made a request that was answered, or be making one that has arrived;
-    where the listener asks, by when a peer must have said who it is."""
+    """By when a connection must have had a request answered, or one that has arrived must be under way. On a
+    listener with authentication: by when the peer must have authenticated."""
     idle_seconds: float
     """How long a connection may do nothing at all, or leave its answers unread."""
     linger_seconds: float = 1.0

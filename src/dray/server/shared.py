@@ -73,7 +73,7 @@ class ServerResources:
         return True
 
     def used(self, member: FrameProtocol) -> None:
-        """It has sent a request."""
+        """The connection has sent a request."""
         self._unused.pop(member, None)
 
     def leave(self, member: FrameProtocol) -> None:

@@ -71,8 +71,8 @@ class Event(_Named):
 _State = TypeVar("_State", Reading, Writing)
 Table: TypeAlias = Mapping[Event, Mapping[_State, _State]]
 
-# Per event, what follows each state. An event that a table does not have is none of that side's business. A
-# state that an event does not have cannot meet it: that would be a mistake in the code, and raises.
+# Per event, what follows each state. An event that a table does not have changes nothing on that side. A
+# state that an event does not list cannot meet it: that would be a mistake in the code, and raises.
 
 READING: Final[Table[Reading]] = {
     Event.GATE_CLOSED: {Reading.OPEN: Reading.PAUSED},
@@ -136,7 +136,8 @@ class ImpossibleEvent(Exception):
 
 
 class ConnectionStates:
-    """Beside the states stand the answers to what every request asks: states change seldom."""
+    """The states, and beside them what every request asks about them, computed when a state changes: that is
+    seldom."""
 
     __slots__ = ("closing", "listening", "reading", "writable", "writing")
 

@@ -1,4 +1,4 @@
-"""Clients that speak something else than Kafka's protocol, told by the first four bytes that they send."""
+"""Clients that speak another protocol than Kafka's, recognised by the first four bytes that they send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HTTP_METHODS: Final = frozenset(
 
 
 def recognised(prefix: bytes) -> str | None:
-    """What it looks like, and what to do about it; None for what could be anything."""
+    """What the bytes look like, and what to do about it; None if they are not recognised."""
     if prefix.startswith(_TLS_HANDSHAKE):
         return (
             "looks like TLS (a ClientHello), and this listener is plaintext: "

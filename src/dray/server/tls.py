@@ -1,8 +1,8 @@
 """The certificate of a listener, re-read when its files change.
 
 Connections keep what they were made with; the next handshake gets the new pair. Every handshake chooses its
-context in a callback, so that to change the pair is to swap one reference, and that is done only after the
-new pair has proven itself in a handshake of its own: half-written files change nothing.
+context in a callback, so a new pair only swaps one reference. That is done only after the new pair has passed
+a handshake in memory: half-written files change nothing.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 from uuid import UUID
 
-from dray.client import ClientError, Cluster, Dialer, RequestFailed
+from dray.client import AuthenticationFailed, ClientError, Cluster, RequestFailed
 from dray.client.cluster import PASSING
 from dray.client.connection import Dial
 from dray.client.errors import check
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-DIAL: Final = Dialer(client_id="dray-spark")
+CLIENT_ID: Final = "dray-spark"
 _FETCH_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -50,12 +50,17 @@ class TopicLog:
     """What one task reads of a topic. Errors that pass are waited out, for as long as the options allow."""
 
     def __init__(
-        self, options: SourceOptions, runtime: Runtime, topic_id: UUID | None = None, dial: Dial = DIAL
+        self,
+        options: SourceOptions,
+        runtime: Runtime,
+        topic_id: UUID | None = None,
+        dial: Dial | None = None,
     ) -> None:
         """`topic_id`: the topic that offsets are of, where they are given. Another topic of the same name is
-        never read in its place."""
+        never read in its place. `dial`: None for the way that the options say."""
         self._options = options
         self._topic_id = topic_id
+        dial = dial or options.security.dialer(CLIENT_ID, runtime)
         self._cluster = Cluster(options.bootstrap, dial, runtime)
 
     async def state(self) -> TopicState:
@@ -165,6 +170,8 @@ class TopicLog:
         except (ClientError, RequestFailed) as error:
             if isinstance(error, RequestFailed) and error.code not in PASSING:
                 raise SourceError(str(error)) from error
+            if isinstance(error, AuthenticationFailed):
+                raise SourceError(f"topic {self._options.topic} cannot be read: {error}") from error
             waited = f"was not readable for {self._options.timeout_seconds:g} s"
             raise SourceError(f"topic {self._options.topic} {waited}: {error}") from error
 

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from dray.client.properties import KEYS, ClientSecurity, PropertiesRefused, parse_security
+
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
@@ -25,6 +27,8 @@ _KNOWN: Final = (
     "failondataloss",
     "timeout",
 )
+_KAFKA: Final = "kafka."
+"""Before properties of Kafka's clients, as Spark's own source of Kafka has it."""
 
 
 class OptionRefused(ValueError):
@@ -45,12 +49,16 @@ class SourceOptions:
     offsets_per_trigger: int | None
     fail_on_data_loss: bool
     timeout_seconds: float
+    security: ClientSecurity
+    """How brokers are connected to. It goes to the tasks with its password and authorities; a client's
+    certificate is a file that each of them has."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, streaming: bool) -> SourceOptions:
         options = {name.lower(): text for name, text in given.items()}
+        security = _security(options)
         for name in options:
-            if name not in _KNOWN:
+            if name not in _KNOWN and not name.startswith(_KAFKA):
                 raise OptionRefused(f"option {name}: there is no such option; known: {', '.join(_KNOWN)}")
         topic = options.get("topic") or options.get("path")
         if not topic:
@@ -81,7 +89,20 @@ class SourceOptions:
             else None,
             fail_on_data_loss=_truth("failOnDataLoss", options.get("failondataloss", "true")),
             timeout_seconds=float(_number("timeout", options.get("timeout", "60"), 1)),
+            security=security,
         )
+
+
+def _security(options: Mapping[str, str]) -> ClientSecurity:
+    given = {name[len(_KAFKA) :]: text for name, text in options.items() if name.startswith(_KAFKA)}
+    for name in given:
+        if name not in KEYS:
+            known = ", ".join(f"{_KAFKA}{key}" for key in KEYS)
+            raise OptionRefused(f"option {_KAFKA}{name}: there is no such option; known: {known}")
+    try:
+        return parse_security(given)
+    except PropertiesRefused as error:
+        raise OptionRefused(f"option {_KAFKA}{error}") from error
 
 
 def _addresses(text: str) -> tuple[tuple[str, int], ...]:

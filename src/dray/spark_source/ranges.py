@@ -80,9 +80,9 @@ class Offset:
     """As Spark keeps it in a checkpoint. The topic's id is in it: offsets mean nothing in another topic of
     the same name.
 
-    Spark notes where a batch ends before it is read, and not where the first one began: it asks for that
-    again. So the end of a batch says itself where the stream began (`began`), where that is not to be had
-    again, and what is only an answer to that question is marked (`initial`).
+    Spark stores where a batch ends before it is read, but not where the first batch began: it asks for that
+    again. So the end of a batch also holds where the stream began (`began`), if that cannot be found out
+    again. An offset that only answers Spark's question is marked (`initial`).
     """
 
     topic_id: str

@@ -58,8 +58,8 @@ class DraySource(DataSource):
     def reader(self, schema: StructType) -> BatchReader:  # noqa: ARG002
         return BatchReader(SourceOptions.parse(self.options, streaming=False))
 
-    def streamReader(self, schema: StructType) -> StreamReader:  # noqa: ARG002, N802
-        return StreamReader(SourceOptions.parse(self.options, streaming=True))
+    def streamReader(self, schema: StructType) -> LogStreamReader:  # noqa: ARG002, N802
+        return LogStreamReader(SourceOptions.parse(self.options, streaming=True))
 
 
 class RangePartition(InputPartition):
@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):
         return rows(self.options, partition)
 
 
-class StreamReader(DataSourceStreamReader):
+class LogStreamReader(DataSourceStreamReader):
     """A batch is two sets of offsets, which Spark keeps: read again, it is the same batch."""
 
     def __init__(self, options: SourceOptions) -> None:
@@ -182,8 +182,8 @@ def rows(options: SourceOptions, partition: RangePartition) -> Iterator[pyarrow.
 
 
 async def _starts(log: TopicLog, options: SourceOptions) -> tuple[TopicState, dict[int, int]]:
-    """Where a read begins. Offsets below the log's start are left as they are: that they are gone is found,
-    and said, by whoever reads them."""
+    """Where a read begins. Offsets below the log's start are left as they are: the task that reads them finds
+    that they are gone, and says so."""
     state = await log.state()
     starts = dict(state.starts)
     if options.starting_timestamp is not None:

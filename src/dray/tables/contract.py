@@ -92,8 +92,8 @@ class MaintenanceResult:
 
 class Tables(Protocol):
     async def ensure(self, topic: TopicTable) -> TableState:
-        """The topic's table, created if there is none. Raises `TableRefused` for one that is not the
-        topic's, or that somebody changed so that it can no longer hold its records."""
+        """The topic's table, created if there is none. Raises `TableRefused` for one that is not the topic's,
+        or that was changed so that it can no longer hold its records."""
 
     async def commit(
         self, topic: TopicTable, changes: Sequence[TableChange], still_ours: StillOurs
@@ -107,7 +107,7 @@ class Tables(Protocol):
         """
 
     async def committed(self, topic: TopicTable, jobs: Sequence[str]) -> set[str]:
-        """Those of the jobs that a live snapshot of the table names; none if there is no table."""
+        """Which of the jobs a live snapshot of the table names; none if there is no table."""
 
     async def live_files(self, topic: TopicTable) -> set[str] | None:
         """The paths in *any* live snapshot; None if there is no table of this topic (id)."""

@@ -1,4 +1,4 @@
-"""The topics this broker knows: read without waiting on the hot path, and only ever behind the truth.
+"""The topics this broker knows: read without waiting on the hot path. They may be behind the store.
 
 Being behind is safe. An append by a stale entry goes to a stream that is closed or still the topic's;
 the handler that meets a closed stream re-reads and answers by what it then finds.
@@ -89,7 +89,7 @@ class TopicCache:
         return topic
 
     async def refresh_key(self, key: str) -> None:
-        """For who follows the topics: one that cannot be read is noted, and no failure."""
+        """Read one topic again, for a watch. A topic that cannot be read is noted, and is no failure."""
         if (name := keys.topic_of(key)) is not None:
             await self._read(name)
 
@@ -109,7 +109,7 @@ class TopicCache:
             await asyncio.wait([reading])
 
     async def _scan(self) -> MetadataError | None:
-        """An error is an answer for all who wait, and no failure of the task they share."""
+        """An error is returned, not raised: it is the answer to all callers that share this task."""
         ticket = self._next_ticket()
         try:
             records = await self._store.scan(keys.CLUSTER_DOMAIN, keys.TOPICS, keys.prefix_end(keys.TOPICS))

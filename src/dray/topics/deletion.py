@@ -7,7 +7,7 @@ deletion answered. The sweep comes later: every broker looks at the tombstones n
 what a crashed one began, and once a tombstone has been known for a while (on this broker's own clock)
 sweeps its streams and removes it.
 
-Every step may be repeated by anyone at any time: stream ids and topic ids are never used again.
+Any process may repeat any step at any time: stream ids and topic ids are never used again.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class TopicDeletion:
         await self._store.write(keys.CLUSTER_DOMAIN, [Put(key, encode_tombstone(tombstone))])
 
     async def _finish(self, tombstone: Tombstone) -> Tombstone:
-        """The record goes, then its streams are closed. The tombstone may have come to know more."""
+        """Delete the record, then close its streams. The tombstone, given back, may name more streams than
+        before."""
         while True:
             found = await self._records.read(tombstone.name, certain=True)
             if found is None or found[0].topic_id != tombstone.topic_id:
@@ -128,7 +129,7 @@ class TopicDeletion:
                     await self._streams.sweep_streams(tombstone.streams)
                     await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
             except (Unavailable, Ambiguous):
-                raise  # of the store: it would fail the others too
+                raise  # an error of the store: the others would meet it too
             except Exception as error:
                 if not isinstance(error, (LogUnavailable, MetadataError)):
                     self._runtime.background.report("sweep deleted topics", error)

@@ -44,7 +44,7 @@ class StoredTopics:
     ) -> None:
         """`tables`: which names become tables; not asked where it is left out, as in brokers."""
         self._tables = tables
-        self._excluded: set[UUID] = set()  # topics of which it was said that they do not become tables
+        self._excluded: set[UUID] = set()  # topics already logged as not becoming tables
         self._store = store
         self._defaults = defaults  # the brokers' own defaults for topic configs
 
@@ -66,7 +66,8 @@ class StoredTopics:
         return LiveTopics(known, frozenset(unreadable))
 
     def _with_table_or_not(self, topic: Topic) -> Topic:
-        """It is said once of each topic that its name keeps it from becoming a table: somebody may wonder."""
+        """The topic with its table on or off. If its name keeps it from becoming a table, that is logged once
+        per topic."""
         if self._tables is None:
             return topic
         seen = self._tables.applied_to(topic)

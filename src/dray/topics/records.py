@@ -1,8 +1,8 @@
 """Topic records in the metadata store: read, created, changed and deleted by compare-and-set.
 
-An unclear reply is resolved by reading, never by aiming elsewhere. A change that expected version v can
-land only while the record is at v: once it has moved, the change is settled, and the same change may be
-sent again while it has not. A creation is told apart by the topic id it carries.
+An unclear reply is resolved by reading, never by aiming elsewhere. A change that expects version v can apply
+only while the record is at v. While it is, the same change may be sent again; once the record has moved, the
+outcome is settled. A creation is recognised by the topic id it carries.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ class TopicRecords:
         return decode_topic(name, record.value, self._defaults), record.version
 
     def _encoded(self, topic: Topic) -> bytes:
-        """Refused here, where the client gets an answer, if it does not fit: nor would its tombstone."""
+        """Refuses a topic that does not fit into one value. Its tombstone would not fit either, and here the
+        client still gets an answer."""
         value, most = encode_topic(topic), self._store.limits.value_bytes - _ROOM_FOR_TOMBSTONE
         if len(value) > most:
             raise InvalidTopicRequest(

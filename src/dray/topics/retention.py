@@ -38,8 +38,9 @@ class TopicRetention:
         progress: Callable[[int, int], None] | None = None,
         may_expire: MayExpire | None = None,
     ) -> dict[int, Topic]:
-        """Let go of what the topics no longer keep: by stream, where something went. A stream that cannot
-        be asked now has its turn the next time. `may_expire` says for a partition whether to ask at all."""
+        """Delete what the topics no longer keep. Gives back, by stream, where records went. A stream that
+        cannot be asked now has its turn the next time. `may_expire` says for a partition whether to ask at
+        all."""
         kept = [
             (topic, partition)
             for topic in topics
@@ -100,7 +101,7 @@ class RetentionLoop:
             await self.once()
 
     async def once(self) -> int:
-        """How many streams let go of something."""
+        """One round; in how many streams records went."""
         try:
             topics = (await self._topics.live()).known
         except MetadataError as error:

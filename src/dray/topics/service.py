@@ -143,8 +143,8 @@ class Topics:
 
     @property
     def changes(self) -> int:
-        """Another number whenever a topic came, went or was altered, as far as is known: who follows topics
-        compares it, and looks at them only when it moved."""
+        """A number that changes whenever a topic comes, goes or is altered, as far as is known. Followers
+        compare it, and look at the topics only when it has changed."""
         return self._cache.changes
 
     def all_cached(self) -> list[Topic]:
@@ -176,7 +176,7 @@ class Topics:
         check_not_internal(new.name)
         if (other := self._cache.colliding(new.name)) is not None:
             raise InvalidTopicName(f"Topic '{new.name}' collides with existing topic: {other}")
-        # Another broker may have deleted it a moment ago: that it exists is said behind a barrier only.
+        # Another broker may have deleted it a moment ago: only a read behind a barrier shows that it exists.
         if await self._exists(new.name) and await self._exists(new.name, barrier=True):
             raise TopicExists(new.name)
         config = replace_configs(new.config)
@@ -214,7 +214,7 @@ class Topics:
         return ensured
 
     async def _ensure(self, name: str) -> Topic | TopicError:
-        """A refusal is an answer for all who wait, and no failure of the task they share."""
+        """A refusal is returned, not raised: it is the answer to all callers that share this task."""
         try:
             return await self.create(NewTopic(name))
         except TopicExists:
@@ -324,7 +324,7 @@ class Topics:
     async def _configure(
         self, name: str, configure: Callable[[Mapping[str, str]], dict[str, str]], validate_only: bool
     ) -> Topic:
-        """As in Kafka, configs that no topic could have are told before the topic is found to be unknown."""
+        """As in Kafka, invalid configs are refused before the topic is looked for."""
 
         def change(current: Topic | None) -> Topic:
             config = configure({} if current is None else current.config)
@@ -370,9 +370,9 @@ class Topics:
         try:
             await self._deletion.delete(topic)
         except UnreadableValue as error:
-            raise TopicsUnavailable(str(error)) from error  # it is decided: a newer build goes on with it
+            raise TopicsUnavailable(str(error)) from error  # decided: a newer build finishes it
         finally:
-            # Whatever became of it: from here on only the store knows.
+            # Whether or not it was deleted: from here on, only the store knows.
             self._cache.deleted(topic.name)
 
     # --- parts
@@ -405,7 +405,7 @@ class Topics:
             raise TopicsUnavailable(f"No streams could be made: {error}") from error
 
     def _discard(self, streams: Sequence[int]) -> None:
-        """Streams that no topic names are harmless; taking them away is only tidy."""
+        """Delete streams that no topic names. They would do no harm; this only tidies up."""
         if streams:
             run_once(self._runtime, "sweep unused streams", self._sweep_unused, streams)
 

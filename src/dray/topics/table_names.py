@@ -1,4 +1,4 @@
-"""Which topics become tables. Those in which tools keep their own state do not: nobody would query them.
+"""Which topics become tables. Topics in which tools keep their own state do not: such a table has no use.
 
 A topic's own config `dray.iceberg.enabled` decides, either way. Where it says nothing, the topic's name does,
 and then the cluster's default.

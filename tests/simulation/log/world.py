@@ -16,7 +16,7 @@ from random import Random
 from tests.simulation.log.conditions import LogConditions
 from tests.simulation.scripted import bucket_is_ours
 
-from dray.cluster.owner import OWNER
+from dray.cluster.bucket_owner import OWNER
 from dray.log import Collector, Log
 from dray.log.deletions import MayDelete
 from dray.log.retention import Retention

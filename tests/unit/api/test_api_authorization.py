@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.services import room_settings
-from tests.unit.api.authorization_cases import CASES, GROUP, NAMES, TOPIC, Case, by_name, codes, produced
+from tests.services.authorization_cases import CASES, Case, Place, by_name, codes, produced
 from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
 
 from dray.api import HANDLERS, RefuseConnection
@@ -26,15 +26,24 @@ from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopi
 from dray.security.acls.authorization import Access, host_of
 from dray.security.acls.model import AclBinding, AclOperation, AclResourceType, PatternType, Permission
 
+TOPIC = "orders"
+GROUP = "readers"
+NOWHERE = Place(TOPIC, ZERO_UUID, GROUP, "payments")
 ALICE = "User:alice"
 BY_KEY = {handler.api_key: handler for handler in HANDLERS}
+
+
+def place_in(broker: Harness) -> Place:
+    topic = broker.topics.cached(TOPIC)
+    assert topic is not None
+    return NOWHERE._replace(topic_id=topic.topic_id)
 
 
 def binding(check: c.Check, **fields: Any) -> AclBinding:
     made = AclBinding(
         check.resource,
         PatternType.LITERAL,
-        NAMES[check.resource],
+        NOWHERE.name_of(check.resource),
         ALICE,
         "*",
         check.operation,
@@ -44,7 +53,7 @@ def binding(check: c.Check, **fields: Any) -> AclBinding:
 
 
 def prefixed(check: c.Check) -> AclBinding:
-    return binding(check, pattern_type=PatternType.PREFIXED, name=NAMES[check.resource][:3])
+    return binding(check, pattern_type=PatternType.PREFIXED, name=NOWHERE.name_of(check.resource)[:3])
 
 
 def denied(check: c.Check) -> AclBinding:
@@ -68,7 +77,7 @@ REFUSED = {
     ],
     "another user": lambda check: [binding(check, principal="User:bob")],
     "another host": lambda check: [binding(check, host="10.0.0.1")],
-    "another name": lambda check: [binding(check, name=NAMES[check.resource] + "-2")],
+    "another name": lambda check: [binding(check, name=NOWHERE.name_of(check.resource) + "-2")],
     "another operation": lambda check: [binding(check, operation=AclOperation.TWO_PHASE_COMMIT)],
 }
 
@@ -85,8 +94,8 @@ def grant(broker: Harness, bindings: Iterable[AclBinding]) -> None:
 async def ask(broker: Harness, case: Case, version: int, principal: str | None = ALICE) -> Any:
     await broker.topics.ensure(TOPIC)
     if case.prepare is not None:
-        await case.prepare(broker)
-    return await broker.ask(case.make(broker), version, FakeConnection(principal=principal))
+        await case.prepare(broker.ask, place_in(broker))
+    return await broker.ask(case.make(place_in(broker)), version, FakeConnection(principal=principal))
 
 
 def versions(case: Case, handler: Handler) -> range:
@@ -96,7 +105,7 @@ def versions(case: Case, handler: Handler) -> range:
 
 async def handler_of(broker: Harness, case: Case) -> Handler:
     await broker.topics.ensure(TOPIC)
-    return BY_KEY[case.make(broker).API_KEY]
+    return BY_KEY[case.make(place_in(broker)).API_KEY]
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -138,7 +147,7 @@ async def test_what_may_not_be_seen_is_not_told_from_what_is_not_there(case: Cas
         for version in versions(case, handler):
             if "id" in case.name.split() or case.prepare is not None:
                 continue
-            request = case.make(broker)
+            request = case.make(place_in(broker))
             if b"".join(bytes(one) for one in request.encode(version)).find(TOPIC.encode()) < 0:
                 continue
             grant(broker, [])
@@ -173,15 +182,15 @@ async def test_every_api_states_what_it_asks_and_asks_what_it_states(monkeypatch
                 grant(broker, [binding(check) for check in rules])
                 await broker.topics.ensure(TOPIC)
                 if case.prepare is not None:
-                    await case.prepare(broker)
-                request = case.make(broker)
+                    await case.prepare(broker.ask, place_in(broker))
+                request = case.make(place_in(broker))
                 asked.clear()
                 await broker.ask(request, version, FakeConnection(principal=ALICE))
                 seen[handler.api_key] |= asked
         grant(broker, [binding(c.DESCRIBE_TOPIC), binding(c.CREATE_TOPIC)])
         await broker.topics.delete(TOPIC)
         more: list[tuple[Request[Any], int]] = [
-            (by_name(create=True), 9),
+            (by_name(NOWHERE, create=True), 9),
             (CreateTopicsRequest(topics=[CreatableTopic(TOPIC + "2", 1, 1)]), 7),
             (InitProducerIdRequest(transactional_id="t"), 5),
             (CreateTopicsRequest(topics=[CreatableTopic(TOPIC, 1, 1)]), 7),
@@ -219,7 +228,7 @@ async def test_without_authorization_nothing_is_asked() -> None:
             if case.code is None and case.prepare is None and "acls" not in case.name:
                 handler = await handler_of(broker, case)
                 answer = await broker.ask(
-                    case.make(broker), versions(case, handler)[-1], FakeConnection(principal=ALICE)
+                    case.make(place_in(broker)), versions(case, handler)[-1], FakeConnection(principal=ALICE)
                 )
                 assert case.granted(answer), case.name
 
@@ -229,7 +238,7 @@ async def test_a_produce_without_answer_that_is_refused_closes_the_connection() 
         await broker.topics.ensure(TOPIC)
         with pytest.raises(RefuseConnection, match="TOPIC_AUTHORIZATION_FAILED"):
             await broker.dispatcher.dispatch(
-                frame(produced(broker, acks=0), 9), FakeConnection(principal=ALICE)
+                frame(produced(place_in(broker), acks=0), 9), FakeConnection(principal=ALICE)
             )
         assert not broker.log.appended
 
@@ -262,7 +271,7 @@ async def test_metadata_hides_ids_by_name_and_names_by_id() -> None:
     async with running(authorizes=True) as broker:
         topic = await broker.topics.ensure(TOPIC)
         alice = FakeConnection(principal=ALICE)
-        [named] = (await broker.ask(by_name(), 12, alice)).topics
+        [named] = (await broker.ask(by_name(NOWHERE), 12, alice)).topics
         assert (named.name, named.topic_id, named.partitions) == (TOPIC, ZERO_UUID, [])
         by_id = MetadataRequest(
             topics=[MetadataRequestTopic(topic.topic_id, None)], include_topic_authorized_operations=True
@@ -281,7 +290,7 @@ async def test_a_topic_is_created_by_metadata_only_for_those_who_may() -> None:
             ([c.DESCRIBE_TOPIC, c.CREATE_TOPIC], ErrorCode.NONE),
         ):
             grant(broker, [binding(check) for check in rules])
-            [topic] = (await broker.ask(by_name(create=True), 9, alice)).topics
+            [topic] = (await broker.ask(by_name(NOWHERE, create=True), 9, alice)).topics
             assert topic.error_code == code, rules
             assert (await broker.topics.get(TOPIC) is not None) == (code == ErrorCode.NONE)
 
@@ -329,7 +338,7 @@ async def test_operations_are_those_of_the_client() -> None:
     async with running(authorizes=True) as broker:
         await broker.topics.ensure(TOPIC)
         grant(broker, [binding(c.READ_TOPIC)])
-        asked = by_name()
+        asked = by_name(NOWHERE)
         asked.include_topic_authorized_operations = True
         [topic] = (await broker.ask(asked, 9, FakeConnection(principal=ALICE))).topics
         assert topic.topic_authorized_operations == 1 << AclOperation.READ | 1 << AclOperation.DESCRIBE
@@ -341,7 +350,7 @@ async def test_a_change_of_acls_is_seen_by_connections_that_are_there() -> None:
         alice = FakeConnection(principal=ALICE)
         for rules, code in (([], 29), ([binding(c.WRITE_TOPIC)], 0), ([], 29)):
             grant(broker, rules)
-            answer = await broker.ask(produced(broker), 9, alice)
+            answer = await broker.ask(produced(place_in(broker)), 9, alice)
             assert answer.responses[0].partition_responses[0].error_code == code
 
 
@@ -350,9 +359,9 @@ async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None
         await broker.topics.ensure(TOPIC)
         connection = FakeConnection(principal=ALICE)
         grant(broker, [binding(c.WRITE_TOPIC)])
-        first = await broker.ask(produced(broker), 9, connection)
+        first = await broker.ask(produced(place_in(broker)), 9, connection)
         connection.principal = "User:mallory"
-        second = await broker.ask(produced(broker), 9, connection)
+        second = await broker.ask(produced(place_in(broker)), 9, connection)
         assert [one.responses[0].partition_responses[0].error_code for one in (first, second)] == [0, 29]
 
 
@@ -390,7 +399,7 @@ async def test_a_produce_to_an_absent_partition_of_a_hidden_topic_is_like_any() 
     async with running(authorizes=True) as broker:
         await broker.topics.ensure(TOPIC)
         for version in (9, 13):
-            asked = produced(broker)
+            asked = produced(place_in(broker))
             asked.topic_data[0].partition_data[0].index = 99
             answer = await broker.ask(asked, version, FakeConnection(principal=ALICE))
             assert answer.responses[0].partition_responses[0].error_code == 29
@@ -400,17 +409,17 @@ async def test_a_produce_to_an_absent_partition_of_a_hidden_topic_is_like_any() 
 async def test_resources_without_any_acl(allows: bool) -> None:
     async with running(authorizes=True, allow_if_no_acl=allows) as broker:
         await broker.topics.ensure(TOPIC)
-        answer = await broker.ask(produced(broker), 9, FakeConnection(principal=ALICE))
+        answer = await broker.ask(produced(place_in(broker)), 9, FakeConnection(principal=ALICE))
         assert answer.responses[0].partition_responses[0].error_code == (0 if allows else 29)
         grant(broker, [binding(c.READ_GROUP, name=GROUP), binding(c.WRITE_TOPIC, principal="User:bob")])
-        answer = await broker.ask(produced(broker), 9, FakeConnection(principal=ALICE))
+        answer = await broker.ask(produced(place_in(broker)), 9, FakeConnection(principal=ALICE))
         assert answer.responses[0].partition_responses[0].error_code == 29
 
 
 async def test_denials_are_audited_and_so_are_changes() -> None:
     async with running(authorizes=True) as broker:
         await broker.topics.ensure(TOPIC)
-        await broker.ask(produced(broker), 9, FakeConnection(principal=ALICE))
+        await broker.ask(produced(place_in(broker)), 9, FakeConnection(principal=ALICE))
         await broker.ask(MetadataRequest(topics=None), 9, FakeConnection(principal=ALICE))
         [act] = broker.audited
         assert act == (False, ALICE, "127.0.0.1", "WRITE", "TOPIC", TOPIC)

@@ -1,4 +1,4 @@
-"""Users and ACLs over the wire. What Kafka answers is compared in `tests/integration/test_referee.py`; here
+"""Users and ACLs over the wire. What Kafka answers is compared in `tests/referee/test_referee.py`; here
 is what it cannot show, and what must never be shown."""
 
 from __future__ import annotations

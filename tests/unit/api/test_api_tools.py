@@ -1,4 +1,4 @@
-"""What tools of administrators ask for. `tests/integration/test_referee.py` compares it with Kafka; here is
+"""What tools of administrators ask for. `tests/referee/test_referee.py` compares it with Kafka; here is
 what Kafka cannot show: stores that are away, and several brokers."""
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import pytest
 
 from dray.cli.main import main
 from dray.cluster import BucketRefused, ClockGuard, ClusterInfo, open_cluster
-from dray.cluster.owner import OWNER, put_owner, read_owner
+from dray.cluster.bucket_owner import OWNER, put_owner, read_owner
 from dray.compaction.cycle import Compactor
 from dray.compaction.cycle import CompactorStores as CompactedStores
 from dray.compaction.executor import LocalUnitWriter
@@ -220,10 +220,10 @@ async def test_a_compactor_tells_on_readyz_why_it_does_not_delete() -> None:
         Stores(MemoryStore(runtime), MemoryObjects(runtime)), runtime, ProcessMetrics(process=False)
     )
     http.cycles = CycleHealth(runtime.monotonic, 60.0)
-    http.heard.finished(CycleSummary(collected=True, braked="too much is unknown"))
-    http.heard.finished(CycleSummary())  # its collectors had no turn: nothing new is known
+    http.collection.finished(CycleSummary(collected=True, braked="too much is unknown"))
+    http.collection.finished(CycleSummary())  # its collectors had no turn: nothing new is known
     assert await notes(http._health) == {"collection": "too much is unknown"}
-    http.heard.finished(CycleSummary(collected=True))
+    http.collection.finished(CycleSummary(collected=True))
     assert await notes(http._health) is None
     runtime.close()
 

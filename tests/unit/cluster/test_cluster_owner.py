@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from tests.simulation.scripted import Fate, ScriptedObjects
 
 from dray.cluster import BucketGuard, BucketRefused, ClusterInfo, claim_bucket
-from dray.cluster.owner import OWNER, Owner, decode_owner, encode_owner, put_owner, read_owner
+from dray.cluster.bucket_owner import OWNER, Owner, decode_owner, encode_owner, put_owner, read_owner
 from dray.metadata.values import FormatTooNew, ValueCorrupt
 from dray.objects.contract import Buffer, ObjectError, Unsupported
 from dray.objects.memory import MemoryBucket

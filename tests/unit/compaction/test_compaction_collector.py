@@ -11,8 +11,8 @@ from tests.services import compaction_cluster, room_settings
 from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 from tests.simulation.scripted import Fate, ScriptedTables
 
-from dray.compaction.collector import FileCollector
 from dray.compaction.cycle import Compactor, CompactorStores
+from dray.compaction.file_collector import FileCollector
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import (
     PREFIX,

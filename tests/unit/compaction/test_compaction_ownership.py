@@ -15,11 +15,11 @@ from tests.services.compaction_cluster import ALL, DOMAINS, Cluster
 from tests.simulation.scripted import Fate, ScriptedStore, ScriptedTables
 
 from dray.cluster import BucketGuard, ClusterInfo
-from dray.cluster.owner import put_owner
+from dray.cluster.bucket_owner import put_owner
 from dray.compaction import bucket_survey
 from dray.compaction.bucket_survey import BucketSurvey, survey_bucket
-from dray.compaction.collector import FileCollector
 from dray.compaction.cycle import CompactorStores
+from dray.compaction.file_collector import FileCollector
 from dray.compaction.metadata_collector import MetadataCollector
 from dray.compaction.paths import file_path, unit_prefix
 from dray.compaction.summary import CycleSummary

@@ -109,6 +109,7 @@ def test_the_linger_follows_the_store() -> None:
     [
         "DRAY_CONFIG",
         "DRAY_BOOTSTRAP",
+        "DRAY_COMMAND_CONFIG",
         "DRAY_REQUIRE",
         "DRAY_PORT",
         "DRAY_SERVICE_HOST",

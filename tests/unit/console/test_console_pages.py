@@ -24,8 +24,8 @@ from dray.inspection.groups import (
     TopicReaders,
 )
 from dray.inspection.offset_map import JobRange, MapPiece, OffsetMap, PartitionMap
-from dray.inspection.scrape import History, Sample
-from dray.inspection.topics import ConfigRow, PartitionRow, TopicRow, TopicsPage, TopicView
+from dray.inspection.scrape import Sample, ScrapeHistory
+from dray.inspection.topics import ConfigRow, InspectedTopic, PartitionRow, TopicRow, TopicsPage
 from dray.records import Record
 from dray.runtime import SystemRuntime
 
@@ -175,7 +175,7 @@ def rendered(template: str, view: object, **more: object) -> str:
     return templates.render(template, {"view": view, "here": "/", **more})
 
 
-TOPIC = TopicView(
+TOPIC = InspectedTopic(
     HOSTILE,
     "id",
     True,
@@ -284,7 +284,7 @@ def test_numbers_and_times_for_people() -> None:
 
 
 def test_traffic_and_stores_in_every_state() -> None:
-    history = History(None, SystemRuntime())  # type: ignore[arg-type]
+    history = ScrapeHistory(None, SystemRuntime())  # type: ignore[arg-type]
     assert "Nothing is measured yet" in rendered("stores.html", stores_view(history))
     series = {
         ("dray_object_store_seconds_count", (("operation", HOSTILE),)): 5.0,

@@ -7,7 +7,17 @@ import sys
 
 import pytest
 
-HEAVY = ("grpc", "google.protobuf", "pyspark", "pyiceberg", "duckdb")
+HEAVY = (
+    "grpc",
+    "google.protobuf",
+    "pyspark",
+    "pyiceberg",
+    "duckdb",
+    "jwt",
+    "cryptography",
+    "starlette",
+    "jinja2",
+)
 
 
 @pytest.mark.parametrize("module", ["dray.daemon.broker", "dray.daemon.node", "dray.cli.main"])

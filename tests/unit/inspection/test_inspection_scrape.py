@@ -13,8 +13,8 @@ from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.scrape import (
     KEPT,
     LARGEST_ANSWER,
-    History,
     Sample,
+    ScrapeHistory,
     growth,
     numbers_in,
     quantile,
@@ -43,8 +43,8 @@ def a_sample(at: float, **processes: str) -> Sample:
     return Sample(at, {address: numbers_in(text) for address, text in processes.items()})
 
 
-def history(*samples: Sample) -> History:
-    made = History(cast(StoredCluster, None), SystemRuntime())
+def history(*samples: Sample) -> ScrapeHistory:
+    made = ScrapeHistory(cast(StoredCluster, None), SystemRuntime())
     for each in samples:
         made.take(each)
     return made

@@ -25,12 +25,12 @@ from dray.log.jobs import (
     InTable,
     Job,
     JobState,
+    JobStep,
     LastInputSeen,
     Planned,
     Resumed,
     StartPlanned,
     StartSeen,
-    Step,
     StreamGone,
     StreamSwept,
     SwapImpossible,
@@ -110,58 +110,58 @@ RETAINED = Job(8, threshold=2, need=2)
 SWAPPED = swapped_entry(WRITTEN.compacted, LAST.value)
 PUT_ENTRY = Put(keys.index_entry(STREAM, 3, 30), SWAPPED.encode(), LAST.version)
 DELETE_TWO = [*removal(STREAM, ENTRIES[0].value), *removal(STREAM, ENTRIES[1].value)]
-REPLACED = Step(replaced(STREAM, PLAN), DONE)
+REPLACED = JobStep(replaced(STREAM, PLAN), DONE)
 
-Outcomes = list[tuple[Event, Step | type[Exception]]]
+Outcomes = list[tuple[Event, JobStep | type[Exception]]]
 
 # What is seen, and what is done then. A pair that is not here is illegal.
 TABLE: dict[tuple[JobState, type[Event]], Outcomes] = {
-    (JobState.DONE, Planned): [(Planned(PLAN), Step(following=CREATED))],
+    (JobState.DONE, Planned): [(Planned(PLAN), JobStep(following=CREATED))],
     (JobState.DONE, StartPlanned): [
-        (StartPlanned(2, 2), Step(following=Job(8, JobState.RETAIN, threshold=2, need=2)))
+        (StartPlanned(2, 2), JobStep(following=Job(8, JobState.RETAIN, threshold=2, need=2)))
     ],
-    (JobState.DONE, StreamSwept): [(StreamSwept(), Step(forget=True))],
-    (JobState.CREATED, FileWritten): [(FileWritten(FILE), Step(following=WRITTEN))],
-    (JobState.CREATED, Abandoned): [(Abandoned(), Step(following=DONE))],
-    (JobState.CREATED, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.DONE, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
+    (JobState.CREATED, FileWritten): [(FileWritten(FILE), JobStep(following=WRITTEN))],
+    (JobState.CREATED, Abandoned): [(Abandoned(), JobStep(following=DONE))],
+    (JobState.CREATED, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
     (JobState.PARQUET_WRITTEN, InTable): [
-        (InTable(), Step(following=WRITTEN.moved(JobState.ICEBERG_COMMITTED)))
+        (InTable(), JobStep(following=WRITTEN.moved(JobState.ICEBERG_COMMITTED)))
     ],
     (JobState.PARQUET_WRITTEN, StreamGone): [(StreamGone(), REPLACED)],
-    (JobState.PARQUET_WRITTEN, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.PARQUET_WRITTEN, StreamSwept): [(StreamSwept(), JobStep())],
     (JobState.ICEBERG_COMMITTED, LastInputSeen): [
-        (LastInputSeen(LAST), Step(write=[PUT_ENTRY])),
-        (LastInputSeen(LAST, certain=True), Step(write=[PUT_ENTRY])),
+        (LastInputSeen(LAST), JobStep(write=[PUT_ENTRY])),
+        (LastInputSeen(LAST, certain=True), JobStep(write=[PUT_ENTRY])),
         (
             LastInputSeen(Versioned(SWAPPED, 90)),
-            Step(following=WRITTEN.moved(JobState.INDEX_SWAPPED)),
+            JobStep(following=WRITTEN.moved(JobState.INDEX_SWAPPED)),
         ),
-        (LastInputSeen(Versioned(LAST.value, 90)), Step(unclear=True)),
-        (LastInputSeen(None), Step(unclear=True)),
+        (LastInputSeen(Versioned(LAST.value, 90)), JobStep(unclear=True)),
+        (LastInputSeen(None), JobStep(unclear=True)),
         (LastInputSeen(Versioned(LAST.value, 90), certain=True), SwapImpossible),
         (LastInputSeen(None, certain=True), SwapImpossible),
     ],
     (JobState.ICEBERG_COMMITTED, StreamGone): [(StreamGone(), REPLACED)],
-    (JobState.ICEBERG_COMMITTED, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.ICEBERG_COMMITTED, StreamSwept): [(StreamSwept(), JobStep())],
     (JobState.INDEX_SWAPPED, Resumed): [(Resumed(), REPLACED)],
     (JobState.INDEX_SWAPPED, StreamGone): [(StreamGone(), REPLACED)],
-    (JobState.INDEX_SWAPPED, StreamSwept): [(StreamSwept(), Step())],
+    (JobState.INDEX_SWAPPED, StreamSwept): [(StreamSwept(), JobStep())],
     (JobState.RETAIN, StartSeen): [
-        (StartSeen(Versioned(1, 60)), Step(write=[put_start(STREAM, 2, 60)])),
-        (StartSeen(Versioned(2, 61)), Step(following=Job(8, JobState.RAISED, threshold=2, need=2))),
-        (StartSeen(Versioned(3, 62)), Step(following=Job(8, JobState.RAISED, threshold=2, need=2))),
+        (StartSeen(Versioned(1, 60)), JobStep(write=[put_start(STREAM, 2, 60)])),
+        (StartSeen(Versioned(2, 61)), JobStep(following=Job(8, JobState.RAISED, threshold=2, need=2))),
+        (StartSeen(Versioned(3, 62)), JobStep(following=Job(8, JobState.RAISED, threshold=2, need=2))),
     ],
-    (JobState.RETAIN, StreamGone): [(StreamGone(), Step(following=RETAINED))],
-    (JobState.RETAIN, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.RETAIN, StreamGone): [(StreamGone(), JobStep(following=RETAINED))],
+    (JobState.RETAIN, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
     (JobState.RAISED, EntriesSeen): [
-        (EntriesSeen(ENTRIES, 100), Step(DELETE_TWO, RETAINED)),
-        (EntriesSeen(ENTRIES[2:], 100), Step([], RETAINED)),
-        (EntriesSeen([], 100), Step([], RETAINED)),
-        (EntriesSeen(ENTRIES, 2), Step(DELETE_TWO[:2])),
-        (EntriesSeen(ENTRIES, 4), Step(DELETE_TWO)),
+        (EntriesSeen(ENTRIES, 100), JobStep(DELETE_TWO, RETAINED)),
+        (EntriesSeen(ENTRIES[2:], 100), JobStep([], RETAINED)),
+        (EntriesSeen([], 100), JobStep([], RETAINED)),
+        (EntriesSeen(ENTRIES, 2), JobStep(DELETE_TWO[:2])),
+        (EntriesSeen(ENTRIES, 4), JobStep(DELETE_TWO)),
     ],
-    (JobState.RAISED, StreamGone): [(StreamGone(), Step(following=RETAINED))],
-    (JobState.RAISED, StreamSwept): [(StreamSwept(), Step(forget=True))],
+    (JobState.RAISED, StreamGone): [(StreamGone(), JobStep(following=RETAINED))],
+    (JobState.RAISED, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
 }
 SAMPLES: dict[type[Event], Event] = {kind: found[0][0] for (_, kind), found in TABLE.items()}
 PAIRS = list(product(JobState, get_args(Event)))
@@ -181,7 +181,7 @@ def test_every_pair_of_state_and_event(state: JobState, kind: type[Event]) -> No
             advance(STREAM, job, SAMPLES[kind])
         return
     for event, expected in TABLE[state, kind]:
-        if isinstance(expected, Step):
+        if isinstance(expected, JobStep):
             found = advance(STREAM, job, event)
             assert replace(found, write=list(found.write)) == replace(expected, write=list(expected.write))
         else:

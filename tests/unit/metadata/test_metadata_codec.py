@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from dray.cluster.broker import decode_broker
+from dray.cluster.bucket_owner import decode_owner
 from dray.cluster.clock_guard import decode_beat
 from dray.cluster.identity import decode_cluster
-from dray.cluster.owner import decode_owner
 from dray.groups.coordinator.lease import decode_holder
 from dray.log.jobs import Job
 from dray.log.written_file import WrittenFile

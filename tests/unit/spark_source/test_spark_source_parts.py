@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -20,11 +21,13 @@ from pyspark.sql.datasource import (
 )
 from tests.services.batches import CONTROL, batch, plain
 
+from dray.client.properties import ClientSecurity
+from dray.security.sasl.client import ClientCredential
 from dray.spark_source import source
 from dray.spark_source.log import TopicLog, TopicState, whole_batches
 from dray.spark_source.options import OptionRefused, SourceOptions
 from dray.spark_source.ranges import Offset, Range, between, limited, split
-from dray.spark_source.source import BatchReader, StreamReader
+from dray.spark_source.source import BatchReader, LogStreamReader
 
 TOPIC_ID = UUID(int=5)
 OFFSETS = st.dictionaries(st.integers(0, 5), st.integers(0, 1000), min_size=1)
@@ -41,6 +44,21 @@ class TestOptions:
             "latest",
         )
         assert chosen.fail_on_data_loss
+        assert chosen.security == ClientSecurity()
+
+    def test_properties_of_kafkas_clients(self, tmp_path: Path) -> None:
+        secret = tmp_path / "password"
+        secret.write_text("hunter2")
+        given = {
+            "kafka.security.protocol": "SASL_SSL",
+            "Kafka.Sasl.Mechanism": "SCRAM-SHA-512",
+            "kafka.username": "alice",
+            "kafka.password.file": str(secret),
+        }
+        chosen = SourceOptions.parse({"topic": "t"} | given, streaming=True)
+        assert chosen.security.tls is not None
+        assert chosen.security.credential == ClientCredential("SCRAM-SHA-512", "alice", "hunter2")
+        assert "hunter2" not in repr(chosen)
 
     def test_names_are_as_spark_has_them_in_any_case(self) -> None:
         chosen = SourceOptions.parse(
@@ -73,6 +91,12 @@ class TestOptions:
             ({"topic": "t", "maxOffsetsPerTrigger": "5"}, False, "only streams have triggers"),
             ({"topic": "t", "recordsPerTask": "0"}, False, "not a whole number of 1 or more"),
             ({"topic": "t", "failOnDataLoss": "maybe"}, False, "neither true nor false"),
+            ({"topic": "t", "kafka.acks": "all"}, False, "option kafka.acks: there is no such option"),
+            (
+                {"topic": "t", "kafka.sasl.mechanism": "PLAIN"},
+                False,
+                "option kafka.sasl.mechanism: has no effect, since security.protocol is PLAINTEXT",
+            ),
             (
                 {"topic": "t", "startingOffsets": "earliest", "startingTimestamp": "5"},
                 False,
@@ -186,12 +210,12 @@ class TestLatest:
         return ends
 
     @staticmethod
-    def reader(**more: str) -> StreamReader:
+    def reader(**more: str) -> LogStreamReader:
         chosen = {"topic": "t", "startingOffsets": "latest", **more}
-        return StreamReader(SourceOptions.parse(chosen, streaming=True))
+        return LogStreamReader(SourceOptions.parse(chosen, streaming=True))
 
     @staticmethod
-    def planned(reader: StreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
+    def planned(reader: LogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Range]:
         kept_start, kept_end = json.loads(json.dumps(start)), json.loads(json.dumps(end))
         return [each.wanted for each in reader.partitions(kept_start, kept_end)]
 

@@ -1,7 +1,8 @@
 """Whether a produced batch may be stored, and in what form: size, format, codec, time, keys.
 
 Everything here is about one partition's records in one request, and nothing waits: what takes long
-(decompressing a large batch, compressing one anew) is for the caller to run in a thread (`accepting`).
+(decompressing a large batch, compressing one anew) is for the caller to run in a thread (`scheduling`). What
+is asked of the request as a whole is in `handler`.
 """
 
 from __future__ import annotations

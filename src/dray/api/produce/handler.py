@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final, TypeAlias
 
-from dray.api.produce.accepting import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.produce.batches import AcceptedBatch, BatchRejected
 from dray.api.produce.refusals import Refusals
+from dray.api.produce.scheduling import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.shared import (
     NO_TRANSACTIONS,
     TRANSACTIONS_REFUSED,
@@ -112,8 +112,8 @@ def _judge_at_once(
     parts: _Parts,
     request_bytes: DecompressionBudget,
 ) -> tuple[list[_Judged | None], bool]:
-    """What can be said of every batch within this turn of the loop; None where it takes longer, and whether
-    there is one of those."""
+    """The verdict on every batch that is possible within this turn of the loop, None where it takes longer;
+    and whether any takes longer."""
     judged: list[_Judged | None] = []
     waits = False
     for topic, (_, part) in zip(found, parts, strict=True):
@@ -157,7 +157,8 @@ async def _begin_in_turn(
     parts: _Parts,
     request_bytes: DecompressionBudget,
 ) -> list[_Begun]:
-    """What is found and judged already stays so: judging a batch may have changed it."""
+    """Topics that were found and batches that were judged are not looked at again: judging a batch may have
+    changed it."""
     state = context.connection.state
     before: asyncio.Event | None = state.get(_GATE)
     gate = state[_GATE] = asyncio.Event()
@@ -220,7 +221,7 @@ async def _find_topic(
     try:
         topic = await find_topic(context, data.name, part.index, data.topic_id if by_id else None)
     except TopicsUnavailable as error:
-        # Nothing was stored, and every client tries again after a look at the metadata.
+        # Nothing was stored, and every client tries again after reading the metadata.
         return BatchRejected(ErrorCode.NOT_LEADER_OR_FOLLOWER, str(error))
     if topic is None and by_id:
         return BatchRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {data.topic_id}.")
@@ -251,7 +252,7 @@ def _refuse_strangers(
     found: Sequence[Topic | BatchRejected],
     parts: _Parts,
 ) -> Sequence[Topic | BatchRejected]:
-    """Where owners are enforced: what this client should send to another broker."""
+    """If owners are enforced, refuse what this client should send to another broker."""
     if not context.services.settings.enforce_owner:
         return found
     routes = Routes(context)
@@ -270,7 +271,7 @@ def _keep_order(
     found: Sequence[Topic | BatchRejected],
     parts: _Parts,
 ) -> Sequence[Topic | BatchRejected]:
-    """What follows a batch that was refused before it reached the log waits until that one came again."""
+    """Refuse batches behind one that was refused before it reached the log, until that one has come again."""
     state = context.connection.state
     refusals: Refusals | None = state.get(_REFUSALS)
     if not refusals and not any(isinstance(topic, BatchRejected) for topic in found):

@@ -1,11 +1,11 @@
 """Batches of idempotent producers that a connection's requests brought, and that never reached the log.
 
-A topic that this broker has not heard of yet, or a store that did not answer, has a batch refused here; the
-client will send it again. But it may have sent the next ones already, and by the time those are looked at the
-topic may be known. The log cannot tell that one is missing: a producer that it does not know may start at any
-sequence. So what comes behind a refused batch is refused as well, until that one has come again.
+A batch is refused here if this broker does not know its topic yet, or if a store did not answer. The client
+will send it again. But the client may have sent the next batches already, and by the time those are judged
+the topic may be known. The log cannot see that a batch is missing: a producer that it does not know may start
+at any sequence. So the batches behind a refused one are refused as well, until that one has come again.
 
-A connection is where this belongs: a client that connects anew sends everything again, in order.
+This is kept per connection: a client that connects anew sends everything again, in order.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class Refusals:
 
 
 def _idempotent(records: Buffer | None) -> BatchHeader | None:
-    """None for what is no batch of an idempotent producer; whether it is sound is judged elsewhere."""
+    """The header of a batch of an idempotent producer, else None. Whether the batch is sound is checked
+    elsewhere."""
     if records is None or len(records) < HEADER_SIZE:
         return None
     header = read_header(records)

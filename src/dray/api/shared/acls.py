@@ -1,5 +1,5 @@
-"""What the APIs of ACLs share: Kafka's numbers on the wire, and the answer of a broker that authorizes
-nobody."""
+"""What the APIs of ACLs share: Kafka's numbers on the wire, and the answer of a broker without an
+authorizer."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ async def alter_each(
 
 
 def check_named(names: Collection[str], without_value: Collection[str]) -> None:
-    """Of the configs of one resource: none twice, and none without a value where there must be one."""
+    """Check the configs of one resource: none is named twice, and none lacks a value that it needs."""
     if twice := repeated(names):
         raise InvalidTopicRequest(f"Error due to duplicate config keys: {', '.join(sorted(twice))}")
     if without_value:

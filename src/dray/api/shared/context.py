@@ -87,7 +87,7 @@ class ClientConnection(Protocol):
 
     @property
     def turn(self) -> Callable[[], Awaitable[None]]:
-        """Awaited: until the requests before this one are answered, and the answers taken."""
+        """Await it to wait until the requests before this one are answered, and the answers taken."""
 
     @property
     def welcome(self) -> Callable[[], None]:
@@ -197,16 +197,17 @@ class Context:
 
     @staticmethod
     def logger() -> structlog.stdlib.BoundLogger:
-        """Its lines name the request: the dispatcher bound it."""
+        """A logger whose lines name the request: the dispatcher bound it."""
         return _log
 
     async def within(self, timeout_ms: int, work: Coroutine[Any, Any, T]) -> T:
-        """What the work gives, or `TimeoutError` when the client's patience ends. The work goes on: what an
-        administrator asked for is not left half done because it took long. No timeout waits for it."""
+        """The result of the work, or `TimeoutError` after the client's timeout. The work goes on even then,
+        so that an administrator's request is not left half done. With a timeout of 0 or less, this waits to
+        the end."""
         left = False
 
         async def settle() -> T | Exception:
-            """A refusal is the client's business, and becomes the server's only if the client has left."""
+            """An error goes to the client. Only if the client no longer waits does the task itself fail."""
             try:
                 return await work
             except Exception as error:
@@ -226,7 +227,7 @@ class Context:
 
 
 async def unless_ending(connection: ClientConnection, waiting: Awaitable[T]) -> T | None:
-    """What is waited for, or None as soon as the connection is ending: nobody needs a long poll then."""
+    """The result of `waiting`, or None as soon as the connection is ending: a long poll has no use then."""
     task = asyncio.current_task()
     assert task is not None
     ended = False

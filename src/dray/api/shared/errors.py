@@ -1,6 +1,6 @@
-"""From what went wrong below to the Kafka code that makes clients do the right thing.
+"""From an error of the rooms below to the Kafka code that makes clients do the right thing.
 
-The choice of a code is a choice of what the client does next, so each that is not obvious says why.
+A code decides what the client does next. Where the choice is not obvious, a comment says why.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ from dray.topics import (
 
 
 class RefuseConnection(Exception):
-    """Close the connection, with `reason` as the one log line; with an answer only where there is a last
-    one."""
+    """Close the connection, with `reason` as the one log line. `answer`, if there is one, is sent before."""
 
     def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
         super().__init__(reason)
@@ -51,15 +50,14 @@ NO_TRANSACTIONS: Final = (
 )
 
 TRANSACTIONS_REFUSED: Final = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-"""For whoever brings a transactional id to a partition, or wants a producer id for it: every client stops on
-it at once."""
+"""The answer to a transactional id in Produce and InitProducerId: every client stops on this code at once."""
 
 
 def no_coordinator_of_transactions(version: int, software: str) -> ErrorCode:
-    """What FindCoordinator answers, where every transactional producer begins. librdkafka, which asks in
-    version 2 under many names, stops on a code of authorization only, and else asks until it times out; it
-    shows the message too. To the others, of which sarama asks in that version too, that code would read like
-    a matter of rights: `docs/design/0070` has what each was seen to do."""
+    """The code with which FindCoordinator refuses transactions: every transactional producer asks it first.
+    librdkafka, which asks in version 2 under many names, stops only on a code of authorization, and otherwise
+    asks until it times out; it shows the message too. To other clients that code would look like missing
+    rights, and sarama asks in version 2 as well: `docs/design/0070` lists what each client was seen to do."""
     may_be_librdkafka = version in (2, 3) and software != "sarama"
     return TRANSACTIONS_REFUSED if may_be_librdkafka else ErrorCode.UNSUPPORTED_VERSION
 
@@ -74,12 +72,12 @@ _TOPIC_ERRORS: Final[Mapping[type[TopicError], ErrorCode]] = {
     TopicExists: ErrorCode.TOPIC_ALREADY_EXISTS,
     UnknownTopic: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     UnknownTopicId: ErrorCode.UNKNOWN_TOPIC_ID,
-    # It may have happened: the client may try again, and must be ready to find it done.
+    # The change may have been made: the client may try again, and may find it done.
     TopicsUnavailable: ErrorCode.REQUEST_TIMED_OUT,
     # For administrators, whose clients end at once on this code and show the message, which says what to do.
-    # Those who read and write hear that there is no leader *now* (LEADER_NOT_AVAILABLE,
-    # NOT_LEADER_OR_FOLLOWER): they try again, elsewhere too, until a broker that can read the topic serves
-    # it. None of these codes lets a client take the topic for gone, or create it.
+    # Producers and consumers get LEADER_NOT_AVAILABLE or NOT_LEADER_OR_FOLLOWER, no leader *now*: they try
+    # again, elsewhere too, until a broker that can read the topic serves it. None of these codes lets a
+    # client take the topic for gone, or create it.
     TopicUnreadable: ErrorCode.UNKNOWN_SERVER_ERROR,
 }
 
@@ -92,7 +90,7 @@ def topic_error(error: TopicError) -> ErrorCode:
 
 
 def _code_of(error: Exception, codes: Mapping[type[Any], ErrorCode]) -> ErrorCode | None:
-    """That of the error's class, or of the nearest class that it is a case of."""
+    """The code of the error's class, or of its nearest base class."""
     for kind in type(error).__mro__:
         code = codes.get(kind)
         if code is not None:
@@ -120,7 +118,7 @@ _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
     # Retried after a pause by every client that knows it. Java takes REQUEST_TIMED_OUT here for a bug, and
     # aiokafka raises it where it looks for offsets.
     LogUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
-    # It will not get better by trying again, and the application must hear of it.
+    # Another try does not help, and the application must see the error.
     ObjectCorrupt: ErrorCode.CORRUPT_MESSAGE,
 }
 

@@ -10,7 +10,7 @@ from dray.groups.coordinator import NotCoordinator
 from dray.groups.coordinator.machines import Event
 
 NO_OPERATIONS: Final = -(2**31)
-"""They were not asked for."""
+"""The client did not ask for them."""
 
 
 def client_host(context: Context) -> str:
@@ -21,7 +21,8 @@ def client_host(context: Context) -> str:
 
 async def ask_and_wait(context: Context, group_id: str, event_with: Callable[[object], Event]) -> Any:
     """The answer to a request that may be parked for long. When the connection ends first (its peer hung up,
-    or this broker is stopping), the client had better look for the coordinator again. Raises `Refused`."""
+    or this broker is stopping), the answer sends the client to look for the coordinator again. Raises
+    `GroupUnavailable`."""
     answer = None
     if not context.connection.ending:
         answer = await unless_ending(context.connection, context.services.groups.ask(group_id, event_with))

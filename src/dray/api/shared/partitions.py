@@ -30,7 +30,7 @@ async def find_topic(
         if topic is None or partition >= len(topic.streams):
             topic = await topics.refresh(name)
         if topic is None or partition >= len(topic.streams):
-            topic = await topics.refresh(name, barrier=True)  # that read may have been an old one
+            topic = await topics.refresh(name, barrier=True)  # the first read may have been stale
         return topic
     topic = await topics.get_by_id(topic_id)
     if topic is not None and partition >= len(topic.streams):

@@ -1,4 +1,4 @@
-"""What one client is told about who serves what: by its zone, and by the affinity of brokers to domains.
+"""Which brokers one client is shown for what: by its zone, and by the affinity of brokers to domains.
 
 All of it is advice that keeps clients in their zone and the writers of a domain few: any broker can serve
 anything. Only `routing.enforce_owner` makes a broker insist on it.
@@ -25,7 +25,7 @@ from dray.topics import Topic
 
 
 class Routes:
-    """As of now: a membership that changes changes the next answer."""
+    """The routes at this moment: the next answer is made from the membership of its time."""
 
     def __init__(self, context: Context) -> None:
         membership = context.services.membership
@@ -33,7 +33,8 @@ class Routes:
         self._known: Sequence[Broker] = membership.brokers()
         self._eligible = self._known  # to lead, or to be read from
         if not membership.is_registered and len(self._known) > 1:
-            # Cut off from the metadata store: the others do not count on this broker any more, nor does it.
+            # This broker is cut off from the metadata store. The others no longer count it as alive, so it
+            # does not count itself either.
             self._eligible = [broker for broker in self._known if broker.broker_id != self._me.broker_id]
         self._cluster = context.services.cluster
         zone = zone_of_client(context.header.client_id)
@@ -49,10 +50,10 @@ class Routes:
         self._owners_by_zone: Sequence[tuple[str | None, Owners]] | None = None
 
     def brokers(self) -> Sequence[Broker]:
-        """Whom the client is shown: those of its zone, which lead everything, and one of each other zone,
-        which leads nothing. Clients forget whom they are not shown, and many never go back to their bootstrap
-        servers: if all they know are dead, they have nobody to ask who lives. With `routing.strict_zones` it
-        is those of its zone alone."""
+        """The brokers that the client is shown: those of its zone, which lead everything, and one of each
+        other zone, which leads nothing. Clients forget brokers that they are not shown, and many never go
+        back to their bootstrap servers. If all brokers they know were dead, they could ask no other. With
+        `routing.strict_zones`, only the brokers of its zone are shown."""
         if self._zone == ALL_ZONES:
             return self._known
         shown = {broker.broker_id for broker in brokers_in(self._zone, self._known)}
@@ -66,8 +67,8 @@ class Routes:
 
     @property
     def controller(self) -> int:
-        """This broker, or else one of the client's zone: never one that it is not shown, for clients take
-        such a one for none at all."""
+        """This broker, or else one of the client's zone. It must be one that the client is shown: to a
+        client, any other is no controller at all."""
         near = [broker.broker_id for broker in self._leading]
         return self._me.broker_id if self._me.broker_id in near else near[0]
 
@@ -84,8 +85,9 @@ class Routes:
         return min(asked, len(self._eligible))
 
     def replicas(self, topic: Topic) -> Callable[[int], list[int]]:
-        """Of the topic's streams: the leader, one of each other zone, and others, as many as the topic shows.
-        All clients see equally many; those of a zone see their own leader first."""
+        """The replicas of each of the topic's streams: the leader, one broker of each other zone, and others,
+        as many as the topic shows. All clients see equally many; clients of a zone see their own leader
+        first."""
         count = self.replication_factor(topic.replication_factor)
         if count == 1:
             return lambda stream: [self.leader(stream)]

@@ -1,5 +1,4 @@
-"""Before the dispatcher, on listeners that ask clients who they are: nothing passes until they have said
-it.
+"""Stands before the dispatcher on listeners with authentication: no request passes until the client is known.
 
 `SaslSession` knows the states; here frames become its events, and its steps become answers. Until a client
 is known, and while it authenticates again (KIP-368), its requests are taken strictly one after the other:
@@ -42,14 +41,15 @@ _STATE: Final = "sasl"
 _HANDSHAKE: Final = int(ApiKey.SASL_HANDSHAKE).to_bytes(2)
 _LONGEST_SHOWN: Final = 100
 _AT_ONCE: Final = 4
-"""Passwords and tokens that are verified in threads: strangers must not take those that the stores need."""
+"""How many passwords and tokens are verified in threads at once: unknown clients must not take all threads
+from the stores."""
 
 Answer = Sequence[Buffer] | None
 RequestType = TypeVar("RequestType", SaslHandshakeRequest, SaslAuthenticateRequest)
 
 
-class _Standing:
-    """Of one connection: its session, and who waits for whom."""
+class _Authentication:
+    """The state of one connection: its session, and the requests that wait for an authentication."""
 
     __slots__ = ("_waiting", "authenticating", "session")
 
@@ -60,9 +60,9 @@ class _Standing:
         self._waiting: list[asyncio.Future[None]] = []
 
     async def wait(self) -> None:
-        """Of a known client's request behind one that authenticates again. All that wait go on together, in
-        the order they came: to wait for their turns instead would have each wait for the answer of the one
-        before."""
+        """Wait while the client authenticates again: for a request of a known client. All that wait go on
+        together, in the order they came. If each waited for its turn instead, it would wait for the answer to
+        the one before."""
         future = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         await future
@@ -91,16 +91,16 @@ class SaslGate:
         make = self._sessions.get(connection.listener)
         if make is None:
             return await self._dispatcher.dispatch(frame, connection)
-        standing: _Standing | None = connection.state.get(_STATE)
-        if standing is None:
-            standing = connection.state[_STATE] = _Standing(make())
-        session = standing.session
+        authentication: _Authentication | None = connection.state.get(_STATE)
+        if authentication is None:
+            authentication = connection.state[_STATE] = _Authentication(make())
+        session = authentication.session
         if session.is_complete and frame[:2] != _HANDSHAKE:
-            if standing.authenticating:
-                await standing.wait()
+            if authentication.authenticating:
+                await authentication.wait()
             return await self._pass(session, frame, connection)
-        # Before anything is awaited: those that come behind must see that they have to wait.
-        standing.authenticating += 1
+        # Before anything is awaited: later requests must see that they have to wait.
+        authentication.authenticating += 1
         try:
             await connection.turn()
             if not session.is_complete or frame[:2] == _HANDSHAKE:
@@ -108,7 +108,7 @@ class SaslGate:
         except EndConnection as error:
             raise RefuseConnection(str(error)) from None
         finally:
-            standing.done()
+            authentication.done()
         return await self._pass(session, frame, connection)
 
     async def _pass(self, session: SaslSession, frame: memoryview, connection: ClientConnection) -> Answer:
@@ -214,7 +214,7 @@ class SaslGate:
                 step = await self._runtime.in_thread(step.work)
         outcome = session.settle(step, self._runtime.monotonic(), self._runtime.wall_ms())
         if isinstance(outcome, SaslRejection):
-            # As Kafka: who guesses passwords has to wait for each answer.
+            # As Kafka: a client that guesses passwords has to wait for each answer.
             await self._runtime.sleep(REFUSAL_DELAY_SECONDS)
         elif outcome.complete:
             connection.principal = session.principal
@@ -241,7 +241,7 @@ def _header_of(header: RequestHeader) -> Buffer:
 
 
 def _error_of_api_versions(answer: Sequence[Buffer]) -> int:
-    """Behind the correlation id, in every version."""
+    """The error code. It stands behind the correlation id in every version."""
     return int.from_bytes(b"".join(bytes(buffer[:6]) for buffer in answer[:2])[4:6], signed=True)
 
 

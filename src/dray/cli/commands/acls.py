@@ -12,6 +12,7 @@ import typer
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
+    CommandConfigOption,
     ConfigOption,
     DataDirOption,
     JsonOption,
@@ -82,6 +83,7 @@ def add(
     host: HostOption = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be added.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -111,6 +113,7 @@ def add(
         if config is None and data_dir is None:
             ask(
                 bootstrap,
+                command_config,
                 lambda caller: through_broker.create_acls(caller, [WireAcl(*one) for one in wanted]),
             )
         else:
@@ -140,6 +143,7 @@ def list_(
     matching: MatchOption = False,
     host: HostOption = None,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
@@ -147,7 +151,7 @@ def list_(
     """List ACLs: all of them, or those that the options leave."""
     resource = _resource(topic, group, transactional_id, cluster)
     wanted = _filter(resource, prefixed, matching, principal, host, operation)
-    found = _find(bootstrap, config, data_dir, wanted)
+    found = _find(bootstrap, command_config, config, data_dir, wanted)
     if json:
         print_json([_plain(one) for one in found])
     elif found:
@@ -170,6 +174,7 @@ def delete(
     everything: Annotated[bool, typer.Option("--all", help="All ACLs, if nothing else says less.")] = False,
     execute: Annotated[bool, typer.Option("--execute", help="Do it: without, it is only shown.")] = False,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -182,9 +187,13 @@ def delete(
     if wanted == AclFilter() and not everything:
         raise Failure("give which: --principal, --topic, ...; or --all for all ACLs", USAGE)
     if not execute:
-        found = _find(bootstrap, config, data_dir, wanted)
+        found = _find(bootstrap, command_config, config, data_dir, wanted)
     elif config is None and data_dir is None:
-        found = _bindings(ask(bootstrap, lambda caller: through_broker.delete_acls(caller, WireAcl(*wanted))))
+        found = _bindings(
+            ask(
+                bootstrap, command_config, lambda caller: through_broker.delete_acls(caller, WireAcl(*wanted))
+            )
+        )
     else:
         found = sorted(acl_store.delete_acls(load_config(config, data_dir).settings, wanted))
     if not found:
@@ -193,9 +202,13 @@ def delete(
     print(f"deleted: {len(found)}" if execute else "nothing was deleted: add --execute to do this")
 
 
-def _find(bootstrap: str, config: Path | None, data_dir: str | None, wanted: AclFilter) -> list[AclBinding]:
+def _find(
+    bootstrap: str, command_config: Path | None, config: Path | None, data_dir: str | None, wanted: AclFilter
+) -> list[AclBinding]:
     if config is None and data_dir is None:
-        return _bindings(ask(bootstrap, lambda caller: through_broker.list_acls(caller, WireAcl(*wanted))))
+        return _bindings(
+            ask(bootstrap, command_config, lambda caller: through_broker.list_acls(caller, WireAcl(*wanted)))
+        )
     return sorted(acl_store.list_acls(load_config(config, data_dir).settings, wanted))
 
 

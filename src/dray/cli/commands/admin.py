@@ -13,6 +13,7 @@ from dray.cli.commands import groups as admin_groups
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
+    CommandConfigOption,
     ConfigOption,
     DataDirOption,
     JsonOption,
@@ -58,6 +59,7 @@ def create(
     topic: NameArgument,
     *,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     partitions: Annotated[
         int, typer.Option("--partitions", "-p", help="How many; -1: the broker's default.")
     ] = -1,
@@ -81,6 +83,7 @@ def create(
     configs = _pairs("--config", config)
     created = ask(
         bootstrap,
+        command_config,
         lambda cluster: create_topic(
             cluster,
             topic,
@@ -100,9 +103,13 @@ def create(
 
 
 @topics_app.command("list")
-def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+def list_(
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    json: JsonOption = False,
+) -> None:
     """List the topics."""
-    found = ask(bootstrap, list_topics)
+    found = ask(bootstrap, command_config, list_topics)
     if json:
         print_json(
             [
@@ -121,10 +128,13 @@ def list_(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = Fal
 
 @topics_app.command("describe")
 def describe(
-    topics: NamesArgument, bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False
+    topics: NamesArgument,
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    json: JsonOption = False,
 ) -> None:
     """Show a topic's partitions with their offsets, and the configs it sets itself."""
-    found = ask(bootstrap, lambda cluster: describe_topics(cluster, topics))
+    found = ask(bootstrap, command_config, lambda cluster: describe_topics(cluster, topics))
     if json:
         print_json([as_plain(description) for description in found])
         return
@@ -138,6 +148,7 @@ def describe(
 def delete(
     topics: NamesArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
 ) -> None:
     """Delete topics and their records, for good."""
@@ -147,13 +158,14 @@ def delete(
             deleted = await delete_topic(cluster, name, if_exists)
             print(f"topic {name} deleted" if deleted else f"there is no topic {name}")
 
-    ask(bootstrap, delete_each)
+    ask(bootstrap, command_config, delete_each)
 
 
 @topics_app.command("alter")
 def alter(
     topic: NameArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     partitions: Annotated[
         int | None, typer.Option("--partitions", "-p", help="The new, larger number.", show_default=False)
     ] = None,
@@ -179,14 +191,18 @@ def alter(
         if partitions is not None:
             await add_partitions(cluster, topic, partitions)
 
-    ask(bootstrap, change)
+    ask(bootstrap, command_config, change)
     print(f"topic {topic} altered")
 
 
 @app.command("cluster")
-def cluster(bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP, json: JsonOption = False) -> None:
+def cluster(
+    bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
+    json: JsonOption = False,
+) -> None:
     """Show the cluster's id and its brokers."""
-    found = ask(bootstrap, describe_cluster)
+    found = ask(bootstrap, command_config, describe_cluster)
     brokers = sorted(found.brokers, key=lambda broker: broker.broker_id)
     if json:
         print_json(

@@ -9,8 +9,10 @@ import typer
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
+    CommandConfigOption,
     ConfigOption,
     DataDirOption,
+    client_security,
     load_config,
     parse_bootstrap,
 )
@@ -20,6 +22,7 @@ from dray.daemon.console import serve_console
 def console(
     *,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     stores: Annotated[
         bool,
         typer.Option(
@@ -56,4 +59,5 @@ def console(
     drayd console --stores --config /etc/dray.yaml
     """
     settings = load_config(config, data_dir, console_listen=listen).settings
-    serve_console(settings, parse_bootstrap(bootstrap), stores=stores, writable=writable)
+    security = client_security(command_config)
+    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable)

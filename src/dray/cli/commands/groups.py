@@ -12,7 +12,7 @@ import typer
 
 from dray.cli import group_resets, group_views
 from dray.cli.group_views import GroupView
-from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, ask
+from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, CommandConfigOption, JsonOption, ask
 from dray.cli.output import print_json, print_table
 from dray.client import Cluster
 from dray.client.groups import GroupCalls, refuse_live
@@ -35,6 +35,7 @@ GroupsArgument = Annotated[list[str], typer.Argument(metavar="GROUP...", help="I
 @app.command("list")
 def list_(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     state: Annotated[
         list[str] | None,
         typer.Option(
@@ -56,7 +57,7 @@ def list_(
     async def list_groups(cluster: Cluster) -> list[ListedGroup]:
         return await GroupCalls(cluster).list_groups(states, types)
 
-    found = ask(bootstrap, list_groups)
+    found = ask(bootstrap, command_config, list_groups)
     if json:
         print_json(
             [
@@ -88,6 +89,7 @@ def describe(
     ] = None,
     *,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     all_groups: Annotated[bool, typer.Option("--all-groups", help="Every group there is.")] = False,
     offsets: Annotated[
         bool, typer.Option("--offsets", help="Offsets and lag of each partition: the default.")
@@ -108,7 +110,7 @@ def describe(
         names = groups or [group.group_id for group in await calls.list_groups(types=("classic", "consumer"))]
         return [await group_views.view_group(name, cluster) for name in names]
 
-    views = ask(bootstrap, view)
+    views = ask(bootstrap, command_config, view)
     if json:
         print_json([group_views.as_plain(found) for found in views])
         return
@@ -130,6 +132,7 @@ def describe(
 def delete(
     groups: GroupsArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     if_exists: Annotated[bool, typer.Option("--if-exists", help="It is no error if there is none.")] = False,
 ) -> None:
     """Delete groups that have no members, with all their offsets."""
@@ -140,7 +143,7 @@ def delete(
             deleted = await calls.delete(name, if_exists)
             print(f"group {name} deleted" if deleted else f"there is no group {name}")
 
-    ask(bootstrap, delete_each)
+    ask(bootstrap, command_config, delete_each)
 
 
 @app.command("reset-offsets")
@@ -148,6 +151,7 @@ def reset_offsets(
     group: GroupArgument,
     *,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     topic: Annotated[
         list[str] | None,
         typer.Option(
@@ -217,7 +221,7 @@ def reset_offsets(
             await calls.commit(group, {(move.topic, move.partition): move.new for move in moves})
         return moves
 
-    moves = ask(bootstrap, reset)
+    moves = ask(bootstrap, command_config, reset)
     if json:
         print_json(group_views.plain_moves(group, moves, execute))
         return

@@ -86,7 +86,7 @@ def simulate(
 
 
 def _print_run(recorded: RecordedRun) -> None:
-    """And fail as a run that is not printed does."""
+    """Print a run, and fail as a run that is not printed does."""
     steps = [{"at": step.at, "who": step.who, "what": step.what} for step in recorded.steps]
     print_json(
         {

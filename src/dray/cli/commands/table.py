@@ -73,7 +73,7 @@ def table(
 
 
 async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[PartitionLag], str | None]:
-    """And why the table is there and not written any more, if so."""
+    """The table, the lag of each partition, and why the table is no longer written, if so."""
     async with open_tables(settings) as opened:
         known = await find_topic(opened, settings, topic)
         why_not = table_names(settings).why_not(known, settings.topics.defaults)

@@ -13,11 +13,19 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from dray.cli.options import DEFAULT_BOOTSTRAP, BootstrapOption, JsonOption, parse_bootstrap
+from dray.cli.options import (
+    DEFAULT_BOOTSTRAP,
+    BootstrapOption,
+    CommandConfigOption,
+    JsonOption,
+    client_security,
+    parse_bootstrap,
+)
 from dray.cli.output import print_json
 from dray.client import ClientError, RequestFailed
+from dray.client.properties import ClientSecurity
 from dray.daemon.failures import Failure
-from dray.inspection.brokers import Brokers, Unreachable
+from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
 from dray.inspection.cluster import ClusterSummary, cluster_view
 from dray.inspection.groups import GroupsPage, groups_page
 from dray.inspection.plain import as_plain
@@ -36,6 +44,7 @@ class TopView:
 def top(
     *,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     interval: Annotated[
         float, typer.Option("--interval", "-i", min=0.5, max=3600, help="Seconds between two looks.")
     ] = 2.0,
@@ -56,15 +65,23 @@ def top(
     [dim]Example:[/] drayd top --bootstrap 127.0.0.1:9092 --filter orders
     """
     addresses = parse_bootstrap(bootstrap)
+    security = client_security(command_config)
     with suppress(KeyboardInterrupt):
-        asyncio.run(_watch(addresses, interval, rows, wanted, once=once or json, json=json))
+        asyncio.run(_watch(addresses, security, interval, rows, wanted, once=once or json, json=json))
 
 
 async def _watch(
-    addresses: list[tuple[str, int]], interval: float, rows: int, wanted: str, *, once: bool, json: bool
+    addresses: list[tuple[str, int]],
+    security: ClientSecurity,
+    interval: float,
+    rows: int,
+    wanted: str,
+    *,
+    once: bool,
+    json: bool,
 ) -> None:
     runtime = SystemRuntime()
-    brokers = Brokers(addresses, runtime)
+    brokers = Brokers(addresses, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
     try:
         seen = await look(brokers, rows, wanted)
         if json:
@@ -73,7 +90,7 @@ async def _watch(
             Console().print(picture(seen, None, 0.0))
         else:
             await _follow(brokers, seen, interval, rows, wanted)
-    except (ClientError, RequestFailed, Unreachable) as error:
+    except (ClientError, RequestFailed, BrokerUnreachable) as error:
         raise Failure(str(error)) from error
     finally:
         await brokers.close()
@@ -88,7 +105,7 @@ async def _follow(brokers: Brokers, seen: TopView, interval: float, rows: int, w
             await runtime.sleep(interval)
             try:
                 now = await look(brokers, rows, wanted)
-            except (ClientError, RequestFailed, Unreachable) as error:
+            except (ClientError, RequestFailed, BrokerUnreachable) as error:
                 trouble = Text(f"not up to date: {error}", style="bold red")
                 live.update(Group(trouble, picture(seen, None, 0.0)), refresh=True)
                 continue

@@ -1,4 +1,8 @@
-"""`drayd up` and `drayd broker`: a node, for as long as nobody asks it to stop."""
+"""`drayd up` and `drayd broker`: a node, until a signal stops it.
+
+`up` starts one broker in this process (`daemon/broker.py`) or several as children (`daemon/fleet.py`), and
+beside them a compactor (`daemon/compactor_child.py`) and a console (`daemon/console_child.py`).
+"""
 
 from __future__ import annotations
 

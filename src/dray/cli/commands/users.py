@@ -11,6 +11,7 @@ import typer
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
+    CommandConfigOption,
     ConfigOption,
     DataDirOption,
     JsonOption,
@@ -26,7 +27,7 @@ from dray.security.names import NotPrepared, check_prepared
 from dray.security.scram_credentials import LEAST_ITERATIONS, MOST_ITERATIONS, ScramMechanism, mechanism_of
 
 app = typer.Typer(
-    help="Add, list and delete users. No listener asks for passwords yet: they are kept for those that will. "
+    help="Add, list and delete users, and set the passwords that listeners with SASL ask for. "
     "With --data-dir or --config, straight in the metadata store; else through a broker.",
     no_args_is_help=True,
 )
@@ -54,6 +55,7 @@ def add(
     ] = None,
     iterations: Annotated[int, typer.Option(help="Rounds of hashing.")] = LEAST_ITERATIONS,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -69,7 +71,11 @@ def add(
     if config is None and data_dir is None:
         random = SystemRuntime().random
         salts = {each.sasl_name: random.randbytes(32) for each in mechanisms}
-        ask(bootstrap, lambda caller: through_broker.put_user(caller, name, password, salts, iterations))
+        ask(
+            bootstrap,
+            command_config,
+            lambda caller: through_broker.put_user(caller, name, password, salts, iterations),
+        )
     else:
         user_store.put_user(load_config(config, data_dir).settings, name, password, mechanisms, iterations)
     print(f"user {name} has a password for {', '.join(each.sasl_name for each in mechanisms)}")
@@ -78,13 +84,14 @@ def add(
 @app.command("list")
 def list_(
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
     """List the users, and for which mechanisms they have a password."""
     if config is None and data_dir is None:
-        found = ask(bootstrap, through_broker.list_users)
+        found = ask(bootstrap, command_config, through_broker.list_users)
     else:
         found = user_store.list_users(load_config(config, data_dir).settings)
     if json:
@@ -99,14 +106,17 @@ def list_(
 def delete(
     name: UserArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
     """Delete a user with all passwords."""
     if config is None and data_dir is None:
-        held = ask(bootstrap, through_broker.list_users).get(name, {})
+        held = ask(bootstrap, command_config, through_broker.list_users).get(name, {})
         if held:
-            ask(bootstrap, lambda caller: through_broker.delete_user(caller, name, list(held)))
+            ask(
+                bootstrap, command_config, lambda caller: through_broker.delete_user(caller, name, list(held))
+            )
         deleted = bool(held)
     else:
         deleted = user_store.delete_user(load_config(config, data_dir).settings, name)

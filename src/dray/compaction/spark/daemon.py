@@ -1,8 +1,8 @@
 """The process that Spark's Python workers are forked from.
 
-Loaded here once, what they need is there in all of them, and in memory once. And Spark has every task forget
-what the import system knows of the file system, which then reads through every zip file on the path again:
-0.15 s per task, for nothing, since no module of ours appears while a worker lives.
+Modules that are loaded here once are there in all workers, and in memory once. Also, Spark has every task
+drop what the import system knows of the file system. It then reads every zip file on the path again: 0.15 s
+per task, without need, since no module of ours appears while a worker lives. So that is turned off here.
 """
 
 import ctypes

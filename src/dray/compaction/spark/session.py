@@ -110,9 +110,9 @@ def open_session(settings: SparkSettings) -> SparkProcess:
 
 
 def worker_python(settings: SparkSettings, environment: Mapping[str, str]) -> str:
-    """Workers run what this process runs, whatever else is on the path, unless it is said that on their
-    machines it lies elsewhere. `spark-submit` says so by the environment: there it may be a place that only
-    means something on the executors."""
+    """Workers run the same Python as this process, whatever else is on the path, unless the settings name
+    another for their machines. `spark-submit` names it by the environment: it may be a path that exists only
+    on the executors."""
     named = settings.conf.get("spark.pyspark.python")
     if named is None and _SUBMITTED in environment:
         named = environment.get("PYSPARK_PYTHON")
@@ -172,7 +172,7 @@ def _require_server(master: str) -> None:
 
 
 def _plain(master: str) -> str:
-    """Behind a semicolon the address may carry a token."""
+    """The address without what follows a semicolon: that may be a token."""
     return master.partition(";")[0]
 
 
@@ -183,7 +183,7 @@ def reason_of(error: Exception) -> str:
     text = str(error if java is None else java.toString())
     _, failed, traceback = text.rpartition(_TRACEBACK)
     lines = [line for line in (traceback if failed else text).splitlines() if line.strip()]
-    if failed:  # where it went through is indented, and what it was is not
+    if failed:  # lines of the traceback are indented, the error itself is not
         lines = [line for line in lines if not line.startswith(" ")]
     return lines[0].strip() if lines else type(error).__name__
 
@@ -209,7 +209,7 @@ def _conf(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.adaptive.enabled": "false",
     }
     if settings.master.startswith("local"):
-        # Embedded: nobody else has to find this driver. The JVM only hands out work: with one garbage
+        # Embedded: no other machine has to find this driver. The JVM only hands out work: with one garbage
         # collecting thread and no optimising compiler it starts, and warms up, in half the processor time.
         conf |= {
             "spark.driver.bindAddress": "127.0.0.1",

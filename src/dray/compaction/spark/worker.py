@@ -55,7 +55,7 @@ async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Ans
         async with slots:
             try:
                 return await write_unit(unit, store, runtime)
-            except Exception as error:  # the others of the task go on, and this one's is told
+            except Exception as error:  # it becomes this unit's answer, and the others of the task go on
                 return UnitFailed(unit.stream, unit.job, f"{type(error).__name__}: {error}", retriable=True)
 
     try:

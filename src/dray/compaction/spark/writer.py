@@ -68,8 +68,8 @@ class SparkUnitWriter:
     async def _watch(
         self, running: asyncio.Task[list[str]], group: str, units: int, tasks: int, progress: Progress | None
     ) -> None:
-        """Until the job is done, tell how far it is. Tasks are what Spark counts."""
-        told = -1
+        """Report how far the job is, until it is done. Spark counts tasks."""
+        reported = -1
         while True:
             done, _ = await asyncio.wait([running], timeout=_POLL_SECONDS)
             if done:
@@ -77,8 +77,8 @@ class SparkUnitWriter:
             if progress is None or not self._session.is_classic:
                 continue
             finished = await self._runtime.in_thread(self._finished, group)
-            if finished > told:
-                told = finished
+            if finished > reported:
+                reported = finished
                 progress(units * min(finished, tasks) // tasks, units)
 
     # What follows runs in threads.
@@ -104,10 +104,10 @@ class SparkUnitWriter:
             self._session.check()
             if isinstance(error, OSError) or type(error).__name__ == "Py4JNetworkError":
                 raise SparkDied(f"Spark's JVM does not answer: {error}") from error
-            told = f"the Spark job failed: {_explained(error)}"
+            reason = f"the Spark job failed: {_explained(error)}"
             if any(sign in str(error) for sign in _NO_WORKER):
-                raise NoWorkers(told) from error
-            raise SparkJobFailed(told) from error
+                raise NoWorkers(reason) from error
+            raise SparkJobFailed(reason) from error
 
     def _collect(self, count: int, task_of: Callable[[int], bytes]) -> list[str]:
         numbers = self._session.spark.range(0, count, 1, count)

@@ -3,8 +3,8 @@
 from dray.groups.classic.codec import decode_group, encode_group
 from dray.groups.classic.description import (
     ClassicGroupDescription,
+    ClassicGroupListing,
     ClassicMemberDescription,
-    GroupListing,
     description_of,
     description_of_none,
     listing_of,
@@ -40,6 +40,7 @@ __all__ = [
     "CancelTimer",
     "ClassicGroup",
     "ClassicGroupDescription",
+    "ClassicGroupListing",
     "ClassicGroupSettings",
     "ClassicMemberDescription",
     "ClassicResult",
@@ -48,7 +49,6 @@ __all__ = [
     "Effect",
     "ErrorAnswer",
     "Event",
-    "GroupListing",
     "GroupState",
     "Heartbeat",
     "Join",

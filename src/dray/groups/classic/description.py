@@ -31,7 +31,7 @@ class ClassicGroupDescription(NamedTuple):
     members: tuple[ClassicMemberDescription, ...] = ()
 
 
-class GroupListing(NamedTuple):
+class ClassicGroupListing(NamedTuple):
     group_id: str
     protocol_type: str
     state: GroupState
@@ -58,8 +58,8 @@ def description_of_none(group_id: str, version: int) -> ClassicGroupDescription:
     return ClassicGroupDescription(error, group_id, GroupState.DEAD)
 
 
-def listing_of(group: ClassicGroup) -> GroupListing:
-    return GroupListing(group.group_id, group.protocol_type or "", group.state)
+def listing_of(group: ClassicGroup) -> ClassicGroupListing:
+    return ClassicGroupListing(group.group_id, group.protocol_type or "", group.state)
 
 
 def _member(member: Member, protocol_name: str | None) -> ClassicMemberDescription:

@@ -46,7 +46,7 @@ def _bits(operation: AclOperation, permission: Permission) -> int:
 
 
 class _Entry:
-    """Of one principal and host under one pattern."""
+    """The rights of one principal and host under one pattern."""
 
     __slots__ = ("allowed", "bindings", "denied")
 

@@ -91,7 +91,7 @@ class AclBinding(NamedTuple):
 
 
 LONGEST_PART: Final = 1024
-"""Of a name, a principal or a host in a binding, in bytes: a binding is a key of the metadata store."""
+"""The longest name, principal or host in a binding, in bytes: a binding is a key of the metadata store."""
 
 
 def fault_of(binding: AclBinding) -> str | None:

@@ -10,7 +10,8 @@ from typing import Final, TypeVar
 import structlog
 
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, seal_json, unseal_json
 from dray.runtime import Runtime
 from dray.security.acls.decision import AclIndex
@@ -29,7 +30,6 @@ _log = structlog.get_logger(__name__)
 
 ACL_FORMAT: Final = 1
 _VALUE: Final = seal_json(ACL_FORMAT, {})
-_ATTEMPTS: Final = 8
 _READ_ONE_BY_ONE: Final = 50
 
 Kind = TypeVar("Kind", AclResourceType, PatternType, AclOperation, Permission)
@@ -73,6 +73,7 @@ class Acls:
     def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self.index = AclIndex()
         self._store = store
+        self._runtime = runtime
         self._followed = KeyFollower(store, runtime, keys.ACLS, learn=self._learn, forget=self._forget)
 
     async def start(self) -> None:
@@ -82,14 +83,15 @@ class Acls:
         await self._followed.stop()
 
     async def create(self, bindings: Sequence[AclBinding]) -> None:
-        """Those that are there already stay. Raises `SecurityUnavailable`: some may have been created."""
+        """Create bindings; those that exist already stay. Raises `SecurityUnavailable`: some may have been
+        created."""
         made = list(dict.fromkeys(map(key_of, bindings)))
         await self._write([Put(key, _VALUE, ABSENT) for key in made])
         await self._learn_of(made)
 
     async def delete(self, filters: Sequence[AclFilter]) -> list[list[AclBinding]]:
-        """What each filter matched, all of it gone. Raises `SecurityUnavailable`: some may have been
-        deleted."""
+        """Delete what the filters match; what each filter matched. Raises `SecurityUnavailable`: some may
+        have been deleted."""
         try:
             await self._store.barrier(keys.CLUSTER_DOMAIN)
             await self._followed.read_all()
@@ -111,14 +113,9 @@ class Acls:
             raise SecurityUnavailable(str(error)) from error
 
     async def _write_some(self, operations: Sequence[Operation]) -> None:
-        """Done again, none of them does harm: each is for what was read, or for what is not there."""
-        for _ in range(_ATTEMPTS - 1):
-            try:
-                await self._store.write(keys.CLUSTER_DOMAIN, operations)
-            except Ambiguous:
-                continue
-            return
-        await self._store.write(keys.CLUSTER_DOMAIN, operations)
+        """Write some operations, again after an unclear reply. That does no harm: each expects the version
+        that was read, or an absent key."""
+        await update(self._runtime, lambda: self._store.write(keys.CLUSTER_DOMAIN, operations))
 
     async def _learn_of(self, changed: Sequence[str]) -> None:
         try:
@@ -133,8 +130,8 @@ class Acls:
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """What cannot be read may hold a condition that this build does not know: a DENY holds without it,
-        an ALLOW does not."""
+        """A value that cannot be read may hold a condition that this build does not know. A DENY then counts
+        without the condition, an ALLOW does not count."""
         binding = binding_of(key)
         if binding is None:
             _log.error("an ACL is not understood, and not used", key=key)
@@ -160,5 +157,6 @@ class Acls:
 
 
 def _place_holder(key: str, binding: AclBinding) -> AclBinding:
-    """Allows nothing to anybody; but the resource has an ACL, so that `allow_if_no_acl` is not for it."""
+    """A binding that allows nothing to any principal. The resource still has an ACL, so `allow_if_no_acl`
+    does not apply to it."""
     return binding._replace(principal=key, operation=AclOperation.UNKNOWN)

@@ -163,6 +163,7 @@ class Throttle:
 
 
 def _bound(measured: dict[Any, Any]) -> None:
-    """Client ids are the clients' to choose: so many are measured, and the longest quiet goes first."""
+    """Bound how many clients are measured, since clients choose their ids. The one that was quiet for longest
+    is dropped first."""
     while len(measured) >= _MOST_MEASURED:
         del measured[next(iter(measured))]

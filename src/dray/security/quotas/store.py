@@ -8,7 +8,8 @@ from typing import Final
 import structlog
 
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, Ambiguous, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataError, MetadataStore, Operation, Put
+from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, ValueCorrupt, seal_json, unseal_json
 from dray.runtime import Runtime
 from dray.security.faults import SecurityUnavailable
@@ -18,7 +19,6 @@ from dray.security.quotas.limits import QuotaEntity, QuotaTable
 _log = structlog.get_logger(__name__)
 
 QUOTA_FORMAT: Final = 1
-_ATTEMPTS: Final = 8
 
 
 def key_of(entity: QuotaEntity) -> str:
@@ -61,6 +61,7 @@ class Quotas:
     def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self.table = QuotaTable()
         self._store = store
+        self._runtime = runtime
         self._known: dict[QuotaEntity, dict[str, float]] = {}
         self._followed = KeyFollower(
             store, runtime, keys.CLIENT_QUOTAS, learn=self._learn, forget=self._forget
@@ -76,15 +77,13 @@ class Quotas:
         """None takes a quota away. Raises `SecurityUnavailable`."""
         key = key_of(entity)
         try:
-            for _ in range(_ATTEMPTS):
-                if await self._try_alter(key, changes):
-                    await self._followed.read_keys([key])
-                    return
+            await update(self._runtime, lambda: self._try_alter(key, changes))
+            await self._followed.read_keys([key])
         except MetadataError as error:
             raise SecurityUnavailable(str(error)) from error
-        raise SecurityUnavailable("the quotas of this entity are changed by others all the time")
 
-    async def _try_alter(self, key: str, changes: Mapping[str, float | None]) -> bool:
+    async def _try_alter(self, key: str, changes: Mapping[str, float | None]) -> bool | None:
+        """None where another write came in between."""
         await self._store.barrier(keys.CLUSTER_DOMAIN)
         record = await self._store.get(keys.CLUSTER_DOMAIN, key)
         before = {} if record is None else decode_quotas(key, record.value)
@@ -97,16 +96,13 @@ class Quotas:
             operation = Delete(key, record.version)
         else:
             operation = Put(key, encode_quotas(after), ABSENT if record is None else record.version)
-        try:
-            [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
-        except Ambiguous:
-            return False  # done again, it does no harm: a write that arrives late finds another version
-        return outcome.applied
+        [outcome] = await self._store.write(keys.CLUSTER_DOMAIN, [operation])
+        return outcome.applied or None
 
     # --- knowing
 
     def _learn(self, key: str, value: bytes) -> None:
-        """A value that cannot be read is not taken for none: what was known before stays."""
+        """Take in a value. One that cannot be read does not count as absent: what was known before stays."""
         entity = entity_of(key)
         if entity is None:
             _log.error("a quota is not understood, and not used", key=key)

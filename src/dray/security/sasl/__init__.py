@@ -1,1 +1,1 @@
-"""SASL on the server's side: mechanisms that take bytes and give steps, and the session around them."""
+"""SASL: mechanisms of both sides, which take bytes and give bytes, and the server's session around them."""

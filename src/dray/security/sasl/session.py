@@ -33,7 +33,7 @@ class SaslState(Enum):
     AUTHENTICATE = auto()
     """Tokens come: in SaslAuthenticate, or raw after a handshake of version 0."""
     WRONG_MECHANISM = auto()
-    """A client authenticates again with another mechanism: its next word ends the connection."""
+    """A client authenticates again with another mechanism: its next request ends the connection."""
     COMPLETE = auto()
     FAILED = auto()
 
@@ -60,7 +60,7 @@ class SaslAnswer:
 
 @dataclass(frozen=True, slots=True)
 class SaslRejection:
-    """What the client is told, and what the log is; then the connection ends."""
+    """The message for the client and the reason for the log; then the connection ends."""
 
     message: str
     reason: str
@@ -99,14 +99,15 @@ class SaslSession:
     # --- before a client is known
 
     def api_versions(self, *, answered_well: bool) -> None:
-        """One that was refused (an unknown version) may be asked again."""
+        """An ApiVersions request. After one that was refused (an unknown version), the client may send
+        another."""
         if self.state is not SaslState.INITIAL:
             raise self._end("ApiVersions came where the client must authenticate")
         if answered_well:
             self.state = SaslState.HANDSHAKE
 
     def handshake(self, version: int, mechanism: str, now: float) -> HandshakeAnswer | None:
-        """None: this client authenticated a moment ago, and is refused as one that had no reason to."""
+        """None: the client authenticated a moment ago, and has no reason to do so again. It is refused."""
         again = self.state is SaslState.COMPLETE
         if again:
             if self._again_since is not None and now - self._again_since < _LEAST_SECONDS_BETWEEN:

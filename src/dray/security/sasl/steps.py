@@ -25,8 +25,8 @@ class SaslSuccess:
 
 @dataclass(frozen=True, slots=True)
 class SaslRefusal:
-    """`message` is for the client, who must not learn why from it; None: the one that says nothing.
-    `reason` is for the log, and holds no byte that the client sent."""
+    """`message` is for the client, and must not say why. None stands for the general message. `reason` is for
+    the log, and holds no byte that the client sent."""
 
     reason: str
     message: str | None = None

@@ -39,7 +39,7 @@ class Unanswered(Exception):
     """No answer came: what was asked for may have happened, and may still happen."""
 
 
-class ClientConnection(asyncio.Protocol):
+class SimulatedConnection(asyncio.Protocol):
     """Pairs answers with requests. Broken for good once anything about it is."""
 
     def __init__(self) -> None:
@@ -112,7 +112,7 @@ class SimulatedClient:
         self.view = ClusterView()
         self._served: dict[int, tuple[int, int]] | None = None
         self._versions: dict[int, int] = {}
-        self._connections: dict[Address, ClientConnection] = {}
+        self._connections: dict[Address, SimulatedConnection] = {}
 
     # --- asking
 
@@ -123,14 +123,14 @@ class SimulatedClient:
         connection = await self.connect(address)
         return await self.answer(connection, self.send(connection, message), message, patience)
 
-    def send(self, connection: ClientConnection, message: Request[Any]) -> asyncio.Future[memoryview]:
+    def send(self, connection: SimulatedConnection, message: Request[Any]) -> asyncio.Future[memoryview]:
         self.world.counts["operations"] += 1
         self.world.operations[type(message).__name__] += 1
         return connection.send(message, self.version(message), self.name)
 
     async def answer(
         self,
-        connection: ClientConnection,
+        connection: SimulatedConnection,
         frame: asyncio.Future[memoryview],
         message: Request[Answered],
         patience: float | None = None,
@@ -147,12 +147,12 @@ class SimulatedClient:
         finally:
             timer.cancel()
 
-    async def connect(self, address: Address) -> ClientConnection:
+    async def connect(self, address: Address) -> SimulatedConnection:
         known = self._connections.get(address)
         if known is not None and not known.broken:
             return known
         try:
-            _, made = await asyncio.get_running_loop().create_connection(ClientConnection, *address)
+            _, made = await asyncio.get_running_loop().create_connection(SimulatedConnection, *address)
         except OSError as error:
             self.view.forget_broker(address)
             raise Unanswered(str(error)) from error
@@ -162,7 +162,7 @@ class SimulatedClient:
             await self._learn_versions(connection)
         return connection
 
-    async def _learn_versions(self, connection: ClientConnection) -> None:
+    async def _learn_versions(self, connection: SimulatedConnection) -> None:
         request = ApiVersionsRequest(client_software_name="simulated", client_software_version="1")
         timer = asyncio.get_running_loop().call_later(self.patience, connection.close)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Final, TypeVar
 
-from dray.cluster.owner import OWNER
+from dray.cluster.bucket_owner import OWNER
 from dray.daemon.settings import log_settings, topics_options
 from dray.log import Collector, Log
 from dray.log.retention import Retention, WaitsForTable

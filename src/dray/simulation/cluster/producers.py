@@ -19,7 +19,7 @@ from dray.protocol.messages.produce import (
 from dray.simulation.checks.history import Write, WriteOutcome
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.checks.payload import batch_of, values_of
-from dray.simulation.cluster.client import ClientConnection, SimulatedClient, Unanswered
+from dray.simulation.cluster.client import SimulatedClient, SimulatedConnection, Unanswered
 from dray.simulation.cluster.topics import MAIN, Place
 
 _ALL = -1
@@ -209,7 +209,7 @@ class IdempotentProducer(SimulatedProducer):
             in_order = in_order and not error
 
     def _begin(
-        self, connection: ClientConnection, batch: Batch
+        self, connection: SimulatedConnection, batch: Batch
     ) -> tuple[ProduceRequest, asyncio.Future[memoryview]]:
         request = self.request_for([batch])
         return request, self.send(connection, request)

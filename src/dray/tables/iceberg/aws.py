@@ -1,8 +1,8 @@
 """AWS's catalogs: Glue, and REST catalogs that want every request signed.
 
-Both are asked by way of boto3, an extra of its own: nobody else needs it. Where credentials come from is
-boto3's own matter (the properties `client.*` and `glue.*`, the environment, a profile, the machine's role);
-that there are any is seen to here, since pyiceberg does not.
+Both need boto3, which is an optional package: nothing else needs it. boto3 finds the credentials (in the
+properties `client.*` and `glue.*`, the environment, a profile, the machine's role). This module checks that
+there are any, since pyiceberg does not.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Catalogs of pyiceberg, made from our settings, with their own retries off.
 
-A retry inside of the library would ask twice and hand back the second answer: "somebody was faster" about
-our own commit. Who commits here looks the outcome up instead.
+A retry inside of the library would ask twice and hand back the second answer, which may be a conflict with
+our own commit. Commits here look the outcome up instead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings, Settings
 
 _SQLITE_FILE: Final = "sqlite:///"
 _TRIES_TO_CREATE: Final = 3
-# What `requests` and file systems raise is an OSError; an answer that is none is a ValidationError.
+# `requests` and file systems raise OSError. An answer that is not valid raises ValidationError.
 _FAILURES: Final[tuple[type[Exception], ...]] = (
     OSError,
     RESTError,
@@ -61,7 +61,7 @@ def catalog_properties(settings: CatalogSettings, locations: Locations) -> dict[
         local_files.IMPLEMENTATION if locations.is_local else cloud_files.IMPLEMENTATION
     )
     if settings.kind == "rest" and settings.warehouse is None:
-        # There it is the name of one of the server's warehouses, and not a location.
+        # For a REST catalog this is the name of one of the server's warehouses, and not a location.
         del properties["warehouse"]
     if settings.uri is not None:
         properties["uri"] = _with_timeout(settings.uri, settings.timeout_seconds)
@@ -96,8 +96,8 @@ def _open_sql(properties: dict[str, str]) -> Catalog:
 
 
 class _PromptRestCatalog(RestCatalog):
-    """The library sets no timeout: one lost packet, and a thread would wait for ever. It asks for a token
-    while it still makes the session, so that is where the session learns to hurry."""
+    """A REST catalog with timeouts. The library sets none: after one lost packet, a thread would wait for
+    ever. It asks for a token while it still makes the session, so the timeout is set there."""
 
     def __init__(self, timeout_seconds: float, properties: dict[str, str]) -> None:
         self._timeout_seconds = timeout_seconds
@@ -109,12 +109,12 @@ class _PromptRestCatalog(RestCatalog):
 
 
 def _with_timeout(uri: str, seconds: float) -> str:
-    """SQLite waits for other processes' locks, for as long as it is told to."""
+    """Sets how long SQLite waits for the locks of other processes."""
     return f"{uri}?timeout={seconds:g}" if uri.startswith(_SQLITE_FILE) and "?" not in uri else uri
 
 
 def _driver_errors() -> tuple[type[Exception], ...]:
-    """Of the drivers that are installed: which ones are, depends on the catalog that is used."""
+    """The errors of the drivers that are installed, which depends on the catalog that is used."""
     found: list[type[Exception]] = []
     try:
         from sqlalchemy.exc import SQLAlchemyError

@@ -1,8 +1,8 @@
 """Metadata files in S3, small ones in one request.
 
 pyiceberg opens every file it writes as a multipart upload: three requests for a few kilobytes. pyarrow can
-wait until it knows the size, if told so when its file system is made; and it can be told of a certificate
-authority of one's own, for which pyiceberg has no property.
+wait until it knows the size, if its file system is made with that option. It also takes a private certificate
+authority, for which pyiceberg has no property.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class QueryRefused(Exception):
 
 
 def tables_in(statement: str, connection: Any) -> set[str] | None:
-    """The names that a query reads from; None where they cannot be told (it is no `select`). Raises
+    """The names that a query reads from; None if they are not known (the query is no `select`). Raises
     `QueryRefused` for what is no SQL."""
     # All of the result, though it is one row: a connection with rows left does nothing else.
     [(text,)] = connection.execute("select json_serialize_sql($1)", [statement]).fetchall()

@@ -1,4 +1,4 @@
-"""Data files as a table lists them, made from what their writer counted: nobody reads a file again."""
+"""Data files as a table lists them, made from what their writer counted: no file is read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the snapshots of a table tell: which jobs are in it, and whether somebody else changed its rows.
+"""What the snapshots of a table say: which jobs are in it, and whether another writer changed its rows.
 
 The table is a view of the log. Rows that another writer added, deleted or rewrote would make it say something
 else than the log does, and later changes would build on that: such a table is refused until its owner has
@@ -32,7 +32,7 @@ def is_ours(snapshot: Snapshot, cluster_id: str) -> bool:
 
 
 def why_diverged(metadata: TableMetadata, cluster_id: str) -> str | None:
-    """In what the table's history is no longer only ours, and how to set it back; None if it is."""
+    """Which change in the table's history is not ours, and how to set it back; None if all are ours."""
     current = metadata.current_snapshot()
     newest = max(
         (snapshot for snapshot in metadata.snapshots if is_ours(snapshot, cluster_id)),

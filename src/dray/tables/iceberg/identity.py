@@ -1,4 +1,5 @@
-"""Whose table it is, and whether it can still be written: the rules for a table that somebody touched."""
+"""Whose table it is, and whether it can still be written: the rules for a table that others may have
+changed."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ _FORMAT: Final = 2
 
 
 def topic_of(metadata: TableMetadata, cluster_id: str) -> TopicTable | None:
-    """The topic that a table of this cluster says it belongs to; None for a table of anybody else."""
+    """The topic that a table of this cluster says it belongs to; None for any other table."""
     properties = metadata.properties
     name, number = properties.get(TOPIC), properties.get(TOPIC_ID)
     if properties.get(CLUSTER_ID) != cluster_id or not name or not number:
@@ -74,6 +75,6 @@ def why_refused(metadata: TableMetadata, topic: TopicTable, cluster_id: str) -> 
 
 
 def mended_properties(metadata: TableMetadata) -> dict[str, str]:
-    """What has to be set back so that nobody's maintenance deletes files of the log."""
+    """The properties to set back so that no other program's maintenance deletes files of the log."""
     wanted = {"gc.enabled": "false"}
     return {name: value for name, value in wanted.items() if metadata.properties.get(name) != value}

@@ -65,7 +65,8 @@ def table_path(topic: str, topic_id: UUID) -> str:
 
 
 def locations(url: str, options: Mapping[str, str], secrets: Mapping[str, str]) -> Locations:
-    """Of the object store with that URL. Raises `SettingsRefused` for one that others cannot read."""
+    """The locations of the object store with that URL. Raises `SettingsRefused` for a store that other
+    programs cannot read."""
     scheme, _, rest = url.partition(":")
     given = {**options, **secrets}
     if scheme == "file":
@@ -73,7 +74,8 @@ def locations(url: str, options: Mapping[str, str], secrets: Mapping[str, str]) 
     root = url.rstrip("/") + "/"
     if scheme == "s3":
         named = _named(_S3, given)
-        # pyarrow asks the bucket's name of the host, unless told that there is but one host.
+        # With an endpoint of its own, pyarrow puts the bucket's name into the path, unless virtual addressing
+        # is forced.
         if given.get("path_style") == "false" or given.get("virtual_hosted_style_request") == "true":
             named["s3.force-virtual-addressing"] = "true"
         return Locations(root, named)

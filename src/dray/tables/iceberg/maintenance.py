@@ -1,7 +1,7 @@
 """Old snapshots and the metadata files that only they needed.
 
 Each commit reads and writes the whole list of snapshots, so it costs what is kept: a table is kept short.
-Data files are not deleted here. Whether the log still needs one is for the collector of compaction to say.
+Data files are not deleted here: the collector of compaction decides whether the log still needs them.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def find_spec(metadata: TableMetadata, day_partitioned: bool) -> PartitionSpec |
 
 
 def why_unfit(metadata: TableMetadata) -> str | None:
-    """What is wrong with the columns of a table that somebody changed, or None. Columns that were added,
-    renamed, reordered, widened or made optional are no problem: files are read by field id."""
+    """What is wrong with the columns of a table, or None. Columns that were added, renamed, reordered,
+    widened or made optional are no problem: files are read by field id."""
     schema = metadata.schema()
     for field, path in _walk(COLUMNS.as_struct(), ""):
         try:

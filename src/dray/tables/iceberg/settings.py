@@ -1,4 +1,4 @@
-"""What the tables room is told: which catalog, where the files lie, under which names."""
+"""The settings of the tables room: which catalog, where the files lie, under which names."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class PreparedCommit:
 
 @dataclass
 class CommitPreparation:
-    """Of a commit on top of the table as it was loaded. Writes manifests; the catalog is not asked."""
+    """Prepares a commit on top of the table as it was loaded. Writes manifests; the catalog is not asked."""
 
     table: Table
     spec: PartitionSpec
@@ -105,8 +105,9 @@ class CommitPreparation:
         return PreparedCommit(requirements, tuple(updates), self.written, parent.snapshot_id)
 
     def _present(self, changes: Sequence[TableChange], manifests: Sequence[ManifestFile]) -> set[str]:
-        """Which files to be added are there already. None are, as long as a job's snapshot can be found; but
-        somebody else may have expired it, and a job that has to be looked for by its file is not doubled."""
+        """Which files to be added are in the table already. Usually none: a job that was committed is found
+        by its snapshot. But another program may have expired that snapshot. Then the job is found by its
+        file, and not added twice."""
         wanted = {self.locations.location_of(file.path) for change in changes for file in change.added}
         found: set[str] = set()
         for manifest in manifests if wanted else ():
@@ -138,7 +139,7 @@ class CommitPreparation:
         location = made.listed(left, parent.snapshot_id if parent else None, sequence)
         named = {location, *(manifest.manifest_path for manifest in left)}
         for passing in [path for path in self.written[first_written:] if path not in named]:
-            # Written on the way to a merged one, and known to nobody.
+            # Written on the way to a merged manifest, and named nowhere.
             io.delete(passing)
             self.written.remove(passing)
         totals = parent.summary if parent else None
@@ -159,7 +160,7 @@ class CommitPreparation:
 
 def same_table(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
     """What a commit asserts: this very table, at this very snapshot. The topic's id needs no assertion of its
-    own: it was read from the table with this UUID, and nobody but the owner of the table changes it there."""
+    own: it was read from the table with this UUID, and only the owner of the table changes it there."""
     return (
         AssertTableUUID(uuid=metadata.table_uuid),
         AssertRefSnapshotId.model_validate({"ref": MAIN_BRANCH, "snapshot-id": metadata.current_snapshot_id}),
@@ -167,7 +168,8 @@ def same_table(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
 
 
 def grouped(changes: Iterable[TableChange]) -> list[list[TableChange]]:
-    """Rewrites, appends, deletes. A change of nothing goes with any of them: all it wants is to be named."""
+    """Rewrites, appends, deletes. A change without files goes with any of them: it only has to be named in a
+    snapshot."""
     rewrites: list[TableChange] = []
     appends: list[TableChange] = []
     deletes: list[TableChange] = []

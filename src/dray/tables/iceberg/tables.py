@@ -125,7 +125,7 @@ class IcebergTables:
 
     async def live_metadata(self, topic: TopicTable) -> set[str] | None:
         """The paths of all metadata files that the topic's table needs; None if there is no table of this
-        topic (id). What else lies below its folder for long belongs to nobody."""
+        topic (id). Any other file that has been below the table's folder for long is garbage."""
         return await self._call(self._live_metadata, topic)
 
     async def maintain(
@@ -134,7 +134,7 @@ class IcebergTables:
         table = await self._call(self._find, topic)
         if table is None or not identity.is_of(table.metadata, topic, self._cluster_id):
             return MaintenanceResult()
-        # A table that somebody changed keeps its history: it is needed to set it back.
+        # A table that another program changed keeps its history: that is needed to set it back.
         self._check(topic, table)
         return await self._call(self._expire, table, set(unfinished_jobs), older_than_ms)
 
@@ -190,13 +190,13 @@ class IcebergTables:
             raise TableRefused(f"table {self._name(topic.topic)}: {reason}")
 
     async def _commit_once(self, topic: TopicTable, table: Table, changes: Sequence[TableChange]) -> bool:
-        """Whether it is known to be there. If not, it may still arrive, but then it asserts a snapshot that
-        the next round either finds as it was, and competes for it, or finds replaced."""
+        """True if the commit is known to be in the table. If not, it may still arrive. But it asserts a
+        snapshot, and the next round either competes for the same snapshot or finds it replaced."""
         prepared = await self._call(self._prepare, topic, table, changes)
         try:
             await self._call(self._send, table, prepared.requirements, prepared.updates)
         except CommitFailedException:
-            # A clear no; but were it the answer to a copy of our own request, its files would be in use.
+            # A clear no. But it may answer a copy of our own request: then our files are in use.
             after = await self._load(topic)
             if after.metadata.snapshot_by_id(prepared.snapshot_id) is None:
                 await self._call(self._discard, table, prepared)
@@ -247,7 +247,7 @@ class IcebergTables:
         if not catalog.namespace_exists(identifier[:-1]):
             try:
                 catalog.create_namespace(identifier[:-1])
-            except Exception:  # somebody else made it just now, which each catalog says in its own words
+            except Exception:  # another process made it just now; each catalog has its own error for that
                 if not catalog.namespace_exists(identifier[:-1]):
                     raise
         try:
@@ -261,7 +261,7 @@ class IcebergTables:
         except TableAlreadyExistsError:
             return catalog.load_table(identifier)
         except ValidationError:
-            raise  # an answer that is none
+            raise  # an answer that is not valid
         except ValueError as error:
             raise TableRefused(
                 f"table {self._name(topic.topic)}: the catalog does not make it: {error}"

@@ -9,8 +9,8 @@ from tests.unit.groups.classic.harness import DELAY_MS, Coordinator, protocols, 
 
 from dray.groups.classic import (
     ClassicGroupDescription,
+    ClassicGroupListing,
     ClassicMemberDescription,
-    GroupListing,
     GroupState,
     description_of,
     description_of_none,
@@ -86,9 +86,11 @@ def test_a_group_that_does_not_exist_is_dead_and_from_version_6_on_an_error() ->
 def test_a_listing() -> None:
     coordinator = Coordinator()
     coordinator.commit()
-    assert listing_of(coordinator.there) == GroupListing("group", "", GroupState.EMPTY, "classic")
+    assert listing_of(coordinator.there) == ClassicGroupListing("group", "", GroupState.EMPTY, "classic")
     coordinator.settle(None)
-    assert listing_of(coordinator.there) == GroupListing("group", "consumer", GroupState.STABLE, "classic")
+    assert listing_of(coordinator.there) == ClassicGroupListing(
+        "group", "consumer", GroupState.STABLE, "classic"
+    )
 
 
 # The topics that a group is subscribed to

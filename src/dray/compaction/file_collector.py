@@ -1,11 +1,12 @@
-"""Collecting compacted files that nothing knows any more.
+"""Collecting compacted files that no job, table or index names any more.
 
-A file travels: first its job knows it, then the table, then the index. So they are asked in that order,
-after the bucket was listed, and a file that is in none of them will never be in one again. What is left are
-attempts that lost, merged files, expired ones, and those of deleted topics.
+A file is named first by its job, then by the table, then by the index. So they are read in that order, after
+the bucket was listed, and a file that none of them names will never be named again. What is left are attempts
+that lost, merged files, expired ones, and those of deleted topics.
 
 That is proof as long as the file's stream is this metadata's: closed, or one of the topic that the file
-names. Any other file may be one of which a newer metadata store knew: those are held against the brake.
+names. Any other file may still be needed, if this metadata store was restored from a backup: such files are
+held against the brake.
 """
 
 from __future__ import annotations
@@ -115,7 +116,8 @@ class FileCollector:
         return seen
 
     async def _known_streams(self, topic_id: UUID, files: list[FilePath]) -> set[int]:
-        """Those of the files' streams that are this metadata's own: closed, or of the topic of that id."""
+        """The streams of the files that this metadata knows: closed ones, and those of the topic with that
+        id."""
         if not files:
             return set()
         topics = [] if self._topics is None else (await self._topics.live()).known
@@ -158,14 +160,15 @@ class FileCollector:
 
 
 async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[str, FilePath]:
-    """Those whose job is over: a later one is there, or it is done. No other can still get anywhere."""
+    """The files whose job is over: it is done, or a later job is there. A file of any other job may still be
+    used."""
     settled: dict[str, FilePath] = {}
     for stream in sorted({parsed.stream for parsed in files.values()}):
         await store.barrier(stream)
         found = await store.job(stream)
         job = found.value
         over = job.number + (job.state is JobState.DONE)  # the first job that is not
-        if not found.version:  # it went when its stream did, and only the closed mark proves that
+        if not found.version:  # the job's key was deleted with its stream: only the closed mark proves that
             mark = await store.high_watermark(stream)
             over = _ALL if mark is not None and mark.value.closed else 0
         settled |= {

@@ -1,10 +1,10 @@
 """Where a produced batch is judged: on the event loop, or in a thread.
 
-Small batches are judged at once; a hop to a thread would cost more than they do. What counts is what they
-unfold to, and that is for the sender to choose: a kilobyte may become a hundred megabytes. Frames say it, and
-are taken at their word: a batch is decompressed on the loop up to what it said, and one that goes further is
-judged again, in a thread. What is done on the loop is paid for (`Turns`), so that many small batches at once
-take several turns of it. What threads decompress at once has a bound in bytes (`Allowance`), and so has what
+Small batches are judged at once; a hop to a thread would cost more than they do. The size that counts is the
+unfolded one, and the sender chooses it: a kilobyte may become a hundred megabytes. A compressed frame states
+that size. A batch is decompressed on the loop up to the stated size; one that goes further is judged again,
+in a thread. Work on the loop is accounted for (`Turns`), so that many small batches at once take several
+turns of it. There is a bound in bytes on what threads decompress at once (`Allowance`), and another on what
 the batches of one request unfold to together.
 """
 
@@ -38,8 +38,8 @@ class DecompressionBudget:
         self.limit = self.left = limit
 
     def refused(self) -> BatchRejected:
-        """From the first batch that is too much on, every compressed one is: to try them all would be the
-        work that is not to be done."""
+        """The refusal of a batch. After it, every compressed batch of the request is refused without a try:
+        trying them all would be the very work that the budget forbids."""
         self.left = 0
         return BatchRejected(
             ErrorCode.MESSAGE_TOO_LARGE,
@@ -48,7 +48,8 @@ class DecompressionBudget:
 
 
 def _cost_of_looking(records: Buffer, said: int) -> int:
-    """At the checksum and at every record. `said` is what the batch unfolds to, 0 for one that does not."""
+    """The cost of checking the checksum and every record. `said`: the stated size of a compressed batch, 0
+    for one that is not compressed."""
     size = len(records)
     most = max(size, said) // _SMALLEST_RECORD
     count = records_said(records)
@@ -58,7 +59,7 @@ def _cost_of_looking(records: Buffer, said: int) -> int:
 def accept_at_once(
     context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
 ) -> AcceptedBatch | None:
-    """None for what has to wait, for a thread or for its turn. Raises `BatchRejected`."""
+    """None for a batch that has to wait, for a thread or for its turn. Raises `BatchRejected`."""
     services = context.services
     turns = services.turns
     if turns.left <= 0:
@@ -106,20 +107,20 @@ async def _accept_in_thread(
     context: Context, topic: Topic, part: PartitionProduceData, request: DecompressionBudget
 ) -> AcceptedBatch:
     records = part.records
-    assert records is not None  # what is empty is refused at once
+    assert records is not None  # an empty part was refused before
     said = unfolds_to(records)
     if said and request.left <= 0:
         raise request.refused()
     most = context.services.settings.max_decompressed_bytes
     limit = min(most, request.left) if said else most
-    word = max(said, len(records))  # also of one that is not compressed, and is to be
+    word = max(said, len(records))  # a batch may also have to be compressed here
     try:
         try:
             accepted = await _try_in_thread(context, topic, part, min(word, limit))
         except BatchRejected as refused:
             if refused.code != ErrorCode.MESSAGE_TOO_LARGE or word >= limit:
                 raise
-            accepted = await _try_in_thread(context, topic, part, limit)  # its frame lied
+            accepted = await _try_in_thread(context, topic, part, limit)  # its frame stated too little
     except BatchRejected as refused:
         if (
             refused.code != ErrorCode.MESSAGE_TOO_LARGE
