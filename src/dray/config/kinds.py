@@ -179,15 +179,16 @@ class Text(Kind):
 
 
 class TextList(Kind):
-    """Texts, as a YAML list or with commas between them."""
+    """Texts, as a YAML list or with a separator between them."""
 
-    def __init__(self, pattern: str, meaning: str) -> None:
+    def __init__(self, pattern: str, meaning: str, separator: str = ",") -> None:
         self.pattern = pattern
         self.meaning = meaning
+        self.separator = separator
 
     def parse(self, value: Any) -> tuple[str, ...]:
         if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(self.separator) if part.strip()]
         if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
             raise InvalidValue
         if not all(re.fullmatch(self.pattern, part) for part in value):
@@ -198,7 +199,7 @@ class TextList(Kind):
         return self.meaning
 
     def render(self, value: Any) -> Any:
-        return ",".join(value)
+        return self.separator.join(value)
 
 
 @dataclass(frozen=True)
