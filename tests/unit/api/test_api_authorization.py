@@ -11,6 +11,7 @@ import pytest
 from tests.services import room_settings
 from tests.services.authorization_cases import CASES, Case, Place, by_name, codes, produced
 from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
+from tests.unit.topics.fakes import eventually
 
 from dray.api import HANDLERS, RefuseConnection
 from dray.api.shared import Handler
@@ -352,6 +353,26 @@ async def test_a_change_of_acls_is_seen_by_connections_that_are_there() -> None:
             grant(broker, rules)
             answer = await broker.ask(produced(place_in(broker)), 9, alice)
             assert answer.responses[0].partition_responses[0].error_code == code
+
+
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_fetch_that_waited_for_longer_than_the_right_lasted_brings_nothing(version: int) -> None:
+    async with running(authorizes=True) as broker:
+        topic = await broker.topics.ensure(TOPIC)
+        await broker.ask(produced(place_in(broker)), 9)
+        grant(broker, [binding(c.READ_TOPIC)])
+        broker.log.held = asyncio.Event()
+        parts = [FetchPartition(0, partition_max_bytes=99), FetchPartition(99)]
+        asked = FetchRequest(
+            max_wait_ms=9, min_bytes=1, max_bytes=99, topics=[FetchTopic(topic.topic_id, TOPIC, parts)]
+        )
+        waiting = asyncio.create_task(broker.ask(asked, version, FakeConnection(principal=ALICE)))
+        await eventually(lambda: broker.log.fetches)
+        grant(broker, [])
+        broker.log.held.set()
+        [answered] = (await waiting).responses
+        assert [(part.error_code, part.high_watermark) for part in answered.partitions] == [(29, -1)] * 2
+        assert not any(part.records for part in answered.partitions)
 
 
 async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None:

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.services.authorization_cases import Place, produced
 from tests.unit.api.fakes import FakeConnection, Harness, frame, running
+from tests.unit.topics.fakes import eventually
 
 from dray.api.shared import RefuseConnection
 from dray.api.shared.sasl_gate import SaslGate
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages.api_versions import ApiVersionsRequest
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
@@ -283,6 +286,43 @@ async def test_a_known_clients_requests_wait_while_it_authenticates_again_and_th
         assert (await again).error_code == 0
         with pytest.raises(RefuseConnection):
             await asyncio.wait_for(behind, 5)
+
+
+async def test_a_user_that_was_deleted_is_served_no_longer() -> None:
+    async with gated() as gate:
+        await gate.log_in()
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+        await gate.broker.users.delete("alice", ScramMechanism.SHA_256)
+        reason, answer = await gate.refused(MetadataRequest(topics=[]), 12)
+        assert (reason, answer) == ("User:alice was deleted", None)
+        topic = await gate.broker.topics.ensure("t")
+        await gate.refused(produced(Place("t", topic.topic_id, "g", "")), 9)
+        assert not gate.broker.log.appended, "refused before anything is done"
+
+
+async def test_a_user_that_is_deleted_while_a_request_waits_does_not_see_the_answer() -> None:
+    async with gated() as gate:
+        await gate.log_in()
+        topic = await gate.broker.topics.ensure("t")
+        gate.broker.log.held = asyncio.Event()
+        wanted = FetchTopic(topic.topic_id, "t", [FetchPartition(0, partition_max_bytes=9)])
+        waiting = asyncio.create_task(
+            gate.ask(FetchRequest(max_wait_ms=9, min_bytes=1, max_bytes=9, topics=[wanted]), 12)
+        )
+        await eventually(lambda: gate.broker.log.fetches)
+        await gate.broker.users.delete("alice", ScramMechanism.SHA_256)
+        gate.broker.log.held.set()
+        with pytest.raises(RefuseConnection, match="User:alice was deleted"):
+            await waiting
+
+
+async def test_a_new_password_ends_no_session() -> None:
+    """As with Kafka: the client did prove who it is."""
+    async with gated() as gate:
+        await gate.log_in()
+        credential = make_credential(ScramMechanism.SHA_256, "another", Random(2))
+        await gate.broker.users.put(Upsertion("alice", ScramMechanism.SHA_256, credential))
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
 
 
 async def test_no_secret_in_what_is_told() -> None:
