@@ -7,6 +7,7 @@ from typing import Any, Final
 from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
 from dray.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
 from dray.protocol.messages.describe_acls import DescribeAclsRequest
+from dray.protocol.messages.describe_configs import DescribeConfigsRequest, DescribeConfigsResource
 from tests.referee.rights.clients import CLOSED, SUPER, Clients
 
 NAME: Final = "acl-requests"
@@ -73,6 +74,8 @@ CREATIONS: Final = {
     "unknown permission": [creation(permission_type=0)],
 }
 
+_BROKER: Final = DescribeConfigsResource(4, "1", None)
+
 FILTERS: Final[dict[str, tuple[Any, ...]]] = {
     # resource type, name, pattern, principal, host, operation, permission
     "by name": (TOPIC, NAME, LITERAL, None, None, 1, 1),
@@ -133,5 +136,24 @@ async def run(clients: Clients) -> dict[str, Any]:
     for label, filters in DELETIONS.items():
         wanted = [DeleteAclsFilter(*FILTERS[each]) for each in filters]
         await ask(f"delete: {label}", DeleteAclsRequest(filters=wanted), 3)
+    answer = await clients.ask(connection, DescribeConfigsRequest([_BROKER], include_synonyms=True), 4)
+    notes["configs of the authorizer"] = _configs(answer)
     await connection.close()
     return notes
+
+
+def _configs(answer: Any) -> list[Any]:
+    """Kafka's broker has settings of its listeners too, which Dray has in other places."""
+    return [
+        [
+            each.name,
+            each.value,
+            each.read_only,
+            each.is_sensitive,
+            each.config_source,
+            each.config_type,
+            [[one.name, one.value, one.source] for one in each.synonyms],
+        ]
+        for each in sorted(answer.results[0].configs, key=lambda each: each.name)
+        if each.name in ("authorizer.class.name", "super.users", "allow.everyone.if.no.acl.found")
+    ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -10,6 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.services.authorization_cases import Place, produced
@@ -24,10 +27,12 @@ from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopi
 from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.security.sasl import plain
 from dray.security.sasl.plain import PlainExchange
 from dray.security.sasl.session import SaslSession
 from dray.security.scram_credentials import ScramMechanism, make_credential
 from dray.security.users import Upsertion
+from dray.telemetry.logs import LogFormat, configure_logging
 
 LISTENER = "OUTSIDE"
 GOOD, BAD = b"\0alice\0pencil", b"\0alice\0penzil"
@@ -332,6 +337,36 @@ async def test_no_secret_in_what_is_told() -> None:
             await gate.ask(SaslAuthenticateRequest(auth_bytes=b"\0mallory\0hunter2"), 2)
         told = f"{refusal.value!r} {refusal.value.reason} {refusal.value.__context__!r}"
         assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+async def test_no_secret_in_a_traceback(format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours in the middle of an authentication: what is logged of it names no value."""
+
+    def broken(*_: object) -> bool:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(plain, "verify_password", broken)
+    root = logging.getLogger()
+    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
+    stream = io.StringIO()
+    secret = "hunter2"
+    token = f"\0alice\0{secret}".encode()
+    async with gated() as gate:
+        configure_logging(format, "debug", gate.broker.runtime, stream)
+        try:
+            await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            await gate.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        except RuntimeError:
+            structlog.get_logger().exception("a request failed")
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            structlog.configure(**before)
+    logged = stream.getvalue()
+    assert "a mistake" in logged
+    assert "_verify" in logged, "the traceback"
+    assert secret not in logged
 
 
 @settings(max_examples=60, deadline=None)
