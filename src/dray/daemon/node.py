@@ -29,7 +29,7 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
-from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
+from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
 from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
@@ -102,6 +102,8 @@ class Node:
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
+        if self._security.authorization is not None:
+            measure_audit(self.metrics, self._security.authorization.audit)
         self._server = Server(
             self._dispatch,
             runtime,
