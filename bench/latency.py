@@ -2,26 +2,28 @@
 
     python -m bench.latency [--runs 3] [--only lone,partitions,seen] [--engines sqlite,oxia,etcd] [--quick]
 
-Three measures, each with its client one record at a time or as fast as the client goes:
+Three measures:
 
   lone         one record of 1 KiB, acks=all, sent by confluent-kafka once the one before is acknowledged
-  partitions   one record to each of 2,000 partitions by one idempotent producer (librdkafka: a request for each
-               partition, five in flight): on a fresh topic (cold), then again (warm)
-  seen         from the send, and from the acknowledgement, until a consumer that waits at another broker has it
+  partitions   one record to each of 2,000 partitions by one idempotent producer (librdkafka makes a request
+               of each, five in flight): on a fresh topic (cold), then again (warm)
+  seen         from the send, and from the acknowledgement, until a consumer that waits at another broker has
+               the record
 
-And two measures to hold them against: one commit of a bare `SqliteStore` (a high watermark and an index entry, the
-least that an embedded append can take), and Apache Kafka, which does not wait for its disk, as well as a topic of
-it with flush.messages=1, which does. Kafka is one node: there, `seen` is at the same broker.
+They are held against one commit of a bare `SqliteStore` (a high watermark and an index entry: the least that
+an embedded append can take), and against Apache Kafka: as it is, without waiting for its disk, and with a
+topic that has flush.messages=1 and waits. Kafka is one node: there, `seen` is at the same broker.
 
-The engines: `sqlite` is a broker with files and SQLite, both synced; `oxia` and `etcd` are single servers (synced)
-with an S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default config. On the
-remote engines `partitions` is left out: with a linger of 100 ms and five in flight it says nothing new.
+The engines: `sqlite` is a broker with files and SQLite, both synced; `oxia` and `etcd` are single servers,
+synced, with an S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default
+config. On the remote engines `partitions` is left out: with a linger of 100 ms and five in flight it says
+nothing new.
 
-All servers run at once, and runs alternate between them. What is printed is the median of the runs; a ratio is the
-median of the ratios of neighbouring runs, so that a machine that is busy for a while does not decide. One line per
-goal says whether it is reached. The figures of every run go to bench/results/latency-*.json.
+All servers run at once, and runs alternate between them. What is printed is the median of the runs; a ratio
+is the median of the ratios of neighbouring runs, so that a machine that is busy for a while does not decide.
+One line per goal says whether it is reached. The figures of every run go to bench/results/latency-*.json.
 
-Two minutes with --quick, about eight without; nothing else should compute meanwhile.
+A minute with --quick, about five without; nothing else should compute meanwhile.
 """
 
 from __future__ import annotations
@@ -280,7 +282,10 @@ def start_places(
             console.print(f"without Kafka: {reason}")
             return places
         stack.enter_context(kafka)
-        same = partial(nullcontext, kafka.port)
+
+        def same() -> AbstractContextManager[int]:
+            return nullcontext(kafka.port)
+
         places.append(Place("Kafka", kafka.port, same))
         places.append(Place("Kafka, flushed", kafka.port, same, topic_config=FLUSHED))
     return places
