@@ -194,7 +194,7 @@ class PollingThread:
     `REST_SECONDS`: a neighbour that rings a thousand times a second must not take a core."""
 
     QUIET_AFTER: Final = 25
-    REST_SECONDS: Final = 0.002
+    REST_SECONDS: Final = 0.004
 
     def __init__(
         self,

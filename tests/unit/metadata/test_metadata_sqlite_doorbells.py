@@ -9,10 +9,12 @@ import stat
 import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
-from dray.metadata.contract import Change, Put
+from dray.metadata import keys
+from dray.metadata.contract import Change, Delete, DeleteRange, Put
 from dray.metadata.sqlite import SqliteSettings, SqliteStore
 from dray.metadata.sqlite import doorbells as doorbells_module
 from dray.metadata.sqlite.doorbells import Doorbell, Neighbours, directory_of
@@ -68,6 +70,16 @@ async def test_a_watcher_is_told_of_every_commit_of_another_process(
             await stores[1].write(0, [Put(f"/{number}", b"")])
             assert await anext(watch) == Change(f"/{number}")
     await watch.aclose()
+
+
+async def test_what_is_noted_of_wal_objects_rings_nowhere(stores: list[SqliteStore], bell: Doorbell) -> None:
+    """No process waits for that, and every other write is such a one."""
+    await stores[0].write(0, [Put(keys.staging(UUID(int=1)), b""), Put(keys.wal_object(UUID(int=1)), b"")])
+    assert not bell.wait(0)
+    await stores[0].write(0, [Delete(keys.staging(UUID(int=1))), Put(keys.high_watermark(1), b"")])
+    assert bell.wait(PATIENCE)
+    await stores[0].write(0, [DeleteRange("/", "0")])
+    assert bell.wait(PATIENCE), "which keys that were is not known"
 
 
 async def test_a_watcher_that_no_longer_watches_leaves_no_socket(

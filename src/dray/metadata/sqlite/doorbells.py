@@ -45,6 +45,7 @@ class Doorbell:
         self._directory = directory_of(path)
         self._name = str(identity)
         self._socket: socket.socket | None = None
+        self._waiting = select.poll()
 
     def open(self) -> bool:
         """False where there can be none: then the process looks by itself, and that is all."""
@@ -63,14 +64,13 @@ class Doorbell:
             bell.close()
             return False
         self._socket = bell
+        self._waiting.register(bell, select.POLLIN)
         return True
 
     def wait(self, seconds: float) -> bool:
         """Did it ring within that time?"""
         assert self._socket is not None
-        waiting = select.poll()
-        waiting.register(self._socket, select.POLLIN)
-        if not waiting.poll(seconds * 1000):
+        if not self._waiting.poll(seconds * 1000):
             return False
         with suppress(OSError):
             for _ in range(_ANSWERED_AT_ONCE):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
+from dray.metadata.keys import WAL
 from dray.metadata.sqlite.doorbells import Neighbours
 from dray.metadata.sqlite.group import Group, Place, conditional_places
 from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code
@@ -133,7 +134,8 @@ class GroupWriter:
             raise
         if not changed:
             return None
-        self._neighbours.ring()
+        if any(map(_is_waited_for, changed.values())):
+            self._neighbours.ring()
         return lambda: self._published(changed)
 
     def is_checkpoint_due(self) -> bool:
@@ -224,6 +226,12 @@ class GroupWriter:
         last = connection.execute(_TELL, (self._identity, json.dumps(rows))).lastrowid or 0
         if last // CHANGES_TRIMMED_EVERY != (last - len(rows)) // CHANGES_TRIMMED_EVERY:
             connection.execute(_FORGET, (last - CHANGES_KEPT,))
+
+
+def _is_waited_for(changed: Iterable[str] | None) -> bool:
+    """May a process wait for one of these keys? None waits for what is noted of WAL objects, which is half of
+    all writes."""
+    return changed is None or not all(key.startswith(WAL) for key in changed)
 
 
 def _by_domain(places: Iterable[Place]) -> dict[int, list[str]]:
