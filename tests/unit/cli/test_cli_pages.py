@@ -17,6 +17,7 @@ def test_every_metric_is_on_the_operations_page_and_none_else() -> None:
     listed = dict(re.findall(r"^\| `(dray_\w+)` \| (\w+) \|", page, re.MULTILINE))
     metrics = Metrics(process=False)
     CompactorMetrics(metrics, lambda: 0, topics=0)
+    metrics.topic_traffic(0, lambda: 0.0)
     exported = {family.name: family.type for family in metrics.registry.collect()}
     assert listed == exported
 

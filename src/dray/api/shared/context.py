@@ -24,6 +24,7 @@ from dray.records import Batch
 from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
 from dray.security.acls.store import Acls
 from dray.security.users import Users
+from dray.telemetry import TopicTraffic, uncounted_traffic
 from dray.topics import Topics
 
 T = TypeVar("T")
@@ -130,6 +131,7 @@ class Services:
     acls: Acls | None = None  # None: there is no authorizer, and every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
+    traffic: TopicTraffic = field(default_factory=uncounted_traffic)
 
 
 @dataclass(frozen=True, slots=True)
