@@ -30,6 +30,7 @@ from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -85,6 +86,7 @@ async def _run(
             brokers,
             stored,
             history,
+            CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None,
         )
         address = f"http://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)

@@ -7,30 +7,55 @@ from contextlib import asynccontextmanager
 
 from prometheus_client.parser import text_string_to_metric_families
 from tests.services.batches import batch, plain
-from tests.unit.daemon.test_daemon_node import Parts, connected, make_topic, settings
 
 from dray.client import KafkaConnection
+from dray.config import FlagValue, load
 from dray.daemon.node import Node
+from dray.metadata.memory import MemoryStore
+from dray.objects.memory import MemoryObjects
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
-from dray.protocol.messages.metadata import MetadataRequestTopic
+from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from dray.protocol.messages.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.runtime import SystemRuntime
 
 QUIET = {"DRAY_METRICS__LAG_INTERVAL": "1h"}
 
 
 @asynccontextmanager
 async def running(**environment: str) -> AsyncIterator[Node]:
-    parts = Parts(settings(**environment))
-    await parts.node.start()
+    flags = [
+        FlagValue("--listen", "broker.listen", "127.0.0.1:0"),
+        FlagValue("--http", "broker.http", "off"),
+    ]
+    runtime = SystemRuntime()
+    settings = load(None, environment, flags).settings
+    node = Node(settings, runtime, MemoryStore(runtime), MemoryObjects(runtime))
+    await node.start()
     try:
-        yield parts.node
+        yield node
     finally:
-        await parts.node.stop()
+        await node.stop()
+
+
+@asynccontextmanager
+async def connected(node: Node) -> AsyncIterator[KafkaConnection]:
+    async with await KafkaConnection.connect(*node.address) as connection:
+        await connection.negotiate()
+        yield connection
+
+
+async def make_topic(connection: KafkaConnection, name: str) -> MetadataRequestTopic:
+    """By auto-creation, as a producer's first metadata request does it."""
+    asked = MetadataRequest(topics=[MetadataRequestTopic(name=name)], allow_auto_topic_creation=True)
+    while True:
+        [topic] = (await connection.request(asked)).topics
+        if topic.error_code == 0:
+            return MetadataRequestTopic(topic_id=topic.topic_id, name=name)
 
 
 def numbers(node: Node, name: str) -> dict[tuple[str, ...], float]:
