@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,7 +64,7 @@ class Prometheus:
 
 @contextmanager
 def running_prometheus(
-    directory: Path, targets: dict[str, Sequence[str]], rules: Path
+    directory: Path, targets: Mapping[str, Sequence[str]], rules: Path
 ) -> Iterator[Prometheus]:
     """Scrapes the targets of each job, and evaluates the rules, every second."""
     programs = require_prometheus()

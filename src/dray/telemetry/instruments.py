@@ -150,6 +150,9 @@ class Instruments(Collector):
         for family in list(self._families.values()):
             yield family.export()
 
+    def families(self) -> list[Family[Any]]:
+        return list(self._families.values())
+
     def counters(self, name: str, help_text: str, *labels: str) -> Family[Counter]:
         return self._add(Family(name, help_text, labels, Counter))
 
