@@ -15,6 +15,8 @@ from tools.metric_series import metrics_in
 
 ROOT: Final = Path(__file__).parents[1]
 FILE: Final = ROOT / "deploy" / "prometheus" / "dray-alerts.yaml"
+CHARTS_COPY: Final = ROOT / "deploy" / "helm" / "dray" / "monitoring" / "dray-alerts.yaml"
+"""A chart reads files of its own folder alone."""
 RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
 _HEAD: Final = (
     "# Written by `python -m tools.alerts`. Scrape jobs of brokers and compactors have names such as dray.\n"
@@ -45,7 +47,7 @@ def _p99(histogram: str, selector: str = "") -> str:
 ALERTS: Final = (
     Alert(
         "DrayProcessDown",
-        'up{job=~"dray.*"} == 0',
+        'up{job=~"(.*/)?dray.*"} == 0',
         "2m",
         PAGE,
         "{{ $labels.instance }} does not answer Prometheus.",
@@ -226,8 +228,9 @@ def rendered() -> str:
 
 
 def main() -> None:
-    FILE.parent.mkdir(parents=True, exist_ok=True)
-    FILE.write_text(rendered())
+    for path in (FILE, CHARTS_COPY):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rendered())
 
 
 if __name__ == "__main__":

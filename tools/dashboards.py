@@ -15,7 +15,10 @@ from typing import Any, Final
 
 from tools.metric_series import metrics_in
 
-FOLDER: Final = Path(__file__).parents[1] / "deploy" / "grafana"
+_DEPLOY: Final = Path(__file__).parents[1] / "deploy"
+FOLDER: Final = _DEPLOY / "grafana"
+CHARTS_COPY: Final = _DEPLOY / "helm" / "dray" / "monitoring"
+"""A chart reads files of its own folder alone."""
 _COLUMNS: Final = 24
 _HEIGHT: Final = 8
 _SOURCE: Final = {"type": "prometheus", "uid": "${source}"}
@@ -324,9 +327,10 @@ def _variables(dashboard: Dashboard) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    for dashboard in DASHBOARDS:
-        (FOLDER / f"{dashboard.name}.json").write_text(rendered(dashboard))
+    for folder in (FOLDER, CHARTS_COPY):
+        folder.mkdir(parents=True, exist_ok=True)
+        for dashboard in DASHBOARDS:
+            (folder / f"{dashboard.name}.json").write_text(rendered(dashboard))
 
 
 if __name__ == "__main__":

@@ -183,7 +183,7 @@ async def group_view(brokers: Brokers, name: str, time_of: TimeOf | None = None)
         for place in places
         if place in committed and place in ends
     }
-    ages = await _ages(brokers, committed, lags, time_of or _Fetching(brokers).time_of)
+    ages = await _ages(brokers, committed, lags, time_of or RecordTimes(brokers).time_of)
     partitions = [
         GroupPartition(
             *place,
@@ -243,7 +243,7 @@ async def _ages(
     return ages | {place: age for place, age in zip(behind, found, strict=False) if age is not None}
 
 
-class _Fetching:
+class RecordTimes:
     """The time of a record, from the record itself."""
 
     def __init__(self, brokers: Brokers) -> None:

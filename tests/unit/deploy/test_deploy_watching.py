@@ -49,6 +49,7 @@ def test_every_metric_is_drawn_somewhere() -> None:
 def test_the_dashboards_are_as_they_are_generated(board: dashboards.Dashboard) -> None:
     path = dashboards.FOLDER / f"{board.name}.json"
     assert path.read_text() == dashboards.rendered(board), "run: python -m tools.dashboards"
+    assert (dashboards.CHARTS_COPY / path.name).read_text() == path.read_text()
     found = json.loads(path.read_text())
     assert found["uid"] == f"dray-{board.name}"
     places = set()
@@ -62,13 +63,14 @@ def test_the_dashboards_are_as_they_are_generated(board: dashboards.Dashboard) -
 
 
 def test_there_is_no_other_dashboard() -> None:
-    assert {path.stem for path in dashboards.FOLDER.glob("*.json")} == {
-        board.name for board in dashboards.DASHBOARDS
-    }
+    names = {board.name for board in dashboards.DASHBOARDS}
+    for folder in (dashboards.FOLDER, dashboards.CHARTS_COPY):
+        assert {path.stem for path in folder.glob("*.json")} == names
 
 
 def test_the_alerts_are_as_they_are_generated() -> None:
     assert alerts.FILE.read_text() == alerts.rendered(), "run: python -m tools.alerts"
+    assert alerts.CHARTS_COPY.read_text() == alerts.FILE.read_text()
     [group] = yaml.safe_load(alerts.FILE.read_text())["groups"]
     assert [rule["alert"] for rule in group["rules"]] == [alert.name for alert in alerts.ALERTS]
 
