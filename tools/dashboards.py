@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.metric_series import metrics_in
+from tools.metric_series import MetricDefinition, definitions, metrics_in
 
 _DEPLOY: Final = Path(__file__).parents[1] / "deploy"
 FOLDER: Final = _DEPLOY / "grafana"
@@ -247,12 +247,37 @@ COST: Final = Dashboard(
     ],
 )  # fmt: skip
 
-DASHBOARDS: Final = (CLUSTER, LATENCY, STORES, COMPACTION, GROUPS, COST)
+_BY_HAND: Final = (CLUSTER, LATENCY, STORES, COMPACTION, GROUPS, COST)
+
+
+def _plain(metric: MetricDefinition) -> Panel:
+    """A metric that no dashboard has a place for."""
+    labels = ", ".join(sorted(metric.labels)) or "instance"
+    legend = " ".join(f"{{{{{label}}}}}" for label in labels.split(", "))
+    selected = f"{metric.name}{{{_OURS}}}"
+    if metric.kind == "counter":
+        query = f"sum by ({labels}) (rate({metric.name}_total{{{_OURS}}}[$__rate_interval]))"
+    elif metric.kind == "gauge":
+        query = f"sum by ({labels}) ({selected})"
+    else:
+        inner = f"rate({metric.name}_bucket{{{_OURS}}}[$__rate_interval])"
+        query = f"histogram_quantile(0.99, sum by (le, {labels}) ({inner}))"
+    return Panel(metric.help, "short", [Query(query, legend)])
+
+
+def _rest() -> Dashboard:
+    drawn = {each.name for board in _BY_HAND for _, text in expressions(board) for each in metrics_in(text)}
+    left = [metric for name, metric in sorted(definitions().items()) if name not in drawn]
+    return Dashboard("more", "Dray: more", [_plain(metric) for metric in left])
 
 
 def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
     """Every panel's title with each of its expressions."""
     return [(panel.title, query.expression) for panel in dashboard.panels for query in panel.queries]
+
+
+DASHBOARDS: Final = (*_BY_HAND, _rest())
+"""Every metric is drawn in one of them."""
 
 
 def rendered(dashboard: Dashboard) -> str:

@@ -6,7 +6,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, with_table
+from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, checks_table, with_table
 from dray.daemon.metrics import CompactorMetrics
 from dray.telemetry import Metrics
 
@@ -52,3 +52,9 @@ def test_every_dependency_is_listed_with_its_licence() -> None:
     rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", page, re.MULTILINE)
     listed = {name for packages, licence in rows for name in re.findall(r"`([^`]+)`", packages) if licence}
     assert listed == named
+
+
+def test_the_page_of_rights_has_the_checks_of_all_handlers() -> None:
+    page = (ROOT / "docs" / "authorization.md").read_text()
+    assert page.count(TABLE_BEGINS) == page.count(TABLE_ENDS) == 1
+    assert page == with_table(page, checks_table()), "run: python -m dray.cli.pages"
