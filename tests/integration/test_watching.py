@@ -144,6 +144,7 @@ NEVER_SEEN = {
     "dray_metadata_failures",
     "dray_group_members_expired",
     "dray_deleted",
+    "dray_audited_acts",
 }
 """Nothing of the kind happens in so short a life, and their labels come with the first."""
 
