@@ -265,7 +265,16 @@ async def test_many_acls_are_read_page_by_page() -> None:
     await one.acls.create(many)
     two = await SecuredBroker(state, 2).start()
     assert len(two.acls.index) == 2500
+    in_threads: list[str] = []
+    in_thread = two.runtime.in_thread
+
+    async def noted(function, *arguments):
+        in_threads.append("looked through")
+        return await in_thread(function, *arguments)
+
+    two.runtime.in_thread = noted  # type: ignore[method-assign]
     [deleted] = await two.acls.delete([AclFilter(name="topic-7")])
+    assert in_threads, "so many are not looked through on the event loop"
     assert deleted == [ALICE_READS._replace(name="topic-7")]
     await two.acls.delete([AclFilter(principal="User:alice")])
     assert len(two.acls.index) == 0
