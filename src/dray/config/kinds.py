@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any, Final
 
 import yaml
@@ -205,6 +206,14 @@ class TextList(Kind):
 class Address:
     host: str
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Can only this machine reach it? A name other than `localhost` may lead anywhere."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -45,7 +44,7 @@ def warn_of_open_listeners(settings: Settings) -> None:
         if not place.asks
     }
     for key, address in listening.items():
-        if not _is_loopback(address.host):
+        if not address.is_loopback:
             _log.warning(
                 "clients are not asked who they are here: all that reach this address may do everything"
                 if settings.security.authorization == "none"
@@ -77,13 +76,6 @@ def warn_of_absent_super_users(settings: Settings, users: Credentials) -> None:
             f"{names[0]} --password-file FILE --data-dir {settings.data_dir}",
             super_users=list(security.super_users),
         )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
