@@ -37,6 +37,7 @@ from dray.api.shared import (
     handles,
     topic_error,
 )
+from dray.api.shared.quotas import NEVER_STRICT, MutationQuota
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,
@@ -123,6 +124,7 @@ async def _find(
             and request.allow_auto_topic_creation
         ):
             topic = await topics.ensure(name)
+            MutationQuota(context, strict_since=NEVER_STRICT).admits(len(topic.streams))
     except TopicsUnavailable as error:
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause

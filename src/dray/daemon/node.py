@@ -108,6 +108,7 @@ class Node:
             server_settings(settings, self._security.certificates),
             self.metrics,
             allocate=uninitialised,
+            newcomer_wait=self._security.newcomer_wait,
         )
         self._clocks: ClockGuard | None = None
         self._log: Log | None = None
@@ -199,6 +200,9 @@ class Node:
                 settings=api_settings(self._settings),
                 groups=self._groups,
                 users=self._security.users,
+                quotas=self._security.quotas,
+                throttle=self._security.throttle,
+                throttled=self.metrics.throttle_seconds.observe,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),

@@ -49,6 +49,8 @@ from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequest
 from dray.records import Batch, Record, patch, twin
 from dray.runtime import AnswerRoom, EndlessRoom
 from dray.security.acls.store import Acls
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
 from dray.topics import Topics, TopicsOptions
 
@@ -166,6 +168,7 @@ class FakeConnection:
         self.callbacks: list[Callable[[], None]] = []
         self.principal: Any = None
         self.welcomed = 0
+        self.throttled: list[float] = []
         self.room = EndlessRoom
 
     async def turn(self) -> None:
@@ -173,6 +176,9 @@ class FakeConnection:
 
     def welcome(self) -> None:
         self.welcomed += 1
+
+    def throttle(self, seconds: float) -> None:
+        self.throttled.append(seconds)
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
@@ -232,6 +238,7 @@ class Harness:
             self.store, self.runtime, self.topics, self.membership, cluster.domains, self.group_settings
         )
         self.users = Users(self.store, self.runtime)  # it follows nobody: tests count what sleeps
+        self.quotas = Quotas(self.store, self.runtime)
         if self.acls is not None:
             await self.acls.start()
         self.services = Services(
@@ -243,6 +250,8 @@ class Harness:
             self.settings,
             groups=self.groups,
             users=self.users,
+            quotas=self.quotas,
+            throttle=Throttle(self.quotas.table),
             acls=self.acls,
         )
         self.dispatcher = Dispatcher(self.services, observer=self._observe)

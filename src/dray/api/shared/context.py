@@ -23,6 +23,8 @@ from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
 from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
 from dray.security.acls.store import Acls
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
 from dray.topics import Topics
 
@@ -89,6 +91,10 @@ class ClientConnection(Protocol):
         """Called once the client has said who it is."""
 
     @property
+    def throttle(self) -> Callable[[float], None]:
+        """Called with seconds: the answer leaves at once, and the next request is not read for so long."""
+
+    @property
     def room(self) -> Callable[[], AnswerRoom]:
         """What the answer to the request at hand may take of the memory for answers."""
 
@@ -127,6 +133,9 @@ class Services:
     settings: ApiSettings
     groups: Groups = field(kw_only=True)
     users: Users = field(kw_only=True)
+    quotas: Quotas = field(kw_only=True)
+    throttle: Throttle = field(kw_only=True)
+    throttled: Callable[[float], None] = lambda _seconds: None  # told of every client that has to wait
     acls: Acls | None = None  # None: there is no authorizer, and every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
@@ -144,7 +153,7 @@ class VersionRange:
 class Context:
     """One request on its way through a handler."""
 
-    __slots__ = ("advertised", "connection", "header", "services")
+    __slots__ = ("advertised", "connection", "header", "services", "wait_ms")
 
     def __init__(
         self,
@@ -157,6 +166,8 @@ class Context:
         self.advertised = advertised
         self.header = header
         self.connection = connection
+        self.wait_ms = 0
+        """How long the client has to wait because of what the handler did (a quota of mutations)."""
 
     @property
     def version(self) -> int:
