@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from dray.api.shared import Context, handles
-from dray.api.shared.quota_entities import KINDS, Parts, entity_of, fault_of, shown
+from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
@@ -21,6 +21,7 @@ from dray.protocol.messages.alter_client_quotas import (
     RequestedEntryData,
 )
 from dray.security.faults import SecurityUnavailable
+from dray.security.quotas.entities import KINDS, Parts, entity_of, fault_of, shown
 from dray.security.quotas.limits import fault_of_value
 
 _MOST_CHANGES: Final = 10_000
@@ -30,12 +31,12 @@ _TOO_MANY: Final = ErrorCode.POLICY_VIOLATION, "Unable to perform excessively la
 Fault = tuple[ErrorCode, str]
 
 
-@handles(AlterClientQuotasRequest, 0, 1)
+@handles(AlterClientQuotasRequest, 0, 1, checks={ALTER_CLUSTER_CONFIGS: Denial.REQUEST})
 async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
+    if not context.may(ALTER_CLUSTER_CONFIGS):
+        return _refused(request, (ALTER_CLUSTER_CONFIGS.refusal, ALTER_CLUSTER_CONFIGS.reason))
     if sum(max(1, len(entry.ops)) for entry in request.entries) > _MOST_CHANGES:
-        return AlterClientQuotasResponse(
-            entries=[_outcome(_parts(entry), _TOO_MANY) for entry in request.entries]
-        )
+        return _refused(request, _TOO_MANY)
     outcomes: dict[tuple[tuple[str, str | None], ...], EntryData] = {}
     for entry in request.entries:
         parts = _parts(entry)
@@ -47,6 +48,10 @@ async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterCl
             fault = await _alter(context, parts, changes, validate_only=request.validate_only)
         outcomes[entity] = _outcome(parts, fault)
     return AlterClientQuotasResponse(entries=list(outcomes.values()))
+
+
+def _refused(request: AlterClientQuotasRequest, fault: Fault) -> AlterClientQuotasResponse:
+    return AlterClientQuotasResponse(entries=[_outcome(_parts(entry), fault) for entry in request.entries])
 
 
 async def _alter(

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from dray.api.shared import Context, handles
-from dray.api.shared.quota_entities import KINDS, parts_of
+from dray.api.shared.checks import DESCRIBE_CLUSTER_CONFIGS, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -20,6 +20,7 @@ from dray.protocol.messages.describe_client_quotas import (
     EntryData,
     ValueData,
 )
+from dray.security.quotas.entities import KINDS, parts_of
 
 _EXACT: Final = 0
 _DEFAULT: Final = 1
@@ -27,9 +28,11 @@ _ANY: Final = 2
 _MATCHES: Final = {_EXACT: "MATCH_TYPE_EXACT", _DEFAULT: "MATCH_TYPE_DEFAULT", _ANY: "MATCH_TYPE_SPECIFIED"}
 
 
-@handles(DescribeClientQuotasRequest, 0, 1)
+@handles(DescribeClientQuotasRequest, 0, 1, checks={DESCRIBE_CLUSTER_CONFIGS: Denial.REQUEST})
 async def handle(context: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     refusal = _fault(request.components)
+    if not context.may(DESCRIBE_CLUSTER_CONFIGS):
+        refusal = DESCRIBE_CLUSTER_CONFIGS.refusal, DESCRIBE_CLUSTER_CONFIGS.reason
     if refusal is not None:
         return DescribeClientQuotasResponse(error_code=refusal[0], error_message=refusal[1], entries=None)
     wanted = {component.entity_type: component for component in request.components}

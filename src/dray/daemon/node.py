@@ -200,6 +200,7 @@ class Node:
                 settings=api_settings(self._settings),
                 groups=self._groups,
                 users=self._security.users,
+                authorization=self._security.authorization,
                 quotas=self._security.quotas,
                 throttle=self._security.throttle,
                 throttled=self.metrics.throttle_seconds.observe,

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from dray.api.shared.context import Context
 from dray.protocol import ApiKey, Buffer, ErrorCode, Response
 from dray.protocol.messages.fetch import FetchResponse
+from dray.security.principals import ANONYMOUS
 from dray.security.quotas.limits import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
@@ -21,7 +22,6 @@ from dray.security.quotas.limits import (
     REQUEST_PERCENTAGE,
 )
 
-ANONYMOUS: Final = "ANONYMOUS"
 EXCEEDED: Final = (ErrorCode.THROTTLING_QUOTA_EXCEEDED, "The throttling quota has been exceeded.")
 
 NEVER_STRICT: Final = 1 << 15
@@ -37,8 +37,7 @@ T = TypeVar("T")
 
 def who(context: Context) -> tuple[str, str]:
     """The user and the client id, as quotas name them."""
-    principal = context.connection.principal
-    user = ANONYMOUS if principal is None else str(principal).removeprefix(_USER)
+    user = str(context.connection.principal or ANONYMOUS).removeprefix(_USER)
     return user, context.header.client_id or ""
 
 
