@@ -251,7 +251,7 @@ async def test_request_time_is_that_of_the_event_loop() -> None:
     """What a request waits does not count; what it computes does, step by step."""
     async with running() as broker:
         clock = [0.0]
-        broker.dispatcher._monotonic = lambda: clock[0]  # type: ignore[method-assign]
+        broker.dispatcher._monotonic = lambda: clock[0]
         await set_quota(broker, {"user": None}, request_percentage=1)
 
         async def computes(*_: Any) -> Any:

@@ -27,7 +27,7 @@ from dray.security.quotas.entities import KINDS, Parts, entity_of, fault_of
 from dray.security.quotas.limits import fault_of_value
 
 app = typer.Typer(
-    help="Set, list and delete quotas of users, client ids and addresses; each broker follows them for itself. "
+    help="Set, list and delete quotas of users, client ids and addresses: each broker measures for itself. "
     "With --data-dir or --config, straight in the metadata store; else through a broker.",
     no_args_is_help=True,
 )
