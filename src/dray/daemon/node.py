@@ -28,6 +28,7 @@ from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
+from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
@@ -37,7 +38,6 @@ from dray.daemon.settings import (
     LISTENER,
     api_settings,
     groups_settings,
-    http_settings,
     log_settings,
     server_settings,
     topics_options,
@@ -49,6 +49,7 @@ from dray.objects import ObjectStore
 from dray.records import uninitialised
 from dray.runtime import Allowance, Runtime
 from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
+from dray.server.health import OPEN_PATHS
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -96,10 +97,16 @@ class Node:
             notes={"collection": lambda: self._observed.held, "clock": lambda: clock_doubt(self._clocks)},
         )
         self._observed = MeasuredLog(self.metrics)
+        self._http_security = HttpSecurity(settings, runtime)
         self._http = (
             None
             if settings.broker.http is None
-            else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
+            else HttpServer(
+                self.health.routes(),
+                runtime,
+                self._http_security.settings_at(settings.broker.http),
+                OPEN_PATHS,
+            )
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
         self._server = Server(
@@ -234,6 +241,7 @@ class Node:
             if self._http is not None and self._settings.broker.http is not None:
                 address = self._settings.broker.http
                 await self._http.start()
+                self._http_security.start()
         except OSError as error:
             wanted = {LISTENER: address, **self._settings.broker.listeners}
             failed = next((wanted[name] for name in wanted if name not in self._server.addresses), address)
@@ -258,6 +266,7 @@ class Node:
             "membership": self._membership,
             "clocks": self._clocks,
             "http": self._http,
+            "http's files": self._http_security,
         }
         steps += [(name, part.stop) for name, part in parts.items() if part is not None]
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]
