@@ -3,9 +3,9 @@
     python -m bench.reconnects [--connections 10000] [--at-once 100] [--mechanism SCRAM-SHA-512]
 
 A broker is a process of its own, and so is the storm: each connection asks for the versions, authenticates,
-asks for the versions again, and is closed. Meanwhile one client, which authenticated before, produces a record
-at a time (acks=all) and notes how long each takes; before the storm it does so alone. All processes share this
-machine's cores, so what is printed is an upper bound.
+asks for the versions again, and is closed. Meanwhile one client, which authenticated before, produces a
+record at a time (acks=all) and notes how long each takes; before the storm it does so alone. All processes
+share this machine's cores, so what is printed is an upper bound.
 """
 
 from __future__ import annotations
@@ -103,10 +103,8 @@ async def measure(port: int, arguments: argparse.Namespace, pid: int) -> None:
     out, _ = await process.communicate()
     done.set()
     show("in the storm", await probing)
-    seconds, spent = float(out), cpu_seconds_of(pid) - before
-    print(
-        f"{arguments.connections} logins in {seconds:.1f} s: {arguments.connections / seconds:.0f} a second"
-    )
+    seconds, spent, count = float(out), cpu_seconds_of(pid) - before, arguments.connections
+    print(f"{count} logins in {seconds:.1f} s: {count / seconds:.0f} a second")
     print(f"the broker worked {1000 * spent / count:.2f} ms for each, with the records")
     await served.close()
 
