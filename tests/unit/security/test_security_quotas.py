@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.metadata.values import ValueCorrupt, seal_json
 from dray.security.quotas.limits import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -20,6 +21,7 @@ from dray.security.quotas.limits import (
     fault_of_value,
 )
 from dray.security.quotas.rates import QuotaRate, TokenBucket
+from dray.security.quotas.store import decode_quotas
 from dray.security.quotas.throttle import FORGOTTEN_AFTER_MS, Throttle
 
 KEY = PRODUCER_BYTE_RATE
@@ -179,6 +181,13 @@ def test_addresses() -> None:
 )
 def test_values_that_are_none(entity: QuotaEntity, key: str, value: float, fault: str | None) -> None:
     assert fault_of_value(entity, key, value) == fault
+
+
+@pytest.mark.parametrize("value", [0, -1, "many", None])
+def test_a_stored_quota_that_is_none_is_not_believed(value: object) -> None:
+    """To wait for a rate of 0 would be to divide by it."""
+    with pytest.raises(ValueCorrupt):
+        decode_quotas("user=alice", seal_json(1, {KEY: value}))
 
 
 # --- throttling

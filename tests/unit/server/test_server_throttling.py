@@ -9,11 +9,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, cast
 
 from tests.services import room_settings
-from tests.unit.server.harness import Client, PaperTransport, frame, serving
+from tests.unit.server.harness import Client, PaperTransport, frame, serving, until
 
 from dray.records import uninitialised
 from dray.runtime import SystemRuntime
-from dray.server import Connection, Listener, MemoryBudget
+from dray.server import Connection, Listener, MemoryBudget, Server
 from dray.server.newcomers import MOST_HELD, Newcomers
 from dray.server.protocol import FrameProtocol
 from dray.server.shared import ServerResources
@@ -113,9 +113,9 @@ async def test_the_longer_time_counts_and_requests_that_were_taken_go_on() -> No
     broker = Broker()
     begun = asyncio.get_running_loop().time()
     client = broker.connect()
-    client.deliver(frame(b"7") + frame(b"3") + frame(b"9") + frame(b"last"))
+    client.deliver(frame(b"7") + frame(b"9") + frame(b"3") + frame(b"last"))
     await asyncio.sleep(0.1)
-    assert b"".join(client.written) == frame(b"7") + frame(b"3") + frame(b"9") + frame(b"last")
+    assert b"".join(client.written) == frame(b"7") + frame(b"9") + frame(b"3") + frame(b"last")
     client.deliver(frame(b"next"))
     await asyncio.sleep(20)
     assert 9 <= broker.taken(b"next") - begun < 9.1
@@ -176,3 +176,16 @@ async def test_a_held_connection_that_leaves_is_no_trouble() -> None:
     transport.close()
     await asyncio.sleep(2)
     assert newcomers.held == 0
+
+
+async def test_a_server_that_stops_closes_those_that_it_holds() -> None:
+    settings = room_settings.server(listeners=(Listener("P", "127.0.0.1", 0),))
+    server = Server(
+        Meter(), SystemRuntime(), settings, Metrics(process=False), newcomer_wait=lambda _address: 1000.0
+    )
+    await server.start()
+    client = await Client.to(server.address)
+    await until(lambda: server._shared.newcomers.held == 1)
+    await server.stop(1)
+    assert await client.rest() == b""
+    await client.close()
