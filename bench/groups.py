@@ -52,6 +52,7 @@ from dray.protocol.messages.offset_commit import (
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.runtime import EndlessRoom, SystemRuntime
+from dray.security.acls.authorization import Authorization
 from dray.security.quotas.store import Quotas
 from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
@@ -113,7 +114,12 @@ def framed(request: Request[Any], version: int) -> memoryview:
 
 
 @asynccontextmanager
-async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) -> AsyncIterator[Bench]:
+async def broker(
+    store: MetadataStore,
+    runtime: SystemRuntime,
+    partitions: int,
+    authorization: Authorization | None = None,
+) -> AsyncIterator[Bench]:
     cluster = await open_cluster(store, runtime, 4)
     log = Log(store, MemoryObjects(runtime), runtime, cluster.domains, room_settings.log())
     await log.start()
@@ -134,6 +140,7 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
         room_settings.api(),
         groups=groups,
         users=Users(store, runtime),
+        authorization=authorization,
         quotas=Quotas(store, runtime),
         throttle=Throttle(),
     )

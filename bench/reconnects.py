@@ -29,7 +29,6 @@ from tests.services.process import free_port
 import dray.security.sasl.client as exchanges
 from bench.harness import cpu_seconds_of
 from dray.client import KafkaConnection
-from dray.protocol import Request
 from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -58,7 +57,7 @@ async def login(port: int, mechanism: str) -> KafkaConnection:
 async def storm(port: int, connections: int, at_once: int, mechanism: str) -> None:
     """Prints how long it took. The salt of a user stays the same, so its password is hashed once: else the
     storm would be limited by its own hashing."""
-    exchanges.salted_password = cache(exchanges.salted_password)  # type: ignore[assignment]
+    vars(exchanges)["salted_password"] = cache(vars(exchanges)["salted_password"])
     left = iter(range(connections))
 
     async def one_by_one() -> None:
@@ -72,7 +71,7 @@ async def storm(port: int, connections: int, at_once: int, mechanism: str) -> No
     print(time.monotonic() - begun)
 
 
-def record() -> Request[object]:
+def record() -> ProduceRequest:
     part = PartitionProduceData(0, bytearray(batch(plain(b"x" * 100))))
     data = TopicProduceData(name=TOPIC, partition_data=[part])
     return ProduceRequest(acks=-1, timeout_ms=30_000, topic_data=[data])
@@ -84,7 +83,7 @@ async def produce_until(done: asyncio.Event, connection: KafkaConnection, most: 
         begun = time.monotonic()
         answer = await connection.request(record(), 9)
         took.append(time.monotonic() - begun)
-        assert answer.responses[0].partition_responses[0].error_code == 0  # type: ignore[attr-defined]
+        assert answer.responses[0].partition_responses[0].error_code == 0
         await asyncio.sleep(0.002)
     return took
 

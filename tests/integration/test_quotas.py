@@ -147,7 +147,7 @@ def test_a_consumer_gets_its_rate(brokers: Brokers, seconds: int) -> None:
             assert message.error() is None, message.error()
             assert message.offset() == last + 1, "nothing is left out"
             last = message.offset()
-            read += len(message.value())
+            read += len(message.value() or b"")
     took = time.monotonic() - begun
     consumer.close()
     assert throttled[0] > 0

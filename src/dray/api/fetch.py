@@ -79,6 +79,8 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         parts = [
             _refused(one) if one.error else await _answer(context, request, one, next(results)) for one in row
         ]
+        if context.access is not None and not _may_still_read(context, row):
+            parts = [_refused(_Wanted(one.partition, error=READ_TOPIC.refusal)) for one in row]
         response.responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, parts))
     return response
 
@@ -96,6 +98,12 @@ async def _resolve_topic(context: Context, data: FetchTopic) -> list[_Wanted]:
         if topic is not None and not context.may(READ_TOPIC, topic.name):
             return [_Wanted(partition.partition, error=READ_TOPIC.refusal) for partition in data.partitions]
     return wanted
+
+
+def _may_still_read(context: Context, row: list[_Wanted]) -> bool:
+    """Asked once more before the answer: a fetch may have waited for longer than the right lasted."""
+    topic = next((one.topic for one in row if one.topic is not None and not one.error), None)
+    return topic is None or context.may(READ_TOPIC, topic.name)
 
 
 async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition) -> _Wanted:
@@ -228,6 +236,6 @@ def _refused(wanted: _Wanted, high_watermark: int = -1, start_offset: int = -1) 
         high_watermark=high_watermark,
         last_stable_offset=high_watermark,
         log_start_offset=start_offset,
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )
