@@ -40,6 +40,7 @@ from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
 from dray.server.tls import CertificateUnusable
 from dray.telemetry import ProcessMetrics, configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -133,6 +134,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 log_settings(settings),
                 Observers(shown, counted, http.collection, http.cycles),
                 expiry=clocks,
+                requests=CompactionRequests(http.stores.metadata, runtime),
             )
             try:
                 if once:
