@@ -349,9 +349,10 @@ def parts_of_client_quota(key: str) -> dict[str, str] | None:
 
 # --- WAL objects
 
-STAGING: Final = f"{ROOT}wal/staging/"
-OBJECTS: Final = f"{ROOT}wal/objects/"
-REFERENCES: Final = f"{ROOT}wal/refs/"
+WAL: Final = f"{ROOT}wal/"
+STAGING: Final = f"{WAL}staging/"
+OBJECTS: Final = f"{WAL}objects/"
+REFERENCES: Final = f"{WAL}refs/"
 
 
 def staging(wal_id: UUID) -> str:
