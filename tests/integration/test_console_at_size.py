@@ -117,7 +117,7 @@ def test_every_page_within_a_second(up: BrokerWithConsole) -> None:
             if taken > PAGE_SECONDS:
                 slow[f"{page} in a browser"] = taken
     assert not slow
-    # Encoding the metadata of ten thousand topics takes a broker about 100 ms, for whatever client asks (0092).
+    # Encoding the metadata of ten thousand topics takes a broker about 100 ms, whoever asks (0092).
     others = [line for line in DrayProcess.held_up() if "protocol/messages/metadata.py" not in line]
     assert not others
 
