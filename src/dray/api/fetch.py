@@ -39,6 +39,7 @@ from dray.protocol.messages.fetch import (
     PartitionData,
 )
 from dray.records import LEADER_EPOCH
+from dray.telemetry import TopicTraffic
 from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
@@ -71,7 +72,9 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         for one, partition in zip(row, topic.partitions, strict=True)
         if not one.error
     ]
-    results = iter(await _read(context, request, reads))
+    read = await _read(context, request, reads)
+    _count(context.services.traffic, wanted, read)
+    results = iter(read)
     response = FetchResponse()
     for row, topic in zip(wanted, request.topics, strict=True):
         parts = [
@@ -201,6 +204,22 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
         if results is not None:
             return results
     return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0, room=room)
+
+
+def _count(traffic: TopicTraffic, wanted: list[list[_Wanted]], read: list[ReadResult]) -> None:
+    place = 0
+    for row in wanted:
+        topic: Topic | None = None
+        size = 0
+        for one in row:
+            if not one.error:
+                topic = one.topic
+                size += read[place].size
+                place += 1
+        if topic is not None:
+            counters = traffic.find(topic.name)
+            counters.fetch_requests += 1
+            counters.fetch_bytes += size
 
 
 async def _answer(

@@ -27,6 +27,7 @@ from dray.security.acls.authorization import Access, Authorization
 from dray.security.acls.model import CLUSTER_NAME, SUPPORTED, AclResourceType
 from dray.security.acls.store import Acls
 from dray.security.users import Users
+from dray.telemetry import TopicTraffic, uncounted_traffic
 from dray.topics import Topics
 
 T = TypeVar("T")
@@ -135,6 +136,7 @@ class Services:
     authorization: Authorization | None = None  # None: every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
+    traffic: TopicTraffic = field(default_factory=uncounted_traffic)
 
     @property
     def acls(self) -> Acls | None:
