@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dray.config.kinds import TOKEN_MECHANISM, Address, TextMap, size_text
+from dray.config.kinds import Address, TextMap, size_text
+from dray.config.listeners import TOKEN_MECHANISM
 from dray.config.model import Settings
 from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
 from dray.config.schema import fields, fields_by_path
@@ -62,18 +63,19 @@ def _first_problem(error: ValidationError, layer: Layer) -> ConfigError:
         return bad_value(known.key, layer.values[path], known.kind.allowed(), layer.origins[path])
     # A map is judged as a whole: find the entry to blame by asking for each alone.
     for entry, value in layer.values.items():
-        if entry[:-1] == path and not _map_takes(known.kind, entry[-1], value):
+        if entry[:-1] == path and (allowed := _refusal_of(known.kind, entry[-1], value)) is not None:
             shown = MASK if known.kind.secret else value
-            return bad_value(".".join(entry), shown, known.kind.allowed(), layer.origins[entry])
+            return bad_value(".".join(entry), shown, allowed, layer.origins[entry])
     raise AssertionError(f"{known.key} was refused, but each of its entries is allowed") from error
 
 
-def _map_takes(kind: TextMap, name: str, value: Any) -> bool:
+def _refusal_of(kind: TextMap, name: str, value: Any) -> str | None:
+    """What an entry must be, where it is not."""
     try:
         kind.parse({name: value})
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        return str(error) or kind.allowed()
+    return None
 
 
 def _check_together(settings: Settings, layer: Layer) -> None:

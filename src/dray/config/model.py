@@ -21,8 +21,6 @@ from dray.config.kinds import (
     Duration,
     Either,
     HostPort,
-    ListenerAddress,
-    ListenerMap,
     SecretMap,
     Size,
     Switch,
@@ -30,6 +28,7 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.listeners import ListenerAddress, ListenerMap
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
@@ -86,7 +85,8 @@ class BrokerSection(Section):
         ListenerMap(
             "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
             "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
-            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}"
+            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}; more in "
+            "[security.md](security.md#listeners)"
         ),
     ] = Field(
         default_factory=dict,

@@ -105,7 +105,7 @@ class Node:
         self._server = Server(
             self._dispatch,
             runtime,
-            server_settings(settings, self._security.certificates),
+            server_settings(settings, self._security.certificates, self._security.identifications),
             self.metrics,
             allocate=uninitialised,
         )

@@ -12,7 +12,9 @@ import structlog
 from dray.api.dispatcher import Dispatcher
 from dray.api.shared.sasl_gate import SaslGate
 from dray.config import Settings
-from dray.config.kinds import TOKEN_MECHANISM, Address, ListenerAddress
+from dray.config.kinds import Address
+from dray.config.listeners import TOKEN_MECHANISM, ListenerAddress
+from dray.daemon.client_certificates import identifications, read_certificates
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
@@ -38,7 +40,7 @@ def warn_of_open_listeners(settings: Settings) -> None:
     listening |= {
         f"broker.listeners.{name}": place
         for name, place in settings.broker.listeners.items()
-        if not place.asks
+        if not place.knows_clients
     }
     for key, address in listening.items():
         if not _is_loopback(address.host):
@@ -54,18 +56,6 @@ def _is_loopback(host: str) -> bool:
         return ip_address(host).is_loopback
     except ValueError:
         return host == "localhost"
-
-
-def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
-    """By the name of a listener that encrypts. Raises `CertificateUnusable`."""
-    found = {}
-    for name, listener in settings.broker.listeners.items():
-        if listener.encrypts:
-            try:
-                found[name] = ServerCertificate(Path(listener.certificate_file), Path(listener.key_file))
-            except CertificateUnusable as error:
-                raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
-    return found
 
 
 class KeySetUnusable(Exception):
@@ -185,6 +175,7 @@ class BrokerSecurity:
         self._runtime = runtime
         self.users = Users(store, runtime)
         self.certificates = read_certificates(settings)
+        self.identifications = identifications(settings)
         self._key_set = read_key_set(settings)
         self._refreshing: KeptTask | None = None
 

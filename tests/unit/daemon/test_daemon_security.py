@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from dray.config import ConfigError, Settings, load
+from dray.daemon.client_certificates import read_certificates
 from dray.daemon.security import (
     KeySetFile,
     KeySetUnusable,
     claim_rules,
-    read_certificates,
     read_key_set,
     sasl_sessions,
     warn_of_open_listeners,
