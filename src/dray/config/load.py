@@ -133,8 +133,16 @@ def _check_together(settings: Settings, layer: Layer) -> None:
                 "an address that clients can connect to, or broker.advertised_listeners must name one",
             )
         taken[address] = key
-        if TOKEN_MECHANISM in listener.mechanisms and settings.oauth.key_set_file is None:
-            raise refuse("oauth.key_set_file", f"given: the listener {name} takes tokens")
+        oauth = settings.oauth
+        if TOKEN_MECHANISM in listener.mechanisms and (oauth.key_set_file or oauth.key_set_url) is None:
+            raise refuse("oauth.key_set_file", f"given, or key_set_url: the listener {name} takes tokens")
+    if settings.security.authorization == "acls" and not settings.security.super_users:
+        raise refuse(
+            "security.super_users",
+            "given with authorization: acls, as in [User:admin]: else nobody could create the first ACL",
+        )
+    if settings.oauth.key_set_file is not None and settings.oauth.key_set_url is not None:
+        raise refuse("oauth.key_set_url", "absent where oauth.key_set_file is given")
     for name in settings.broker.advertised_listeners:
         if name not in settings.broker.listeners:
             raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")

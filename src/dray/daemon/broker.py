@@ -17,6 +17,7 @@ from dray.config.kinds import Address
 from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.key_sets import KeySetUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
@@ -28,7 +29,6 @@ from dray.daemon.process import (
     settle_garbage_collector,
     tune_memory,
 )
-from dray.daemon.security import KeySetUnusable
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Supervisor
@@ -104,7 +104,8 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             console = start_console(settings, config, [kafka], runtime) if compacts else None
             if banner:
                 _print_banner(node, settings, console is not None)
-            if compacts and (child := compactor_child(settings, config)) is not None:
+            child = await runtime.in_thread(compactor_child, settings, config) if compacts else None
+            if child is not None:
                 beside = Supervisor([child], runtime)
                 await _unless_stopped(beside.start(), signals)
             await signals.wait()

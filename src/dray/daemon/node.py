@@ -199,6 +199,7 @@ class Node:
                 settings=api_settings(self._settings),
                 groups=self._groups,
                 users=self._security.users,
+                authorization=self._security.authorization,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),

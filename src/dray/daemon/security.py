@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -15,9 +13,12 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.config.listeners import TOKEN_MECHANISM, ListenerAddress
 from dray.daemon.client_certificates import identifications, read_certificates
+from dray.daemon.key_sets import KeySetFile, KeySetUnusable, KeySource, key_source
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
-from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
+from dray.security.acls.authorization import Authorization
+from dray.security.acls.store import Acls
+from dray.security.jwks import ClaimRules
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
 from dray.security.sasl.plain import PlainExchange
@@ -43,69 +44,14 @@ def warn_of_open_listeners(settings: Settings) -> None:
         if not place.knows_clients
     }
     for key, address in listening.items():
-        if not _is_loopback(address.host):
+        if not address.is_loopback:
             _log.warning(
-                "clients are not asked who they are here: all that reach this address may do everything",
+                "clients are not asked who they are here: all that reach this address may do everything"
+                if settings.security.authorization == "none"
+                else "clients are not asked who they are here: all that reach it are User:ANONYMOUS",
                 setting=key,
                 address=str(address),
             )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
-class KeySetUnusable(Exception):
-    """One line: which file, and what is wrong with it."""
-
-
-class KeySetFile:
-    """The keys that sign tokens, re-read when their file changes; a broken file leaves those that were read.
-    Raises `KeySetUnusable`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self.current = self._read()
-
-    def refresh(self) -> bool:
-        """True if there are new keys, and they are in use."""
-        if self._state() == self._seen:
-            return False
-        self.current = self._read()
-        return True
-
-    def _state(self) -> tuple[int, int, int]:
-        try:
-            state = self._path.stat()
-        except OSError as error:
-            raise KeySetUnusable(f"cannot read {self._path}: {error.strerror}") from error
-        return state.st_ino, state.st_size, state.st_mtime_ns
-
-    def _read(self) -> KeySet:
-        seen = self._state()
-        try:
-            with self._path.open("rb") as opened:
-                found = KeySet(opened.read(LARGEST_KEY_SET + 1))
-        except (OSError, InvalidKeySet) as error:
-            raise KeySetUnusable(f"the key set {self._path} cannot be used: {error}") from error
-        self._seen = seen
-        return found
-
-
-def read_key_set(settings: Settings) -> KeySetFile | None:
-    """None where no listener takes tokens."""
-    path = settings.oauth.key_set_file
-    takes = any(TOKEN_MECHANISM in place.mechanisms for place in settings.broker.listeners.values())
-    if path is None or not takes:
-        return None
-    try:
-        return KeySetFile(Path(path))
-    except KeySetUnusable as error:
-        raise KeySetUnusable(f"oauth.key_set_file: {error}") from error
 
 
 async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], runtime: Runtime) -> None:
@@ -123,7 +69,7 @@ async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], run
 
 
 def sasl_sessions(
-    settings: Settings, users: Credentials, runtime: Runtime, key_set: KeySetFile | None = None
+    settings: Settings, users: Credentials, runtime: Runtime, key_set: KeySource | None = None
 ) -> dict[str, Callable[[], SaslSession]]:
     """By the name of a listener that asks who its clients are: what makes the session of a new connection."""
     longest = settings.broker.longest_session
@@ -134,7 +80,7 @@ def sasl_sessions(
         mechanisms = _mechanisms(listener, users, runtime)
         if TOKEN_MECHANISM in listener.mechanisms and key_set is not None:
             mechanisms[TOKEN_MECHANISM] = lambda: OAuthBearerExchange(
-                lambda: key_set.current, rules, runtime.wall_ms
+                lambda: key_set.current, rules, runtime.wall_ms, key_set.want_newer
             )
         return lambda: SaslSession(mechanisms, longest_session_ms=longest_ms)
 
@@ -166,27 +112,47 @@ def _mechanisms(
     return found
 
 
+def authorization(settings: Settings, runtime: Runtime, store: MetadataStore) -> Authorization | None:
+    """None where every client may do everything."""
+    security = settings.security
+    if security.authorization == "none":
+        return None
+    return Authorization(
+        Acls(store, runtime), runtime, security.super_users, allow_if_no_acl=security.allow_if_no_acl
+    )
+
+
 class BrokerSecurity:
-    """What a broker knows of users, certificates and keys, and keeps up to date. Raises
+    """What a broker knows of users, ACLs, certificates and keys, and keeps up to date. Raises
     `CertificateUnusable` and `KeySetUnusable` where the files of the config cannot be used."""
 
     def __init__(self, settings: Settings, runtime: Runtime, store: MetadataStore) -> None:
         self._settings = settings
         self._runtime = runtime
         self.users = Users(store, runtime)
+        self.authorization = authorization(settings, runtime, store)
         self.certificates = read_certificates(settings)
         self.identifications = identifications(settings)
-        self._key_set = read_key_set(settings)
-        self._refreshing: KeptTask | None = None
+        self._key_set = key_source(settings, runtime)
+        self._following: list[KeptTask] = []
 
     async def start(self) -> None:
         await self.users.start()
+        if self.authorization is not None:
+            await self.authorization.acls.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
-        if self._key_set is not None:
-            files["oauth.key_set_file"] = self._key_set
+        keys = self._key_set
+        if isinstance(keys, KeySetFile):
+            files["oauth.key_set_file"] = keys
+        elif keys is not None:
+            self._following.append(keep_running(self._runtime, "fetch the key set", keys.follow))
         if files:
-            self._refreshing = keep_running(
-                self._runtime, "re-read certificates and keys", lambda: refresh_files(files, self._runtime)
+            self._following.append(
+                keep_running(
+                    self._runtime,
+                    "re-read certificates and keys",
+                    lambda: refresh_files(files, self._runtime),
+                )
             )
 
     def guarded(self, dispatcher: Dispatcher) -> Dispatcher | SaslGate:
@@ -196,6 +162,8 @@ class BrokerSecurity:
         return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
 
     async def stop(self) -> None:
-        if self._refreshing is not None:
-            await self._refreshing.stop()
+        for task in self._following:
+            await task.stop()
+        if self.authorization is not None:
+            await self.authorization.acls.stop()
         await self.users.stop()

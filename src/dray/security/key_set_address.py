@@ -25,7 +25,9 @@ FETCH_SECONDS: Final = 10.0
 class KeySetAddress:
     """`fetch` gives the document, or raises `HttpsFailed`."""
 
-    def __init__(self, fetch: Callable[[], Awaitable[bytes]], runtime: Runtime, refresh_seconds: float) -> None:
+    def __init__(
+        self, fetch: Callable[[], Awaitable[bytes]], runtime: Runtime, refresh_seconds: float
+    ) -> None:
         self._fetch = fetch
         self._runtime = runtime
         self._refresh_seconds = refresh_seconds

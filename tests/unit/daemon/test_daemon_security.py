@@ -12,15 +12,16 @@ from jwt.algorithms import ECAlgorithm
 
 from dray.config import ConfigError, Settings, load
 from dray.daemon.client_certificates import read_certificates
+from dray.daemon.key_sets import KeySetFile, KeySetUnusable, key_source
 from dray.daemon.security import (
-    KeySetFile,
-    KeySetUnusable,
+    authorization,
     claim_rules,
-    read_key_set,
     sasl_sessions,
     warn_of_open_listeners,
 )
+from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
+from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.jwks import ClaimRules
 from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
@@ -117,8 +118,9 @@ def test_tokens_need_keys() -> None:
     with pytest.raises(ConfigError, match=r"oauth\.key_set_file"):
         settings(SECURE=asking)
     with pytest.raises(KeySetUnusable, match=r"^oauth\.key_set_file: cannot read /no/keys: [^\n]+$"):
-        read_key_set(settings(SECURE=asking, key_set_file="/no/keys"))
-    assert read_key_set(settings(SECURE=ASKING, key_set_file="/no/keys")) is None, "nobody needs it"
+        key_source(settings(SECURE=asking, key_set_file="/no/keys"), SystemRuntime(threads=1))
+    source = key_source(settings(SECURE=ASKING, key_set_file="/no/keys"), SystemRuntime(threads=1))
+    assert source is None, "nobody needs it"
 
 
 def test_what_a_token_must_say_comes_from_the_config() -> None:
@@ -136,3 +138,55 @@ def test_a_certificate_that_is_not_there_is_one_line_with_its_setting() -> None:
     listener = {"address": "127.0.0.1:0", "protocol": "SSL", "certificate_file": "/no/c", "key_file": "/no/k"}
     with pytest.raises(CertificateUnusable, match=r"^broker\.listeners\.TLS: cannot read /no/c: [^\n]+$"):
         read_certificates(settings(TLS=listener))
+
+
+@pytest.mark.parametrize("allows", [True, False])
+def test_clients_are_authorized_as_the_config_says(allows: bool) -> None:
+    runtime = SystemRuntime(threads=1)
+    store = MemoryStore(runtime)
+    assert authorization(load().settings, runtime, store) is None
+    config = load(
+        environment={
+            "DRAY_SECURITY__AUTHORIZATION": "acls",
+            "DRAY_SECURITY__SUPER_USERS": "User:admin; User:CN=broker,O=Example",
+            "DRAY_SECURITY__ALLOW_IF_NO_ACL": str(allows).lower(),
+        }
+    ).settings
+    made = authorization(config, runtime, store)
+    assert made is not None
+    asked = AclOperation.WRITE, AclResourceType.TOPIC, "orders"
+    for principal in ("User:admin", "User:CN=broker,O=Example"):
+        assert made.access(principal, "127.0.0.1:1").may(*asked)
+    for other in ("User:alice", "User:CN=broker", None):
+        assert made.access(other, "127.0.0.1:1").may(*asked) == allows
+    assert made.access(None, "127.0.0.1:1").principal == "User:ANONYMOUS"
+    runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("users", "problem"),
+    [
+        ("", "else nobody could create the first ACL"),
+        ("admin", "must be principals such as User:admin"),
+        ("User:*", "must be principals such as User:admin"),
+        ("User:", "must be principals such as User:admin"),
+        ("User:admin;Group:wheel", "must be principals such as User:admin"),
+    ],
+)
+def test_super_users_that_are_none(users: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(environment={"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": users})
+
+
+def test_the_warning_of_an_open_listener_says_whom_its_clients_are() -> None:
+    config = load(
+        environment={
+            "DRAY_SECURITY__AUTHORIZATION": "acls",
+            "DRAY_SECURITY__SUPER_USERS": "User:admin",
+            "DRAY_BROKER__LISTEN": "broker.example:9092",
+        }
+    ).settings
+    with structlog.testing.capture_logs() as lines:
+        warn_of_open_listeners(config)
+    [line] = lines
+    assert "User:ANONYMOUS" in line["event"]

@@ -21,6 +21,7 @@ from dray.api.shared import (
     handles,
     repeated,
 )
+from dray.api.shared.checks import WRITE_TOPIC, Denial
 from dray.log.types import AppendResult, LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import (
@@ -39,6 +40,7 @@ _REFUSALS: Final = "produce refusals"
 _OVERTAKES: Final = BatchRejected(
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
 )
+_FORBIDDEN: Final = BatchRejected(WRITE_TOPIC.refusal, WRITE_TOPIC.reason)
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
 # An append that is under way, or what became of a partition that got no further.
@@ -47,7 +49,7 @@ _Begun: TypeAlias = tuple[Topic, asyncio.Future[AppendResult]] | BatchRejected
 _Judged: TypeAlias = tuple[Topic, AcceptedBatch] | BatchRejected
 
 
-@handles(ProduceRequest, 3, 13, advertised_from=0)
+@handles(ProduceRequest, 3, 13, advertised_from=0, checks={WRITE_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: ProduceRequest) -> ProduceResponse | None:
     parts = [(data, part) for data in request.topic_data for part in data.partition_data]
     refused = _refuse_request(request)
@@ -100,7 +102,8 @@ def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchReje
         (topic.name, part.index) for topic, (_, part) in zip(known, parts, strict=True)
     ):
         return None
-    return _keep_order(context, _refuse_strangers(context, known, parts), parts)
+    allowed = known if context.access is None else _refuse_forbidden(context, known)
+    return _keep_order(context, _refuse_strangers(context, allowed, parts), parts)
 
 
 def _judge_at_once(
@@ -213,6 +216,8 @@ async def _find_topic(
     context: Context, data: TopicProduceData, part: PartitionProduceData
 ) -> Topic | BatchRejected:
     by_id = context.version >= _BY_ID
+    if not by_id and not context.may(WRITE_TOPIC, data.name):
+        return _FORBIDDEN
     try:
         topic = await find_topic(context, data.name, part.index, data.topic_id if by_id else None)
     except TopicsUnavailable as error:
@@ -222,9 +227,24 @@ async def _find_topic(
         return BatchRejected(ErrorCode.UNKNOWN_TOPIC_ID, f"There is no topic with the id {data.topic_id}.")
     if topic is None:
         return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no topic {data.name!r}.")
+    if by_id and not context.may(WRITE_TOPIC, topic.name):
+        return _FORBIDDEN
     if topic.stream_of(part.index) is None:
         return BatchRejected(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"There is no partition {part.index}.")
     return topic
+
+
+def _refuse_forbidden(context: Context, found: Sequence[Topic]) -> Sequence[Topic | BatchRejected]:
+    """The batches of a topic stand together: each topic is asked about once."""
+    last: Topic | None = None
+    allowed: list[Topic | BatchRejected] = []
+    verdict: Topic | BatchRejected = _FORBIDDEN
+    for topic in found:
+        if topic is not last:
+            last = topic
+            verdict = topic if context.may(WRITE_TOPIC, topic.name) else _FORBIDDEN
+        allowed.append(verdict)
+    return allowed
 
 
 def _refuse_strangers(
