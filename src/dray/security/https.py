@@ -101,7 +101,7 @@ async def _ask(
 
 
 async def _headers(reader: asyncio.StreamReader) -> dict[bytes, bytes]:
-    found = {}
+    found: dict[bytes, bytes] = {}
     for _ in range(_MOST_HEADERS):
         line = (await reader.readuntil(b"\n")).strip()
         if not line:

@@ -1,9 +1,8 @@
-"""The keys that sign tokens, from an address: fetched again now and then, and when a token names a key that is
-not known, but never more often than so. What was fetched last holds while the address is away."""
+"""The keys that sign tokens, from an address: fetched again now and then, and when a token names a key that
+is not known, at a bounded rate. What was fetched last holds while the address is away."""
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -19,6 +18,9 @@ _log = structlog.get_logger(__name__)
 LEAST_SECONDS: Final = 10.0
 """Between two attempts, whatever tokens clients send: an unknown key must not become a load for others."""
 
+LOOK_SECONDS: Final = 1.0
+"""How soon an unknown key is noticed."""
+
 FETCH_SECONDS: Final = 10.0
 
 
@@ -31,8 +33,7 @@ class KeySetAddress:
         self._fetch = fetch
         self._runtime = runtime
         self._refresh_seconds = refresh_seconds
-        self._wanted = asyncio.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._newer_wanted = False
         self._failed = False
         self.current: KeySet | None = None
         """None until the first set was fetched: no token is good until then."""
@@ -58,27 +59,19 @@ class KeySetAddress:
 
     async def follow(self) -> None:
         """Runs for ever."""
-        self._loop = asyncio.get_running_loop()
         while True:
-            self._wanted.clear()
+            self._newer_wanted = False
             await self.refresh()
-            await self._runtime.sleep(LEAST_SECONDS)
-            if self._failed:
-                continue
-            waiting = self._runtime.spawn(self._wanted.wait(), "a token with an unknown key")
-            sleeping = self._runtime.spawn(
-                self._runtime.sleep(self._refresh_seconds - LEAST_SECONDS), "the next refresh of the key set"
-            )
-            try:
-                await asyncio.wait({waiting, sleeping}, return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                waiting.cancel()
-                sleeping.cancel()
+            fetched = self._runtime.monotonic()
+            while not self._is_due(self._runtime.monotonic() - fetched):
+                await self._runtime.sleep(LOOK_SECONDS)
+
+    def _is_due(self, age: float) -> bool:
+        return age >= (LEAST_SECONDS if self._failed or self._newer_wanted else self._refresh_seconds)
 
     def want_newer(self) -> None:
         """A token named a key that is not known. Called from any thread."""
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._wanted.set)
+        self._newer_wanted = True
 
 
 def fetch_from(address: HttpsAddress, context: ssl.SSLContext) -> Callable[[], Awaitable[bytes]]:

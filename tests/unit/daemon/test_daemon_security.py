@@ -23,6 +23,7 @@ from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
 from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.jwks import ClaimRules
+from dray.security.key_set_address import KeySetAddress
 from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
 
@@ -121,6 +122,37 @@ def test_tokens_need_keys() -> None:
         key_source(settings(SECURE=asking, key_set_file="/no/keys"), SystemRuntime(threads=1))
     source = key_source(settings(SECURE=ASKING, key_set_file="/no/keys"), SystemRuntime(threads=1))
     assert source is None, "nobody needs it"
+
+
+def with_keys_from(url: str, authorities: str = "system", refresh: str = "2h") -> Settings:
+    return load(
+        environment={
+            "DRAY_OAUTH__KEY_SET_URL": url,
+            "DRAY_OAUTH__KEY_SET_CA_FILE": authorities,
+            "DRAY_OAUTH__KEY_SET_REFRESH": refresh,
+            "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": {**ASKING, "mechanisms": ["OAUTHBEARER"]}}),
+        }
+    ).settings
+
+
+def test_keys_may_come_from_an_address(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    source = key_source(with_keys_from("https://keys.example/jwks"), runtime)
+    assert isinstance(source, KeySetAddress)
+    assert source._refresh_seconds == 7200
+    for url in ("http://keys.example/jwks", "file:///jwks"):
+        with pytest.raises(ConfigError, match=r"oauth\.key_set_url"):
+            with_keys_from(url)
+    with pytest.raises(KeySetUnusable, match=r"^oauth\.key_set_url: it must have no user"):
+        key_source(with_keys_from("https://u:p@keys.example/jwks"), runtime)
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for path, reason in (
+        (str(broken), "it holds no certificates in PEM|NO_CERT"),
+        ("/no/ca", "No such file"),
+    ):
+        with pytest.raises(KeySetUnusable, match=rf"^oauth\.key_set_ca_file: {path}: [^\n]*({reason})"):
+            key_source(with_keys_from("https://keys.example/jwks", path), runtime)
 
 
 def test_what_a_token_must_say_comes_from_the_config() -> None:
