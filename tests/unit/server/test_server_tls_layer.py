@@ -246,9 +246,9 @@ async def test_handshakes_are_bounded_and_the_oldest_makes_room(monkeypatch: pyt
         monkeypatch.setattr(server._handshakes, "_most", 3)
         monkeypatch.setattr(server._shared.runtime, "monotonic", lambda: now)
         half = []
-        for number in range(3):
+        while len(half) < 3:
             half.append(await Client.to(server.address))
-            await until(lambda number=number: len(server._handshakes) == number + 1)
+            await until(lambda: len(server._handshakes) == len(half))
         refused = await Client.to(server.address)
         assert await refused.rest() == b"", "all of them are new"
         now = 101.5
