@@ -15,6 +15,9 @@ MOST_AT_ONCE: Final = 1000
 
 RECEIVE_BYTES: Final = 128 << 10
 
+WAKE_BYTES: Final = 64 << 10
+_RECORD_BYTES: Final = 17 << 10
+
 _NEW_SECONDS: Final = 1.0
 """How long a handshake is safe from making room for another."""
 
@@ -56,6 +59,9 @@ class Handshakes:
         self.scratch = memoryview(bytearray(RECEIVE_BYTES))
         """Where every connection with TLS receives: it is copied out at once."""
         self.seconds = shared.settings.handshake_seconds
+        self.much_bytes = max(WAKE_BYTES + _RECORD_BYTES, shared.settings.receive_buffer_bytes)
+        """Where more than this is missing in a buffer, it is that of one large frame, and `WAKE_BYTES` more
+        will come."""
         self._shared = shared
         self._most = most
         self._waiting: OrderedDict[TlsLayer, float] = OrderedDict()  # oldest first

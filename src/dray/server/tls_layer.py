@@ -8,13 +8,14 @@ line, all that is held is counted (`get_write_buffer_size`), and a turn encrypts
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from dray.server.handshakes import Handshakes, PeerRefused, reason_of
+from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused, reason_of
 
 if TYPE_CHECKING:
     from dray.server.connection import Buffer
@@ -65,6 +66,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._ssl: ssl.SSLObject | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._received = False
+        self._socket: Any = None
+        self._waits_for_more = False
         self._reading = True
         self._read_due = False
         self._backlog: deque[Buffer] = deque()
@@ -81,6 +84,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._raw = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
+        self._socket = transport.get_extra_info("socket")
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
@@ -190,6 +194,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         if encryption is None or protocol is None:
             return
         read, pending = encryption.read, encryption.pending
+        missing = 0
         try:
             while self._reading and not self.is_closing() and (incoming.pending or pending()):
                 buffer = protocol.get_buffer(-1)
@@ -203,6 +208,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                             raise ssl.SSLZeroReturnError
                         count += cast(int, got)
                 finally:
+                    missing = size - count
                     if count:
                         protocol.buffer_updated(count)
         except ssl.SSLWantReadError:
@@ -214,8 +220,18 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._handshakes.note(self, reason_of(error))
             self._raw.abort()
             return
+        self._wait_for_more(missing > self._handshakes.much_bytes)
         if self._outgoing.pending:
             self._send_encrypted()
+
+    def _wait_for_more(self, much: bool) -> None:
+        """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
+        sends record by record: without this each would be a turn of the event loop. Of the frame more is
+        missing than is waited for, whatever part of a record has arrived."""
+        if much is not self._waits_for_more and self._socket is not None:
+            self._waits_for_more = much
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES if much else 1)
 
     def pause_reading(self) -> None:
         if self._reading and not self._closing:
