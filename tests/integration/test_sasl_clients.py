@@ -1,6 +1,6 @@
 """The clients that people have, on SASL_SSL, with each mechanism, over TLS 1.2 and 1.3: each produces, reads
-in a group, and describes. `make test` has each client, each mechanism and each version; `make soak` has all of
-them with one another."""
+in a group, and describes. `make test` has each client, each mechanism and each version; `make soak` has all
+of them with one another."""
 
 from __future__ import annotations
 
