@@ -8,8 +8,11 @@ import asyncio
 import json
 import ssl
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -52,14 +55,39 @@ class SecuredProcess(DrayProcess):
     secure: str
 
 
+@contextmanager
+def key_server(made: Certificates) -> Iterator[tuple[str, threading.Event]]:
+    """Where the keys that sign tokens are fetched, and whether they were."""
+    asked = threading.Event()
+    public = {**RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "one"}
+    document = json.dumps({"keys": [public]}).encode()
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(document)
+            asked.set()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", free_port()), Handler)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made.certificate, made.key)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"https://127.0.0.1:{server.server_port}/keys", asked
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]:
     directory = tmp_path_factory.mktemp("clients")
     made = make_certificates(directory / "certificates")
-    key_set = directory / "keys.json"
-    key_set.write_text(
-        json.dumps({"keys": [{**RSAAlgorithm.to_jwk(KEY.public_key(), as_dict=True), "kid": "one"}]})
-    )
     address = f"127.0.0.1:{free_port()}"
     listener = {
         "address": address,
@@ -71,11 +99,15 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
     settings = {
         "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": listener}),
         "DRAY_BROKER__LONGEST_SESSION": "2s",
-        "DRAY_OAUTH__KEY_SET_FILE": str(key_set),
+        "DRAY_OAUTH__KEY_SET_CA_FILE": str(made.authority),
         "DRAY_GROUPS__INITIAL_REBALANCE_DELAY": "0s",
     }
-    process = SecuredProcess(directory, settings=settings)
-    process.certificates, process.secure = made, address
+    with key_server(made) as (url, asked):
+        process = SecuredProcess(directory, settings=settings | {"DRAY_OAUTH__KEY_SET_URL": url})
+        process.certificates, process.secure = made, address
+        process.start()
+        assert asked.wait(30)
+    # The address of the keys is away from here on: those that were fetched hold.
     with process:
         secret = directory / "password"
         secret.write_text(PASSWORD)
@@ -319,6 +351,28 @@ def test_a_client_writes_reads_in_a_group_and_describes(
 ) -> None:
     topic = f"{name}-{mechanism.lower()}-{version}"
     assert CLIENTS[name](broker, topic, mechanism, version) == (RECORDS, 1, 1)
+
+
+def test_our_own_commands_log_in_with_a_token(broker: SecuredProcess, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text(token() + "\n")
+    properties = {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "OAUTHBEARER",
+        "sasl.oauthbearer.token.endpoint.url": (tmp_path / "token").as_uri(),
+        "ssl.truststore.location": str(broker.certificates.authority),
+    }
+    file = tmp_path / "client.properties"
+    file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+    command = [str(drayd_path()), "admin", "topics", "list", "--bootstrap", broker.secure]
+    command += ["--command-config", str(file)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    stranger = rsa.generate_private_key(65537, 2048)
+    bad = jwt.encode({"sub": "alice"}, stranger, "RS256", {"kid": "one"})
+    (tmp_path / "token").write_text(bad)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 1
+    assert done.stderr == f'drayd: {broker.secure} refused the token: {{"status":"invalid_token"}}\n'
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", longer("PLAIN"), longer("OAUTHBEARER")])
