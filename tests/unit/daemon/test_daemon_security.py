@@ -49,6 +49,15 @@ def settings(listen: str = "127.0.0.1:0", key_set_file: str = "none", **listener
 ASKING = {"address": "10.0.0.5:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
 
 
+MUTUAL = {
+    "address": "10.0.0.5:9094",
+    "protocol": "SSL",
+    "certificate_file": "c",
+    "key_file": "k",
+    "client_ca_file": "a",
+}
+
+
 @pytest.mark.parametrize(
     ("config", "warned"),
     [
@@ -59,6 +68,8 @@ ASKING = {"address": "10.0.0.5:9093", "protocol": "SASL_PLAINTEXT", "mechanisms"
         (settings("broker.example:9092"), ["broker.listen"]),
         (settings(OPEN="10.0.0.5:9192"), ["broker.listeners.OPEN"]),
         (settings(SECURE=ASKING), []),
+        (settings(MUTUAL={**MUTUAL, "client_auth": "required"}), []),
+        (settings(MUTUAL={**MUTUAL, "client_auth": "requested"}), ["broker.listeners.MUTUAL"]),
     ],
 )
 def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[str]) -> None:

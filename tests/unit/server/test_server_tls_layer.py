@@ -82,6 +82,10 @@ class Peer:
         self._ssl.write(frame(payload))
         self.raw.deliver(self._outgoing.read())
 
+    def encrypt(self, payload: bytes) -> bytes:
+        self._ssl.write(frame(payload))
+        return self._outgoing.read()
+
     def receive(self) -> bytes:
         self._exchange()
         found = b""
@@ -165,6 +169,43 @@ def test_an_answer_is_whole_before_the_connection_ends(run: Callable[..., Any]) 
             await client.close()
 
     run(scenario())
+
+
+class LowWater:
+    """A socket that remembers for how many bytes it is to wake its reader."""
+
+    def __init__(self) -> None:
+        self.bytes = 1
+        self.changes = 0
+
+    def setsockopt(self, level: int, option: int, value: int) -> None:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+        self.bytes = value
+        self.changes += 1
+
+
+@pytest.mark.parametrize("cut", [1000, 7777, 16_384, 30_000, 64_000, 100_000])
+@pytest.mark.parametrize("size", [70_000, 83_000, 100_000, 400_000])
+async def test_no_more_is_waited_for_than_will_come(size: int, cut: int) -> None:
+    """In the middle of a large frame the system wakes us for much at a time. Where a part of a record has
+    arrived, less is to come than is missing in the frame."""
+    seen: list[int] = []
+
+    async def dispatch(request: memoryview, _connection: Any) -> Any:
+        seen.append(len(request))
+        return (b"ok",)
+
+    peer = Peer(dispatch)
+    water = peer.layer._socket = LowWater()
+    data = peer.encrypt(bytes(size)) + peer.encrypt(b"small")
+    for position in range(0, len(data), cut):
+        peer.raw.deliver(data[position : position + cut])
+        await asyncio.sleep(0)
+        assert water.bytes <= max(1, len(data) - position - cut)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert seen == [size, 5]
+    assert water.changes > 0 or size < 400_000
 
 
 @contextmanager
