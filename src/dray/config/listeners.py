@@ -50,6 +50,11 @@ class ListenerAddress(Address):
         return self.protocol.endswith("SSL")
 
     @property
+    def identifies(self) -> bool:
+        """By the certificates of clients."""
+        return self.client_auth != "none" and not self.asks
+
+    @property
     def knows_clients(self) -> bool:
         """Nobody does anything here without a name, or a certificate."""
         return self.asks or self.client_auth == "required"

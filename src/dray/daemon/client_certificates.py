@@ -44,7 +44,7 @@ def identifications(settings: Settings) -> Mapping[str, Identify]:
     """By the name of a listener where the certificate says who a client is. Raises `CertificateUnusable`."""
     found = {}
     for name, listener in settings.broker.listeners.items():
-        if listener.client_auth != "none" and not listener.asks:
+        if listener.identifies:
             try:
                 found[name] = identification(MappingRules(listener.mapping_rules))
             except InvalidRule as error:

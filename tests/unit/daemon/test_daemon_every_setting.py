@@ -73,6 +73,8 @@ ELSEWHERE = {
     "oauth.subject_claim": "the same",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
+    "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
+    "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "
     "test_without_tables_there_are_none_in_any_process",
 }

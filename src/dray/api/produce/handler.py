@@ -56,20 +56,27 @@ async def handle(context: Context, request: ProduceRequest) -> ProduceResponse |
     if refused is not None:
         return _conclude(context, request, [_failed(part.index, refused) for _, part in parts])
     request_bytes = DecompressionBudget(context.services.settings.max_request_decompressed_bytes)
-    found = judged = None
-    waits = False
-    if _GATE not in context.connection.state:
-        found = _find_at_once(context, parts)
-    if found is not None:
-        judged, waits = _judge_at_once(context, found, parts, request_bytes)
-    if judged is None or waits:
-        begun = await _begin_in_turn(context, found, judged, parts, request_bytes)
-    else:
-        begun = _begin(context, judged, parts)
+    alone = _begin_alone(context, parts, request_bytes) if len(parts) == 1 else None
+    begun = await _begin_all(context, parts, request_bytes) if alone is None else (alone,)
     faults: list[LogError] = []
-    results = [
-        await _settle(context, part.index, one, faults) for (_, part), one in zip(parts, begun, strict=True)
-    ]
+    results: list[PartitionProduceResponse] = []
+    for one, (_, part) in zip(begun, parts, strict=True):
+        if isinstance(one, BatchRejected):
+            results.append(_failed(part.index, one))
+            continue
+        topic, future = one
+        try:
+            appended = await future
+        except LogError as error:
+            results.append(await _not_appended(context, topic, part.index, error))
+            if isinstance(error, LogUnavailable):
+                faults.append(error)
+        else:
+            results.append(
+                PartitionProduceResponse(
+                    part.index, 0, appended.base_offset, appended.append_time_ms, appended.start_offset
+                )
+            )
     if faults:
         context.logger().warning("records were not appended", partitions=len(faults), error=str(faults[0]))
     return _conclude(context, request, results)
@@ -85,7 +92,53 @@ def _refuse_request(request: ProduceRequest) -> BatchRejected | None:
     return None
 
 
+# --- the most common case: one small batch, for a known topic
+
+
+def _begin_alone(context: Context, parts: _Parts, request_bytes: DecompressionBudget) -> _Begun | None:
+    """What `_begin_all` would do with the only batch of a request, with less work; None where there is more
+    to it than this."""
+    services = context.services
+    ((data, part),) = parts
+    state = context.connection.state
+    if _GATE in state or _REFUSALS in state or services.settings.enforce_owner:
+        return None
+    by_id = context.header.api_version >= _BY_ID
+    topic = services.topics.cached_by_id(data.topic_id) if by_id else services.topics.cached(data.name)
+    if topic is None or not 0 <= part.index < len(topic.streams):
+        return None
+    if context.access is not None and isinstance(
+        refused := _refuse_forbidden(context, [topic])[0], BatchRejected
+    ):
+        _keep_order(context, [refused], parts)
+        return refused
+    try:
+        accepted = accept_at_once(context, topic, part, request_bytes)
+    except BatchRejected as rejected:
+        return rejected
+    if accepted is None:
+        return None
+    counters = services.traffic.find(topic.name)
+    counters.produce_requests += 1
+    counters.produce_bytes += accepted.batch.length
+    counters.produce_records += accepted.batch.record_count
+    stream = topic.streams[part.index]
+    return topic, services.log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)
+
+
 # --- the common case: known topics, small batches, nothing to wait for
+
+
+async def _begin_all(context: Context, parts: _Parts, request_bytes: DecompressionBudget) -> Sequence[_Begun]:
+    found = judged = None
+    waits = False
+    if _GATE not in context.connection.state:
+        found = _find_at_once(context, parts)
+    if found is not None:
+        judged, waits = _judge_at_once(context, found, parts, request_bytes)
+    if judged is None or waits:
+        return await _begin_in_turn(context, found, judged, parts, request_bytes)
+    return _begin(context, judged, parts)
 
 
 def _find_at_once(context: Context, parts: _Parts) -> Sequence[Topic | BatchRejected] | None:
@@ -135,6 +188,8 @@ def _judge_at_once(
 
 def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) -> list[_Begun]:
     log = context.services.log
+    traffic = context.services.traffic
+    counted: Topic | None = None
     begun: list[_Begun] = []
     for one, (_, part) in zip(judged, parts, strict=True):
         assert one is not None
@@ -142,6 +197,12 @@ def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) ->
             begun.append(one)
             continue
         topic, accepted = one
+        if topic is not counted:  # the partitions of a topic come together
+            counted = topic
+            counters = traffic.find(topic.name)
+            counters.produce_requests += 1
+        counters.produce_bytes += accepted.batch.length
+        counters.produce_records += accepted.batch.record_count
         stream = topic.streams[part.index]
         begun.append((topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)))
     return begun
@@ -295,25 +356,14 @@ def _keep_order(
 # --- the answer
 
 
-async def _settle(
-    context: Context, index: int, begun: _Begun, faults: list[LogError]
+async def _not_appended(
+    context: Context, topic: Topic, index: int, error: LogError
 ) -> PartitionProduceResponse:
-    if isinstance(begun, BatchRejected):
-        return _failed(index, begun)
-    topic, future = begun
-    try:
-        appended = await future
-    except StreamClosed as error:
-        await forget_closed(context, topic.name)
-        code = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= _BY_ID else append_error(error)
-        return _failed(index, BatchRejected(code, "The topic was deleted."))
-    except LogError as error:
-        if isinstance(error, LogUnavailable):
-            faults.append(error)
+    if not isinstance(error, StreamClosed):
         return _failed(index, BatchRejected(append_error(error), str(error)))
-    return PartitionProduceResponse(
-        index, 0, appended.base_offset, appended.append_time_ms, appended.start_offset
-    )
+    await forget_closed(context, topic.name)
+    code = ErrorCode.UNKNOWN_TOPIC_ID if context.version >= _BY_ID else append_error(error)
+    return _failed(index, BatchRejected(code, "The topic was deleted."))
 
 
 def _failed(index: int, refused: BatchRejected) -> PartitionProduceResponse:
