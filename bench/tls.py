@@ -147,7 +147,7 @@ def show(console: Console, sides: list[Side]) -> None:
             beside: list[Sample] = getattr(plain, kind)
 
             def median(of: str, samples: list[Sample] = samples) -> float:
-                return statistics.median(getattr(sample, of) for sample in samples)
+                return float(statistics.median(getattr(sample, of) for sample in samples))
 
             pairs = list(zip(samples, beside, strict=True))
             speed = statistics.median(a.megabytes_per_second / b.megabytes_per_second for a, b in pairs)

@@ -237,7 +237,7 @@ def tour_in_go(program: Callable[[], Path]) -> Callable[[SecuredProcess, str, st
     return tour
 
 
-class PythonTokens(KafkaPythonTokens):
+class PythonTokens(KafkaPythonTokens):  # type: ignore[misc]
     def token(self) -> str:
         return token()
 
@@ -275,7 +275,7 @@ def tour_of_kafka_python(broker: SecuredProcess, topic: str, mechanism: str, ver
         admin.close()
 
 
-class AsyncTokens(AiokafkaTokens):
+class AsyncTokens(AiokafkaTokens):  # type: ignore[misc]
     async def token(self) -> str:
         return token()
 

@@ -286,7 +286,7 @@ async def test_handshakes_are_bounded_and_the_oldest_makes_room(monkeypatch: pyt
         now = 100.0
         monkeypatch.setattr(server._handshakes, "_most", 3)
         monkeypatch.setattr(server._shared.runtime, "monotonic", lambda: now)
-        half = []
+        half: list[Client] = []
         while len(half) < 3:
             half.append(await Client.to(server.address))
             await until(lambda: len(server._handshakes) == len(half))
