@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
-from dray.console import group_pages, live, record_pages, topic_actions, topic_pages
+from dray.console import group_pages, live, record_pages, table_pages, topic_actions, topic_pages
 from dray.console.forms import BadInput
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
@@ -28,13 +28,15 @@ from dray.inspection.matching import BadSearch
 from dray.inspection.passport import NoRecord
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic
 from dray.inspection.scrape import ScrapeHistory
+from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 from dray.metadata.contract import MetadataError
 
 _log = structlog.get_logger(__name__)
 
 _ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord)
-_MISTAKEN: Final = (BadInput, BadSearch)
+_MISTAKEN: Final = (BadInput, BadSearch, SqlRefused)
 _SILENT: Final = (BrokerUnreachable, ClientError, MetadataError, TimeoutError)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
@@ -66,14 +68,17 @@ def make_app(
     brokers: Brokers,
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
 ) -> ASGIApp:
-    """`history`: the numbers of the cluster's processes; without it there is no page of the stores."""
+    """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
+    without them there are no pages of tables."""
     templates = Templates(
         {
             "writable": settings.writable,
             "version": settings.version,
             "has_stores": stored is not None,
             "has_history": history is not None,
+            "has_tables": tables is not None,
         }
     )
     console = Console(settings, brokers, stored, Pages(templates))
@@ -91,6 +96,8 @@ def make_app(
         *live.routes(console),
         Mount("/static", _Static(directory=str(STATIC))),
     ]
+    if tables is not None and stored is not None:
+        routes += table_pages.routes(console, tables)
     if settings.writable:
         routes += [*topic_actions.routes(console), *group_pages.changing_routes(console)]
     if history is not None:
@@ -108,6 +115,7 @@ def make_app(
     handlers |= dict.fromkeys(_ABSENT, failures.absent)
     handlers |= dict.fromkeys(_MISTAKEN, failures.mistaken)
     handlers |= dict.fromkeys(_SILENT, failures.silent)
+    handlers[QueriesBusy] = failures.busy
     handlers[RequestFailed] = failures.refused
     return Gate(Starlette(routes=routes, exception_handlers=handlers), settings.hosts)
 
@@ -144,6 +152,9 @@ class _Failures:
 
     async def refused(self, request: Request, error: Exception) -> Response:
         return self._show(request, 409, "The cluster refused", str(error))
+
+    async def busy(self, request: Request, error: Exception) -> Response:
+        return self._show(request, 429, "Too much at once", str(error))
 
     async def unexpected(self, request: Request, error: Exception) -> Response:
         _log.error("a page failed", path=request.scope["path"], exc_info=error)

@@ -44,6 +44,15 @@ HEADERS: Final = {
 }
 
 
+FROM_HERE: Final = frozenset({"same-origin", "none", ""})
+"""A page of ours, an address that was typed, or a program: what costs something is done for those alone."""
+
+
+def came_from(scope: Scope) -> str:
+    """In a browser's words: same-origin, same-site, cross-site, or none; empty where it does not say."""
+    return Headers(scope=scope).get("sec-fetch-site", "")
+
+
 def is_loopback(host: str) -> bool:
     if host == "localhost":
         return True

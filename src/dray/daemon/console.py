@@ -16,10 +16,12 @@ import uvicorn
 import uvloop
 
 from dray.client.properties import ClientSecurity
+from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
 from dray.console.security import hosts_of, is_loopback
+from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
@@ -28,6 +30,7 @@ from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import configure_logging
 
@@ -70,11 +73,17 @@ async def _run(
     opened = await open_stores(settings, runtime) if stores else None
     brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
     history: ScrapeHistory | None = None
+    source: TablesWhenAsked | None = None
+    tables: ClusterTables | None = None
     try:
-        stored = None if opened is None else await _stored(settings, opened)
-        if stored is not None:
+        stored = None
+        if opened is not None:
+            cluster = await read_cluster(opened)
+            stored = _stored(settings, opened, cluster)
             history = ScrapeHistory(stored, runtime)
             history.start()
+            source = TablesWhenAsked(settings, cluster.cluster_id, runtime)
+            tables = tables_for_console(settings, stored, source, runtime)
         app = make_app(
             ConsoleSettings(
                 hosts=hosts_of(settings.console.listen.host, port),
@@ -85,6 +94,7 @@ async def _run(
             brokers,
             stored,
             history,
+            tables,
         )
         address = f"http://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
@@ -93,6 +103,8 @@ async def _run(
     finally:
         if history is not None:
             await history.stop()
+        if source is not None:
+            await source.close()
         await brokers.close()
         if opened is not None:
             await opened.close()
@@ -100,8 +112,7 @@ async def _run(
         runtime.close()
 
 
-async def _stored(settings: Settings, opened: Stores) -> StoredCluster:
-    cluster = await read_cluster(opened)
+def _stored(settings: Settings, opened: Stores, cluster: ClusterInfo) -> StoredCluster:
     expiry_ms = round(settings.log.producer_expiry * 1000)
     return StoredCluster(opened.metadata, cluster.domains, settings.topics.defaults, expiry_ms)
 

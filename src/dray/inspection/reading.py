@@ -6,6 +6,7 @@ A read follows leaders: what fails because a leader moved is asked again, of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -141,6 +142,14 @@ class TopicReader:
             check(f"cannot read {self.name}-{partition}", data.error_code)
             return _fetched(data, offset)
         raise RequestFailed(f"cannot read {self.name}-{partition}: {failure}")
+
+    async def probe(self) -> None:
+        """Raises `RequestFailed` where the records may not be read: on any Kafka, a fetch says so."""
+        bounds = await self.bounds()
+        for partition, bound in bounds.items():
+            with suppress(OffsetGone):
+                await self.fetch(partition, bound.end, max_bytes=1)
+            return
 
     async def _ask(self, partition: int, offset: int, max_bytes: int, wait_ms: int) -> PartitionData:
         metadata = await self._metadata()

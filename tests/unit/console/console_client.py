@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka
 
 from dray.console import ConsoleSettings, make_app
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 
 HOST = "127.0.0.1:9640"
 
@@ -33,10 +35,15 @@ class Answer:
 
 class ConsoleClient:
     def __init__(
-        self, kafka: FakeKafka, stored: StoredCluster | None = None, *, writable: bool = False
+        self,
+        kafka: FakeKafka,
+        stored: StoredCluster | None = None,
+        *,
+        writable: bool = False,
+        tables: ClusterTables | None = None,
     ) -> None:
         settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", writable=writable)
-        self.app = make_app(settings, FakeBrokers(kafka), stored)
+        self.app = make_app(settings, FakeBrokers(kafka), stored, tables=tables)
 
     async def get(self, address: str, **headers: str) -> Answer:
         return await self.send("GET", address, b"", headers)
@@ -64,12 +71,18 @@ class ConsoleClient:
         }
         sent: list[Any] = []
         pieces = [{"type": "http.request", "body": body, "more_body": False}]
+        answered = asyncio.Event()
 
         async def receive() -> Any:
-            return pieces.pop(0) if pieces else {"type": "http.disconnect"}
+            if pieces:
+                return pieces.pop(0)
+            await answered.wait()  # a browser stays until it has its answer
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                answered.set()
 
         await self.app(scope, receive, send)
         start = sent[0]

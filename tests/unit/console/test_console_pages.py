@@ -171,7 +171,9 @@ async def test_ten_thousand_groups_ask_for_the_offsets_of_one_page() -> None:
 
 
 def rendered(template: str, view: object, **more: object) -> str:
-    templates = Templates({"writable": True, "version": "test", "has_stores": True, "has_history": True})
+    templates = Templates(
+        {"writable": True, "version": "test", "has_stores": True, "has_history": True, "has_tables": True}
+    )
     return templates.render(template, {"view": view, "here": "/", **more})
 
 

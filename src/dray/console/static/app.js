@@ -105,6 +105,18 @@ for (const choice of document.querySelectorAll("select[data-shows]")) {
   judge();
 }
 
+// --- a query: Control and Enter run it
+
+for (const field of document.querySelectorAll("textarea[data-submits]")) {
+  field.addEventListener("keydown", (event) => {
+    const pressed = /** @type {KeyboardEvent} */ (event);
+    if (pressed.key === "Enter" && (pressed.ctrlKey || pressed.metaKey)) {
+      pressed.preventDefault();
+      /** @type {HTMLTextAreaElement} */ (field).form?.requestSubmit();
+    }
+  });
+}
+
 // --- copy
 
 for (const button of document.querySelectorAll("[data-copies]")) {
