@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import structlog
@@ -16,17 +16,21 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
-from dray.console import group_pages, live, record_pages, table_pages, topic_actions, topic_pages
+from dray.console import group_pages, live, range_pages, record_pages, table_pages, topic_actions, topic_pages
+from dray.console.audit import CONSOLE
 from dray.console.forms import BadInput
+from dray.console.range_pages import ExportsBusy
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import cluster_view
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import NoSuchGroup
+from dray.inspection.masking import Masking
 from dray.inspection.matching import BadSearch
 from dray.inspection.passport import NoRecord
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic
+from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.replaying import NoSuchReplay, ReplayRefused, Replays
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
@@ -35,7 +39,7 @@ from dray.metadata.contract import MetadataError
 
 _log = structlog.get_logger(__name__)
 
-_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord)
+_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord, NoSuchReplay)
 _MISTAKEN: Final = (BadInput, BadSearch, SqlRefused)
 _SILENT: Final = (BrokerUnreachable, ClientError, MetadataError, TimeoutError)
 _FOREVER: Final = "public, max-age=31536000, immutable"
@@ -50,6 +54,8 @@ class ConsoleSettings:
     """Whether anything can be changed: without, there is no address that changes something."""
     wal_max_age_ms: int | None = None
     """When compactors take up what is in WAL objects."""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    """What of records is hidden, by patterns of topics: the rules of `Masking`."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,13 @@ class Console:
     stored: StoredCluster | None
     """None where only Kafka's protocol is asked."""
     pages: Pages
+    masking: Masking
+    principal: str = CONSOLE
+    """Who acts here, for the audit."""
+
+    def reader(self, topic: str, brokers: Brokers | None = None) -> TopicReader:
+        """The one way to a topic's records: what is hidden is hidden here."""
+        return TopicReader(brokers or self.brokers, topic, self.masking.of(topic))
 
 
 def make_app(
@@ -81,7 +94,7 @@ def make_app(
             "has_tables": tables is not None,
         }
     )
-    console = Console(settings, brokers, stored, Pages(templates))
+    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked))
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
@@ -92,6 +105,7 @@ def make_app(
         *console.pages.page("/", "cluster.html", cluster),
         *topic_pages.routes(console),
         *record_pages.routes(console),
+        *range_pages.routes(console),
         *group_pages.routes(console),
         *live.routes(console),
         Mount("/static", _Static(directory=str(STATIC))),
@@ -99,7 +113,11 @@ def make_app(
     if tables is not None and stored is not None:
         routes += table_pages.routes(console, tables)
     if settings.writable:
-        routes += [*topic_actions.routes(console), *group_pages.changing_routes(console)]
+        routes += [
+            *topic_actions.routes(console),
+            *group_pages.changing_routes(console),
+            *range_pages.changing_routes(console, Replays(brokers.runtime)),
+        ]
     if history is not None:
         measured = history
 
@@ -115,7 +133,8 @@ def make_app(
     handlers |= dict.fromkeys(_ABSENT, failures.absent)
     handlers |= dict.fromkeys(_MISTAKEN, failures.mistaken)
     handlers |= dict.fromkeys(_SILENT, failures.silent)
-    handlers[QueriesBusy] = failures.busy
+    handlers |= dict.fromkeys((QueriesBusy, ExportsBusy), failures.busy)
+    handlers[ReplayRefused] = failures.refused
     handlers[RequestFailed] = failures.refused
     return Gate(Starlette(routes=routes, exception_handlers=handlers), settings.hosts)
 

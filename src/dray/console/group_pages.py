@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -15,7 +14,7 @@ from dray.client import RequestFailed
 from dray.client.cluster import Place
 from dray.client.groups import GroupCalls, refuse_live
 from dray.console.audit import note
-from dray.console.forms import BadInput, form_of, named, whole
+from dray.console.forms import BadInput, form_of, moment_ms, named, whole
 from dray.console.rendering import Content
 from dray.console.text import path
 from dray.inspection.groups import GroupDetail, group_calls, group_view, groups_page
@@ -66,6 +65,7 @@ def changing_routes(console: Console) -> list[Route]:
 class _GroupPages:
     def __init__(self, console: Console) -> None:
         self._brokers = console.brokers
+        self._principal = console.principal
         self._stored = console.stored
 
     async def listing(self, request: Request) -> Content:
@@ -121,7 +121,7 @@ class _GroupPages:
             after = {place: new for place, (_, new) in moves.items()}
             previous = {f"{topic}-{number}": before.get((topic, number)) for topic, number in after}
             wanted = {f"{topic}-{number}": offset for (topic, number), offset in after.items()}
-            with note("reset group", name, before=previous, after=wanted):
+            with note(self._principal, "reset group", name, before=previous, after=wanted):
                 await calls.commit(name, after)
         return RedirectResponse(f"/groups/{path(name)}", 303)
 
@@ -131,7 +131,7 @@ class _GroupPages:
             raise BadInput("type the group's name to confirm that it is deleted")
         async with self._brokers.own_cluster() as cluster:
             calls = GroupCalls(cluster)
-            with note("delete group", name):
+            with note(self._principal, "delete group", name):
                 await calls.delete(name)
         return RedirectResponse("/groups", 303)
 
@@ -146,17 +146,9 @@ def _target(query: Mapping[str, str]) -> Target:
         case ResetTarget.SHIFT:
             return aim, whole(query.get("by"), "distance", 0, -INT64_MAX, INT64_MAX)
         case ResetTarget.TIME:
-            return aim, _time(query.get("time", ""))
+            return aim, moment_ms(query.get("time", ""))
         case _:
             return aim, 0
-
-
-def _time(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadInput(f"time must be such as 2026-01-31T18:00 (UTC), not {text[:40]!r}") from error
-    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def _moves_in(form: Mapping[str, str]) -> dict[Place, tuple[int, int]]:

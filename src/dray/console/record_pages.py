@@ -42,7 +42,7 @@ def routes(console: Console) -> list[Route]:
     def _asked(request: Request) -> tuple[TopicReader, int, int]:
         partition = whole(str(request.path_params["partition"]), "partition", 0, 0, 2**31 - 1)
         offset = whole(str(request.path_params["offset"]), "offset", 0, 0, INT64_MAX)
-        return TopicReader(console.brokers, named(request)), partition, offset
+        return console.reader(named(request)), partition, offset
 
     place = "/topics/{name}/{partition:int}/{offset:int}"
     return [

@@ -21,7 +21,7 @@ from dray.console.rendering import Content
 from dray.console.security import FROM_HERE, came_from
 from dray.console.text import path
 from dray.inspection.plain import as_plain
-from dray.inspection.reading import NoSuchTopic, TopicReader
+from dray.inspection.reading import NoSuchTopic
 from dray.inspection.shown import printable
 from dray.inspection.sql_queries import (
     EXPORT,
@@ -93,9 +93,13 @@ class _TablePages:
         self._permitted = TableQueries(tables.source, tables.locations, self._why_unread)
 
     async def _why_unread(self, topic: str) -> str | None:
-        """A fetch with the identity that the console has says whether the topic's records may be read."""
+        """A fetch with the identity that the console has says whether the topic's records may be read. Where
+        parts of them are hidden, a query could ask for what is behind the mask, bit by bit."""
+        reader = self._console.reader(topic)
+        if reader.mask is not None:
+            return f"parts of {topic} are hidden here, so there is no SQL over it"
         try:
-            await TopicReader(self._brokers, topic).probe()
+            await reader.probe()
         except (NoSuchTopic, RequestFailed) as error:
             return str(error)
         return None

@@ -41,8 +41,11 @@ class ConsoleClient:
         *,
         writable: bool = False,
         tables: ClusterTables | None = None,
+        masked: Mapping[str, str] | None = None,
     ) -> None:
-        settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", writable=writable)
+        settings = ConsoleSettings(
+            hosts=frozenset({HOST}), version="test", writable=writable, masked=masked or {}
+        )
         self.app = make_app(settings, FakeBrokers(kafka), stored, tables=tables)
 
     async def get(self, address: str, **headers: str) -> Answer:

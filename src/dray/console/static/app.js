@@ -90,13 +90,25 @@ for (const input of document.querySelectorAll("input[data-confirms]")) {
   judge();
 }
 
+for (const input of document.querySelectorAll("input[data-repeats]")) {
+  if (!(input instanceof HTMLInputElement)) continue;
+  const other = input.form?.elements.namedItem(input.dataset.repeats ?? "");
+  const button = input.form?.querySelector("button[type=submit]");
+  if (!(other instanceof HTMLInputElement) || !(button instanceof HTMLButtonElement)) continue;
+  const judge = () => (button.disabled = !input.value || input.value !== other.value);
+  input.addEventListener("input", judge);
+  other.addEventListener("input", judge);
+  judge();
+}
+
 // --- fields that belong to one choice of a list
 
 for (const choice of document.querySelectorAll("select[data-shows]")) {
   if (!(choice instanceof HTMLSelectElement)) continue;
+  const own = [...choice.options].map((option) => option.value);
   const judge = () => {
     for (const field of choice.form?.querySelectorAll("[data-for]") ?? []) {
-      if (!(field instanceof HTMLElement)) continue;
+      if (!(field instanceof HTMLElement) || !own.includes(field.dataset.for ?? "")) continue;
       field.hidden = field.dataset.for !== choice.value;
       for (const input of field.querySelectorAll("input")) input.disabled = field.hidden;
     }
