@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -16,7 +17,16 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
-from dray.console import group_pages, live, range_pages, record_pages, table_pages, topic_actions, topic_pages
+from dray.console import (
+    group_pages,
+    live,
+    range_pages,
+    record_pages,
+    run_pages,
+    table_pages,
+    topic_actions,
+    topic_pages,
+)
 from dray.console.audit import CONSOLE
 from dray.console.forms import BadInput
 from dray.console.range_pages import ExportsBusy
@@ -26,12 +36,14 @@ from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import cluster_view
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import NoSuchGroup
+from dray.inspection.lag_history import LagHistory
 from dray.inspection.masking import Masking
 from dray.inspection.matching import BadSearch
 from dray.inspection.passport import NoRecord
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
 from dray.inspection.replaying import NoSuchReplay, ReplayRefused, Replays
 from dray.inspection.scrape import ScrapeHistory
+from dray.inspection.simulated_runs import NoSuchRun
 from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
@@ -39,7 +51,7 @@ from dray.metadata.contract import MetadataError
 
 _log = structlog.get_logger(__name__)
 
-_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord, NoSuchReplay)
+_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord, NoSuchReplay, NoSuchRun)
 _MISTAKEN: Final = (BadInput, BadSearch, SqlRefused)
 _SILENT: Final = (BrokerUnreachable, ClientError, MetadataError, TimeoutError)
 _FOREVER: Final = "public, max-age=31536000, immutable"
@@ -56,6 +68,8 @@ class ConsoleSettings:
     """When compactors take up what is in WAL objects."""
     masked: Mapping[str, str] = field(default_factory=dict)
     """What of records is hidden, by patterns of topics: the rules of `Masking`."""
+    runs: Path | None = None
+    """A directory of files that `drayd simulate --seed N --json` wrote."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +82,7 @@ class Console:
     """None where only Kafka's protocol is asked."""
     pages: Pages
     masking: Masking
+    lags: LagHistory
     principal: str = CONSOLE
     """Who acts here, for the audit."""
 
@@ -82,9 +97,12 @@ def make_app(
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
     tables: ClusterTables | None = None,
+    lags: LagHistory | None = None,
 ) -> ASGIApp:
     """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
-    without them there are no pages of tables."""
+    without them there are no pages of tables. `lags`: sampled ones; without them, curves have the points that
+    pages themselves see."""
+    has_runs = history is not None or settings.runs is not None
     templates = Templates(
         {
             "writable": settings.writable,
@@ -92,9 +110,12 @@ def make_app(
             "has_stores": stored is not None,
             "has_history": history is not None,
             "has_tables": tables is not None,
+            "has_runs": has_runs,
         }
     )
-    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked))
+    lags = lags or LagHistory(brokers, brokers.runtime)
+    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked), lags)
+    replays = Replays(brokers.runtime)
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
@@ -112,11 +133,13 @@ def make_app(
     ]
     if tables is not None and stored is not None:
         routes += table_pages.routes(console, tables)
+    if has_runs:
+        routes += run_pages.routes(console, history, replays, settings.runs)
     if settings.writable:
         routes += [
             *topic_actions.routes(console),
             *group_pages.changing_routes(console),
-            *range_pages.changing_routes(console, Replays(brokers.runtime)),
+            *range_pages.changing_routes(console, replays),
         ]
     if history is not None:
         measured = history

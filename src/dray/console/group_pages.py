@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -14,8 +14,9 @@ from dray.client import RequestFailed
 from dray.client.cluster import Place
 from dray.client.groups import GroupCalls, refuse_live
 from dray.console.audit import note
+from dray.console.drawing import curve_points
 from dray.console.forms import BadInput, form_of, moment_ms, named, whole
-from dray.console.rendering import Content
+from dray.console.rendering import Content, as_json
 from dray.console.text import path
 from dray.inspection.groups import GroupDetail, group_calls, group_view, groups_page
 from dray.inspection.resets import ChosenPartitions, OffsetMove, ResetTarget, Target, find_bounds, plan_moves
@@ -31,6 +32,23 @@ AIMS: Final = {
     "shift": ResetTarget.SHIFT,
     "time": ResetTarget.TIME,
 }
+
+
+@dataclass(frozen=True)
+class LagCurve:
+    points: str
+    """Of a line, in a drawing as wide as there are values, and 100 high."""
+    width: int
+    least: int
+    most: int
+
+
+def _curve(values: Sequence[int | None]) -> LagCurve | None:
+    """None where there are too few to draw."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    return LagCurve(curve_points(values, max(known)), max(len(values) - 1, 1), min(known), max(known))
 
 
 @dataclass(frozen=True)
@@ -51,6 +69,7 @@ def routes(console: Console) -> list[Route]:
         *page("/groups", "groups.html", pages.listing),
         *page("/groups/{name}", "group.html", pages.group),
         *page("/groups/{name}/reset", "group_reset.html", pages.reset),
+        Route("/api/groups/{name}/lag", pages.history, methods=["GET"]),
     ]
 
 
@@ -64,6 +83,7 @@ def changing_routes(console: Console) -> list[Route]:
 
 class _GroupPages:
     def __init__(self, console: Console) -> None:
+        self._lags = console.lags
         self._brokers = console.brokers
         self._principal = console.principal
         self._stored = console.stored
@@ -71,10 +91,28 @@ class _GroupPages:
     async def listing(self, request: Request) -> Content:
         query = request.query_params
         page = whole(query.get("page"), "page", 1, 1, 10**6)
-        return Content(await groups_page(self._brokers, query.get("filter", "")[:249], page))
+        view = await groups_page(self._brokers, query.get("filter", "")[:249], page)
+        curves = {row.name: _curve([point.lag for point in self._lags.points(row.name)]) for row in view.rows}
+        return Content(view, {"curves": curves})
 
     async def group(self, request: Request) -> Content:
-        return Content(await self._view(named(request)))
+        view = await self._view(named(request))
+        if any(row.lag is not None for row in view.partitions):
+            self._lags.seen(view.name, view.lag, view.lag_ms)
+        points = self._lags.points(view.name)
+        return Content(
+            view,
+            {
+                "points": points,
+                "lag_curve": _curve([point.lag for point in points]),
+                "age_curve": _curve([point.lag_ms for point in points]),
+            },
+        )
+
+    async def history(self, request: Request) -> Response:
+        """The curves of a group's page as numbers."""
+        view = await self._view(named(request))
+        return as_json({"group": view.name, "points": self._lags.points(view.name)})
 
     async def _view(self, name: str) -> GroupDetail:
         return await group_view(self._brokers, name, None if self._stored is None else self._stored.time_of)

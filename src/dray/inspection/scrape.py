@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from dray.inspection.cycles import CycleHistory, CycleNumbers, cycle_numbers
 from dray.inspection.stored import StoredCluster
 from dray.metadata.contract import MetadataError
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -51,6 +52,8 @@ class Sample:
     processes: Mapping[str, Numbers]
     silent: Sequence[str] = ()
     """The addresses of processes that did not answer."""
+    cycles: Mapping[str, CycleNumbers] = field(default_factory=dict)
+    """The compaction's counters, of those that compact."""
 
 
 def numbers_in(text: str) -> Numbers:
@@ -109,6 +112,7 @@ class ScrapeHistory:
 
     stored: StoredCluster
     runtime: Runtime
+    cycles: CycleHistory = field(default_factory=CycleHistory)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=KEPT))
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=13))
     _task: KeptTask | None = None
@@ -145,6 +149,7 @@ class ScrapeHistory:
                 )
             )
         self._samples.append(sample)
+        self.cycles.take(sample.cycles, self.runtime.wall_ms())
 
     async def _run(self) -> None:
         while True:
@@ -160,7 +165,17 @@ async def sample(stored: StoredCluster, runtime: Runtime) -> Sample:
     texts = await asyncio.gather(*(_metrics_of(address) for address in addresses))
     answered = {address: text for address, text in zip(addresses, texts, strict=True) if text is not None}
     parsed = {address: await runtime.in_thread(numbers_in, text) for address, text in answered.items()}
-    return Sample(runtime.monotonic(), parsed, [each for each in addresses if each not in answered])
+    cycles = {
+        address: await runtime.in_thread(_cycles_in, text)
+        for address, text in answered.items()
+        if "dray_compaction_cycles" in text
+    }
+    silent = [each for each in addresses if each not in answered]
+    return Sample(runtime.monotonic(), parsed, silent, cycles)
+
+
+def _cycles_in(text: str) -> CycleNumbers:
+    return cycle_numbers(text_string_to_metric_families(text))
 
 
 async def _metrics_of(address: str) -> str | None:

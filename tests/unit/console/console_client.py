@@ -6,12 +6,15 @@ import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode
 
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka
 
 from dray.console import ConsoleSettings, make_app
+from dray.inspection.lag_history import LagHistory
+from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
 
@@ -42,11 +45,15 @@ class ConsoleClient:
         writable: bool = False,
         tables: ClusterTables | None = None,
         masked: Mapping[str, str] | None = None,
+        history: ScrapeHistory | None = None,
+        runs: Path | None = None,
     ) -> None:
         settings = ConsoleSettings(
-            hosts=frozenset({HOST}), version="test", writable=writable, masked=masked or {}
+            hosts=frozenset({HOST}), version="test", writable=writable, masked=masked or {}, runs=runs
         )
-        self.app = make_app(settings, FakeBrokers(kafka), stored, tables=tables)
+        brokers = FakeBrokers(kafka)
+        self.lags = LagHistory(brokers, brokers.runtime)
+        self.app = make_app(settings, brokers, stored, history, tables, self.lags)
 
     async def get(self, address: str, **headers: str) -> Answer:
         return await self.send("GET", address, b"", headers)

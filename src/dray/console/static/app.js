@@ -162,7 +162,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") target.blur();
     return;
   }
-  const goes = { c: "/", t: "/topics", g: "/groups", s: "/stores" };
+  const goes = { c: "/", t: "/topics", g: "/groups", s: "/stores", r: "/runs" };
   if (leading === "g" && event.key in goes) {
     location.href = goes[/** @type {keyof typeof goes} */ (event.key)];
   } else if (event.key === "/") {
