@@ -6,7 +6,6 @@ attacker that is left: its requests carry another `Host` (a name that it made po
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 import structlog
@@ -51,15 +50,6 @@ FROM_HERE: Final = frozenset({"same-origin", "none", ""})
 def came_from(scope: Scope) -> str:
     """In a browser's words: same-origin, same-site, cross-site, or none; empty where it does not say."""
     return Headers(scope=scope).get("sec-fetch-site", "")
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def hosts_of(host: str, port: int) -> frozenset[str]:

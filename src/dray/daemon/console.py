@@ -20,7 +20,7 @@ from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
-from dray.console.security import hosts_of, is_loopback
+from dray.console.security import hosts_of
 from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.log_format import log_format
@@ -118,7 +118,7 @@ def _stored(settings: Settings, opened: Stores, cluster: ClusterInfo) -> StoredC
 
 
 def _listen(address: Address) -> socket.socket:
-    if not is_loopback(address.host):
+    if not address.is_loopback:
         raise Failure(
             f"console.listen = {address}: there is no login yet, so it must be a loopback address; forward "
             "the port to reach it from elsewhere (ssh -L)",

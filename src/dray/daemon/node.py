@@ -7,14 +7,14 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.metadata import version
 from typing import Any
 
 import structlog
 
 from dray.api.dispatcher import Dispatcher
-from dray.api.shared import RefuseConnection, Services
+from dray.api.shared import Services
 from dray.api.shared.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
@@ -47,8 +47,8 @@ from dray.log import Log
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
-from dray.runtime import Allowance, Runtime
-from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
+from dray.runtime import Allowance, CloseConnection, Runtime
+from dray.server import Answer, Connection, Health, HttpServer, Server
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -199,6 +199,7 @@ class Node:
                 settings=api_settings(self._settings),
                 groups=self._groups,
                 users=self._security.users,
+                authorization=self._security.authorization,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),
@@ -277,7 +278,14 @@ class Node:
 
     # --- what the sockets lead to
 
-    async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:
+    def _dispatch(self, frame: memoryview, connection: Connection) -> Awaitable[Answer]:
+        """Called for every request, so that it is no coroutine of its own once the broker has started."""
+        dispatcher = self._dispatcher
+        if self._entrance is not None or dispatcher is None:
+            return self._enter(frame, connection)
+        return dispatcher.dispatch(frame, connection)
+
+    async def _enter(self, frame: memoryview, connection: Connection) -> Answer:
         entrance = self._entrance
         if entrance is not None:
             waited = await entrance.enter()
@@ -288,10 +296,7 @@ class Node:
                 # overtake that one.
                 raise CloseConnection("the client left while the broker was starting")
         assert self._dispatcher is not None
-        try:
-            return await self._dispatcher.dispatch(frame, connection)
-        except RefuseConnection as error:
-            raise CloseConnection(str(error), error.answer) from error
+        return await self._dispatcher.dispatch(frame, connection)
 
     async def _check_serving(self) -> None:
         if not self._serving.is_set():

@@ -16,7 +16,14 @@ from dray.topics.configs import NO_EFFECT, effective_value
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
+
+    @classmethod
+    def of_cluster(cls) -> tuple[ResourceType, ...]:
+        """Those that are authorized as the cluster."""
+        return cls.BROKER, cls.BROKER_LOGGER, cls.CLIENT_METRICS
 
 
 class ConfigSource(IntEnum):
