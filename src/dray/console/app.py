@@ -29,6 +29,7 @@ from dray.console import (
 )
 from dray.console.audit import CONSOLE
 from dray.console.forms import BadInput
+from dray.console.login import Identify, LoginGate, Sessions
 from dray.console.range_pages import ExportsBusy
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
@@ -48,6 +49,7 @@ from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
 from dray.metadata.contract import MetadataError
+from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
 
@@ -62,6 +64,8 @@ class ConsoleSettings:
     hosts: frozenset[str]
     """What the `Host` of a request may be."""
     version: str
+    scheme: str = "http"
+    """What browsers speak: https where the console, or a proxy before it, has a certificate."""
     writable: bool = False
     """Whether anything can be changed: without, there is no address that changes something."""
     wal_max_age_ms: int | None = None
@@ -99,6 +103,41 @@ def make_app(
     tables: ClusterTables | None = None,
     lags: LagHistory | None = None,
 ) -> ASGIApp:
+    """A console without a login: everything is asked with one identity."""
+    return Gate(make_pages(settings, brokers, stored, history, tables, lags), settings.hosts, settings.scheme)
+
+
+def make_login_app(
+    settings: ConsoleSettings,
+    identify: Identify,
+    runtime: Runtime,
+    stored: StoredCluster | None,
+    history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
+) -> tuple[ASGIApp, Sessions]:
+    """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
+    another."""
+
+    def pages_of(brokers: Brokers, user: str) -> ASGIApp:
+        return make_pages(settings, brokers, stored, history, tables, principal=f"User:{user}")
+
+    nothing = dict.fromkeys(("writable", "has_stores", "has_history", "has_tables", "has_runs"), False)
+    templates = Templates({"version": settings.version, "principal": None, "bare": True, **nothing})
+    gate = LoginGate(
+        identify, pages_of, Pages(templates), _static(), runtime, secure=settings.scheme == "https"
+    )
+    return Gate(gate, settings.hosts, settings.scheme), gate.sessions
+
+
+def make_pages(
+    settings: ConsoleSettings,
+    brokers: Brokers,
+    stored: StoredCluster | None,
+    history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
+    lags: LagHistory | None = None,
+    principal: str = CONSOLE,
+) -> ASGIApp:
     """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
     without them there are no pages of tables. `lags`: sampled ones; without them, curves have the points that
     pages themselves see."""
@@ -111,10 +150,12 @@ def make_app(
             "has_history": history is not None,
             "has_tables": tables is not None,
             "has_runs": has_runs,
+            "principal": None if principal == CONSOLE else principal,
+            "bare": False,
         }
     )
     lags = lags or LagHistory(brokers, brokers.runtime)
-    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked), lags)
+    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked), lags, principal)
     replays = Replays(brokers.runtime)
 
     async def cluster(_request: Request) -> Content:
@@ -129,7 +170,7 @@ def make_app(
         *range_pages.routes(console),
         *group_pages.routes(console),
         *live.routes(console),
-        Mount("/static", _Static(directory=str(STATIC))),
+        _static(),
     ]
     if tables is not None and stored is not None:
         routes += table_pages.routes(console, tables)
@@ -159,7 +200,11 @@ def make_app(
     handlers |= dict.fromkeys((QueriesBusy, ExportsBusy), failures.busy)
     handlers[ReplayRefused] = failures.refused
     handlers[RequestFailed] = failures.refused
-    return Gate(Starlette(routes=routes, exception_handlers=handlers), settings.hosts)
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _static() -> Mount:
+    return Mount("/static", _Static(directory=str(STATIC)))
 
 
 class _Static(StaticFiles):

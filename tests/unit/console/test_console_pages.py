@@ -178,7 +178,7 @@ class _NoCurves(dict[str, None]):
 def rendered(template: str, view: object, **more: object) -> str:
     more = {"curves": _NoCurves(), "points": [], "lag_curve": None, "age_curve": None} | more
     shown = dict.fromkeys(("writable", "has_stores", "has_history", "has_tables", "has_runs"), True)
-    templates = Templates({"version": "test", **shown})
+    templates = Templates({"version": "test", "principal": HOSTILE, "bare": False, **shown})
     return templates.render(template, {"view": view, "here": "/", **more})
 
 

@@ -70,6 +70,13 @@ ELSEWHERE = {
     "oauth.subject_claim": "the same",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
+    "console.auth": "test_console_login.py, in a real process",
+    "console.mechanism": "test_console_login.py, in a real process",
+    "console.hosts": "test_console_login.py, in a real process",
+    "console.certificate_file": "test_console_login.py, in a real process",
+    "console.key_file": "test_console_login.py, in a real process",
+    "console.behind_proxy": "test_daemon_console_address.py",
+    "console.masked": "test_console_login.py, in a real process",
     "iceberg.enabled": "decides whether there are tables at all: "
     "test_without_tables_there_are_none_in_any_process",
 }
