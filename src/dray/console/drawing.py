@@ -8,6 +8,7 @@ from decimal import Decimal, InvalidOperation
 from itertools import pairwise
 from typing import Any, Final
 
+MOST_COLUMNS: Final = 3
 MOST_BARS: Final = 40
 MOST_POINTS: Final = 400
 _NUMBERS: Final = ("INT", "DECIMAL", "DOUBLE", "FLOAT", "HUGEINT", "BIGINT", "SMALLINT")
@@ -43,9 +44,10 @@ def is_number(kind: str) -> bool:
 
 
 def chart_of(names: Sequence[str], kinds: Sequence[str], rows: Sequence[Sequence[Any]]) -> Chart | None:
-    """The last column of numbers over the first column; None where there is nothing to draw."""
+    """The last column of numbers over the first column; None where there is nothing to draw. Rows of many
+    columns are records, not figures: they are not drawn."""
     numeric = [number for number, kind in enumerate(kinds) if is_number(kind)]
-    if len(rows) < 2 or len(names) < 2 or not numeric or numeric[-1] == 0:
+    if len(rows) < 2 or not 2 <= len(names) <= MOST_COLUMNS or not numeric or numeric[-1] == 0:
         return None
     column = numeric[-1]
     points = [(str(row[0]), row[column]) for row in rows]

@@ -78,6 +78,7 @@ async def _run(
     logging.getLogger("uvicorn.error").setLevel(
         logging.CRITICAL
     )  # a page that fails is logged by the console
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)
     signals = StopSignals(asyncio.get_running_loop())
     served = _console_settings(settings, writable=writable, runs=runs)
     listening = _listen(settings.console)

@@ -218,6 +218,7 @@ def test_a_chart_for_every_shape() -> None:
 
     assert drawn(["VARCHAR", "BIGINT"], [["a", 1]]) is None
     assert drawn(["BIGINT"], [[1], [2]]) is None
+    assert drawn(["BIGINT"] * 4, [[1] * 4, [2] * 4]) is None, "records, not figures"
     assert drawn(["VARCHAR", "VARCHAR"], [["a", "b"], ["c", "d"]]) is None
     assert drawn(["VARCHAR", "BIGINT"], [["a", None], ["b", None]]) is None
     few = drawn(["VARCHAR", "HUGEINT"], [["a", -(2**127)], ["b", 2**127], ["c", None], ["d", 0]])
