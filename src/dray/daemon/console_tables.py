@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dray.config import Settings
 from dray.daemon.catalogs import locations_of, make_tables
 from dray.daemon.failures import Failure
-from dray.daemon.settings import table_names
+from dray.daemon.store_settings import table_names
 from dray.inspection.sql_queries import SqlQueries
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
