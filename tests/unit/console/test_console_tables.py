@@ -183,6 +183,19 @@ async def test_a_topic_that_may_not_be_read_is_not_queried(client: ConsoleClient
     assert view["rows"] == []
 
 
+async def test_a_topic_with_hidden_parts_is_not_queried(
+    tables: FakeTables, cluster: FakeKafka, tmp_path: Path
+) -> None:
+    async def why_not(_topic: str) -> str | None:
+        return None
+
+    found = ClusterTables(tables, Locations(f"file://{tmp_path}/"), SqlQueries(SystemRuntime()), why_not)
+    client = ConsoleClient(cluster, Times(), tables=found, masked={"t": "value.a"})  # type: ignore[arg-type]
+    view = (await client.get(f"/api/topics/other/sql{asked('select count(*) from t')}")).json
+    assert (view["rows"], "hidden here" in view["refused"]) == ([], True)
+    assert (await client.get(f"/topics/other/sql/csv{asked('select * from t')}")).status == 400
+
+
 async def test_results_are_saved_whole(client: ConsoleClient) -> None:
     statement = 'select "offset", value, null as n, [1] as l from t order by 1'
     saved = await client.get(f"/topics/t/sql/csv{asked(statement)}")
@@ -209,7 +222,7 @@ async def test_without_tables_there_are_no_such_pages(cluster: FakeKafka) -> Non
 def test_names_in_statements_and_headers() -> None:
     assert quoted('a"b') == '"a""b"'
     assert row_query("t", 1, 2) == 'select * from "t" where partition = 1 and "offset" = 2'
-    assert saved_as('a/b"\n<é', "csv") == 'attachment; filename="a_b_____.csv"'
+    assert saved_as('a/b"\n<é', "csv") == 'attachment; filename="a_b____.csv"'
 
 
 def test_a_chart_for_every_shape() -> None:

@@ -184,7 +184,8 @@ async def test_one_at_a_time_and_a_short_queue(queries: SqlQueries, table: OneTa
         await asyncio.sleep(0)  # each comes as far as the queue
         assert not any(task.done() for task in waiting)
         with pytest.raises(QueriesBusy):
-            await answered(queries, table, "select 3")
+            async with asyncio.timeout(10):
+                await answered(queries, table, "select 3")
     assert [(await task)[0] for task in waiting] == [[[2]]] * WAITING
 
 
