@@ -169,8 +169,9 @@ def plain(value: Any) -> Any:
 
 
 def _words(error: Exception) -> str:
-    """DuckDB's own words in one line, without its picture of the query."""
-    return " ".join(str(error).partition("\n\nLINE ")[0].split())
+    """DuckDB's own words in one line, without its picture of the query, and without its advice on settings,
+    which are locked here."""
+    return " ".join(str(error).partition("\n\nLINE ")[0].split()).partition(" Database is launched")[0]
 
 
 def _heard() -> Any:

@@ -172,7 +172,7 @@ async def test_a_large_result_is_cut(queries: SqlQueries, table: OneTable) -> No
 
 async def test_memory_beyond_duckdbs_own_count_is_bounded(queries: SqlQueries, table: OneTable) -> None:
     """One text of a gigabyte: DuckDB's limit does not see it, the process's does."""
-    with pytest.raises(SqlRefused):
+    with pytest.raises(SqlRefused, match="Out of Memory"):
         await answered(
             queries, table, "select length(x), x from (select repeat('x', 2000000000) as x)", SMALL
         )
@@ -183,10 +183,11 @@ async def test_one_at_a_time_and_a_short_queue(queries: SqlQueries, table: OneTa
         waiting = [asyncio.create_task(answered(queries, table, "select 2")) for _ in range(WAITING)]
         await asyncio.sleep(0)  # each comes as far as the queue
         assert not any(task.done() for task in waiting)
-        with pytest.raises(QueriesBusy):
-            async with asyncio.timeout(10):
-                await answered(queries, table, "select 3")
+        one_more = asyncio.create_task(answered(queries, table, "select 3"))
+        done, _ = await asyncio.wait({one_more}, timeout=10)
     assert [(await task)[0] for task in waiting] == [[[2]]] * WAITING
+    assert done
+    assert isinstance(one_more.exception(), QueriesBusy)
 
 
 async def test_a_long_statement_is_refused_unread(queries: SqlQueries, table: OneTable) -> None:
