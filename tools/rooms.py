@@ -40,7 +40,7 @@ ROOMS: dict[str, Room] = {
     ),
     "console": _room(
         "the cluster in a browser: pages, live records, what may change something",
-        "client inspection metadata runtime",
+        "client inspection metadata runtime topics",
     ),
     "inspection": _room(
         "a cluster as typed views, from Kafka's protocol and from the stores; no HTTP",
@@ -84,6 +84,9 @@ ROOMS: dict[str, Room] = {
     "log": _room(
         "streams: append pipeline, offset index, reads, time lookup, producer state, collector of objects",
         "metadata objects parquet records runtime wal",
+    ),
+    "foreign": _room(
+        "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ", "records"
     ),
     "wal": _room("the WAL object format", "records"),
     "parquet": _room(

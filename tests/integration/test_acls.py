@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +17,7 @@ from confluent_kafka.admin import (
     AclOperation,
     AclPermissionType,
     AdminClient,
+    ConfigResource,
     NewTopic,
     ResourcePatternType,
     ResourceType,
@@ -26,6 +27,21 @@ from tests.services.process import free_port
 from tests.services.target import ON_KAFKA
 
 PASSWORD = "correct-horse-battery"
+AS_WRITTEN = """\
+broker: {listeners: {SECURE: {address: "127.0.0.1:9093", protocol: SASL_PLAINTEXT, \
+mechanisms: [SCRAM-SHA-512, PLAIN]}}}
+security: {authorization: acls, super_users: ["User:admin"]}
+"""
+
+ANYTHING: tuple[Any, ...] = (
+    ResourceType.ANY,
+    None,
+    ResourcePatternType.ANY,
+    None,
+    None,
+    AclOperation.ANY,
+    AclPermissionType.ANY,
+)
 
 pytestmark = pytest.mark.skipif(ON_KAFKA, reason="it is about Dray's own listeners")
 
@@ -57,13 +73,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingProc
     """As in the page of rights: users and the first ACL before the first start."""
     directory = tmp_path_factory.mktemp("acls")
     secure = f"127.0.0.1:{free_port()}"
-    listener = {"address": secure, "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
     config = directory / "c.yaml"
-    config.write_text(
-        f"broker: {{listeners: {{SECURE: {json.dumps(listener)}}}}}\n"
-        'security: {authorization: acls, super_users: ["User:admin"]}\n'
-    )
-    process = AuthorizingProcess(directory, arguments=["--config", str(config)])
+    config.write_text(AS_WRITTEN.replace("127.0.0.1:9093", secure))
+    process = AuthorizingProcess(directory, subcommand="up", arguments=["--config", str(config)])
     process.secure = secure
     secret = directory / "password"
     secret.write_text(PASSWORD)
@@ -76,7 +88,6 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AuthorizingProc
         for future in admin.create_topics([NewTopic("app-orders", 1), NewTopic("secret", 1)]).values():
             future.result(30)
         yield process
-    assert PASSWORD not in process.log_path.read_text()
 
 
 def sent(broker: AuthorizingProcess, user: str, topic: str) -> KafkaError | None:
@@ -171,3 +182,36 @@ def test_refusals_are_in_the_audit_log(broker: AuthorizingProcess) -> None:
     assert sent(broker, "stranger", "app-orders") is not None
     lines = [line for line in broker.log_path.read_text().splitlines() if "User:stranger" in line]
     assert any("denied" in line and "app-orders" in line and "audit" in line for line in lines)
+
+
+def test_no_secret_comes_to_light(broker: AuthorizingProcess) -> None:
+    """Of those used in this module: not in the log, nor in an answer, the config or a page."""
+    wrong = "wrong-horse-battery"
+    for mechanism in ("PLAIN", "SCRAM-SHA-512"):
+        client = AdminClient({**broker.client("app"), "sasl.mechanisms": mechanism, "sasl.password": wrong})
+        with pytest.raises(KafkaException):
+            client.list_topics(timeout=2)
+    admin = AdminClient(broker.client("admin"))
+    [configs] = admin.describe_configs([ConfigResource(ConfigResource.Type.BROKER, "0")]).values()
+    described = admin.describe_user_scram_credentials(["app"])
+    assert isinstance(described, dict)
+    users = described["app"].result(30)
+    [acls] = [admin.describe_acls(AclBindingFilter(*ANYTHING)).result(30)]
+    command = [str(drayd_path()), "config", "show", "--config", str(broker.directory / "c.yaml")]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    pages = [broker.http_text(path) for path in ("/metrics", "/healthz", "/readyz")]
+    seen = {
+        "log": broker.log_path.read_text(),
+        "configs": repr({name: entry.value for name, entry in configs.result(30).items()}),
+        "users": repr([vars(one) for one in users.scram_credential_infos]),
+        "acls": repr(acls),
+        "config": shown,
+        "pages": repr(pages),
+        "lists": broker.admin("user", "list") + broker.admin("acl", "list"),
+    }
+    assert "authentication failed" in seen["log"]
+    assert "User:admin" in seen["config"]
+    assert "dray_audited_acts" in seen["pages"]
+    secrets = [PASSWORD, wrong, b64encode(f"\0app\0{PASSWORD}".encode()).decode(), PASSWORD.encode().hex()]
+    found = [(where, secret) for where, text in seen.items() for secret in secrets if secret in text]
+    assert found == []

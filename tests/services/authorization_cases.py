@@ -509,7 +509,9 @@ CASES: Final = (
     ),
     Case(
         "users",
-        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(users=None),
+        lambda _: describe_user_scram_credentials.DescribeUserScramCredentialsRequest(
+            users=[describe_user_scram_credentials.UserName("nobody")]
+        ),
         [c.DESCRIBE_CLUSTER],
     ),
     Case(

@@ -43,7 +43,7 @@ async def handle(
         *request.upsertions,
     ]
     times = Counter(change.name for change in changes)
-    if not context.may(ALTER_CLUSTER):
+    if not context.may_change(ALTER_CLUSTER, map(_about, changes)):
         code, reason = ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason
         refused = [AlterUserScramCredentialsResult(name, code, reason) for name in sorted(times)]
         return AlterUserScramCredentialsResponse(results=refused)
@@ -53,6 +53,11 @@ async def handle(
         error, message = fault or (ErrorCode.NONE, None)
         response.results.append(AlterUserScramCredentialsResult(name, error, message))
     return response
+
+
+def _about(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> str:
+    verb = "delete" if isinstance(change, ScramCredentialDeletion) else "set"
+    return f"{verb} the password of user {change.name}"
 
 
 async def _change(users: Users, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> Fault | None:

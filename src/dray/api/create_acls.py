@@ -8,7 +8,7 @@ from dray.api.shared.acls import DISABLED, binding
 from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from dray.security.acls.model import AclBinding, fault_of
+from dray.security.acls.model import AclBinding, fault_of, text_of
 from dray.security.faults import SecurityUnavailable
 
 
@@ -34,7 +34,7 @@ async def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResp
     acls = context.services.acls
     if acls is None:
         return CreateAclsResponse(results=[AclCreationResult(*DISABLED) for _ in wanted])
-    if not context.may(ALTER_CLUSTER):
+    if not context.may_change(ALTER_CLUSTER, (f"add {text_of(each)}" for each in wanted)):
         refused = AclCreationResult(ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
         return CreateAclsResponse(results=[refused for _ in wanted])
     faults = [fault_of(each) for each in wanted]

@@ -16,6 +16,7 @@ import asyncio
 
 from dray.api.shared import Context, Routes, broker_ids, describe_created, handles, repeated, topic_error
 from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, Denial
+from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,
@@ -47,7 +48,7 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
 async def _create(
     context: Context, request: CreateTopicsRequest, topic: CreatableTopic
 ) -> CreatableTopicResult:
-    if not context.sees(CREATE_IN_CLUSTER) and not context.may(CREATE_TOPIC, topic.name):
+    if not may_create(context, topic.name):
         return _failed(topic.name, CREATE_TOPIC.refusal, "Authorization failed.")
     topics = context.services.topics
     new = NewTopic(

@@ -12,7 +12,7 @@ from dray.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from dray.security.acls.model import AclBinding
+from dray.security.acls.model import AclBinding, text_of
 from dray.security.faults import SecurityUnavailable
 
 
@@ -38,7 +38,7 @@ async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResp
     acls = context.services.acls
     if acls is None:
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*DISABLED) for _ in wanted])
-    if not context.may(ALTER_CLUSTER):
+    if not context.may_change(ALTER_CLUSTER, (f"delete {text_of(each)}" for each in wanted)):
         refused = DeleteAclsFilterResult(ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
         return DeleteAclsResponse(filter_results=[refused for _ in wanted])
     try:

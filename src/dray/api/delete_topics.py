@@ -86,8 +86,11 @@ async def _delete(
 
 
 async def _may_delete(context: Context, name: str) -> bool:
-    """Who may see a topic hears that it is not there; who may not hears the same of each."""
-    if context.sees(DELETE_IN_CLUSTER):
+    """Who may see a topic hears that it is not there; who may not hears the same of each. The topic is asked
+    about first, so that its name is in the audit log."""
+    if context.sees(DESCRIBE_TOPIC, name) and context.sees(DELETE_TOPIC, name):
+        return True
+    if context.sees(DELETE_IN_CLUSTER, about=f"topic {name}"):
         return True
     if not context.may(DESCRIBE_TOPIC, name):
         return False

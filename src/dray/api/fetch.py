@@ -39,6 +39,7 @@ from dray.protocol.messages.fetch import (
     PartitionData,
 )
 from dray.records import LEADER_EPOCH
+from dray.telemetry import TopicTraffic
 from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
@@ -71,12 +72,16 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         for one, partition in zip(row, topic.partitions, strict=True)
         if not one.error
     ]
-    results = iter(await _read(context, request, reads))
+    read = await _read(context, request, reads)
+    _count(context.services.traffic, wanted, read)
+    results = iter(read)
     response = FetchResponse()
     for row, topic in zip(wanted, request.topics, strict=True):
         parts = [
             _refused(one) if one.error else await _answer(context, request, one, next(results)) for one in row
         ]
+        if context.access is not None and not _may_still_read(context, row):
+            parts = [_refused(_Wanted(one.partition, error=READ_TOPIC.refusal)) for one in row]
         response.responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, parts))
     return response
 
@@ -94,6 +99,12 @@ async def _resolve_topic(context: Context, data: FetchTopic) -> list[_Wanted]:
         if topic is not None and not context.may(READ_TOPIC, topic.name):
             return [_Wanted(partition.partition, error=READ_TOPIC.refusal) for partition in data.partitions]
     return wanted
+
+
+def _may_still_read(context: Context, row: list[_Wanted]) -> bool:
+    """Asked once more before the answer: a fetch may have waited for longer than the right lasted."""
+    topic = next((one.topic for one in row if one.topic is not None and not one.error), None)
+    return topic is None or context.may(READ_TOPIC, topic.name)
 
 
 async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition) -> _Wanted:
@@ -195,6 +206,22 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
     return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0, room=room)
 
 
+def _count(traffic: TopicTraffic, wanted: list[list[_Wanted]], read: list[ReadResult]) -> None:
+    place = 0
+    for row in wanted:
+        topic: Topic | None = None
+        size = 0
+        for one in row:
+            if not one.error:
+                topic = one.topic
+                size += read[place].size
+                place += 1
+        if topic is not None:
+            counters = traffic.find(topic.name)
+            counters.fetch_requests += 1
+            counters.fetch_bytes += size
+
+
 async def _answer(
     context: Context, request: FetchRequest, wanted: _Wanted, result: ReadResult
 ) -> PartitionData:
@@ -226,6 +253,6 @@ def _refused(wanted: _Wanted, high_watermark: int = -1, start_offset: int = -1) 
         high_watermark=high_watermark,
         last_stable_offset=high_watermark,
         log_start_offset=start_offset,
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )

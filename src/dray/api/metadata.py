@@ -38,6 +38,7 @@ from dray.api.shared import (
     topic_error,
 )
 from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, Denial
+from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,
@@ -140,7 +141,7 @@ async def _find(
         if topic is None:
             check_name(name)
             topic = await topics.refresh(name)
-        if topic is None and creates and not _may_create(context, name):
+        if topic is None and creates and not may_create(context, name):
             return _unknown(CREATE_TOPIC.refusal, name)
         if topic is None:
             check_not_internal(name)
@@ -150,16 +151,12 @@ async def _find(
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause
     except TopicError as error:
-        if isinstance(error, InvalidTopicName) and creates and not _may_create(context, name):
+        if isinstance(error, InvalidTopicName) and creates and not may_create(context, name):
             return _unknown(CREATE_TOPIC.refusal, name)
         if is_internal(name):
             _explain(context, name, error)
         return _unknown(topic_error(error), name)
     return _unknown(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, name) if topic is None else topic
-
-
-def _may_create(context: Context, name: str) -> bool:
-    return context.sees(CREATE_IN_CLUSTER) or context.may(CREATE_TOPIC, name)
 
 
 def _explain(context: Context, name: str, error: TopicError) -> None:

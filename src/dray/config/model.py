@@ -33,6 +33,7 @@ from dray.config.kinds import (
 )
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
+from dray.config.metrics import MetricsSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
 from dray.config.security import OAuthSection, SecuritySection
@@ -448,6 +449,7 @@ class Settings(Section):
     security: SecuritySection = SecuritySection()
     oauth: OAuthSection = OAuthSection()
     logging: LoggingSection = LoggingSection()
+    metrics: MetricsSection = MetricsSection()
 
     @property
     def domains(self) -> int:

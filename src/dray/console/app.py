@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
 from dray.console import (
+    compaction_pages,
     group_pages,
     live,
     range_pages,
@@ -50,6 +51,7 @@ from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
 from dray.metadata.contract import MetadataError
 from dray.runtime import Runtime
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -102,9 +104,11 @@ def make_app(
     history: ScrapeHistory | None = None,
     tables: ClusterTables | None = None,
     lags: LagHistory | None = None,
+    compactions: CompactionRequests | None = None,
 ) -> ASGIApp:
     """A console without a login: everything is asked with one identity."""
-    return Gate(make_pages(settings, brokers, stored, history, tables, lags), settings.hosts, settings.scheme)
+    pages = make_pages(settings, brokers, stored, history, tables, lags, compactions)
+    return Gate(pages, settings.hosts, settings.scheme)
 
 
 def make_login_app(
@@ -116,12 +120,15 @@ def make_login_app(
     tables: ClusterTables | None = None,
 ) -> tuple[ASGIApp, Sessions]:
     """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
-    another."""
+    another. A topic cannot be asked to be compacted there: the request is the console's own, and no broker
+    judges it."""
 
     def pages_of(brokers: Brokers, user: str) -> ASGIApp:
         return make_pages(settings, brokers, stored, history, tables, principal=f"User:{user}")
 
-    nothing = dict.fromkeys(("writable", "has_stores", "has_history", "has_tables", "has_runs"), False)
+    nothing = dict.fromkeys(
+        ("writable", "has_stores", "has_history", "has_tables", "has_runs", "can_compact"), False
+    )
     templates = Templates({"version": settings.version, "principal": None, "bare": True, **nothing})
     gate = LoginGate(
         identify, pages_of, Pages(templates), _static(), runtime, secure=settings.scheme == "https"
@@ -136,11 +143,13 @@ def make_pages(
     history: ScrapeHistory | None = None,
     tables: ClusterTables | None = None,
     lags: LagHistory | None = None,
+    compactions: CompactionRequests | None = None,
     principal: str = CONSOLE,
 ) -> ASGIApp:
     """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
     without them there are no pages of tables. `lags`: sampled ones; without them, curves have the points that
-    pages themselves see."""
+    pages themselves see. `compactions`: where a topic can be asked to be compacted, if anything can be
+    changed."""
     has_runs = history is not None or settings.runs is not None
     templates = Templates(
         {
@@ -152,6 +161,7 @@ def make_pages(
             "has_runs": has_runs,
             "principal": None if principal == CONSOLE else principal,
             "bare": False,
+            "can_compact": stored is not None and compactions is not None,
         }
     )
     lags = lags or LagHistory(brokers, brokers.runtime)
@@ -189,6 +199,8 @@ def make_pages(
             return Content(stores_view(measured))
 
         routes += console.pages.page("/stores", "stores.html", stores)
+    if stored is not None and compactions is not None:
+        routes += compaction_pages.routes(console, stored, compactions)
     failures = _Failures(console.pages)
     handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
         HTTPException: failures.http,

@@ -39,6 +39,7 @@ from dray.daemon.store_settings import revealed
 from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics, configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -128,6 +129,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 log_settings(settings),
                 Observers(shown, counted, http.collection, http.cycles),
                 expiry=clocks,
+                requests=CompactionRequests(http.stores.metadata, runtime),
             )
             try:
                 if once:

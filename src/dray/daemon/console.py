@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -42,11 +43,14 @@ from dray.inspection.tables import ClusterTables
 from dray.runtime import Runtime, SystemRuntime
 from dray.security.sasl.client import PLAIN, ClientCredential
 from dray.telemetry import configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
 _CONNECTIONS: Final = 256
 _STOP_SECONDS: Final = 2
+_NICENESS: Final = 10
+"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first."""
 
 
 def serve_console(
@@ -60,6 +64,7 @@ def serve_console(
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
     name them. `runs`: a directory of simulated runs."""
+    os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable, runs=runs))
 
@@ -107,7 +112,10 @@ async def _run(
         else:
             lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
             lags.start()
-            app = make_app(served, brokers, stored, history, tables, lags)
+            requests = (
+                CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
+            )
+            app = make_app(served, brokers, stored, history, tables, lags, requests)
         address = f"{served.scheme}://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)

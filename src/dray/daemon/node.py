@@ -28,8 +28,9 @@ from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
+from dray.daemon.group_lag import CoordinatedGroups, GroupLag
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
-from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
+from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
 from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
@@ -44,6 +45,7 @@ from dray.daemon.settings import (
 )
 from dray.groups.coordinator import Groups
 from dray.log import Log
+from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
@@ -102,6 +104,8 @@ class Node:
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
+        if self._security.authorization is not None:
+            measure_audit(self.metrics, self._security.authorization.audit)
         self._server = Server(
             self._dispatch,
             runtime,
@@ -115,6 +119,8 @@ class Node:
         self._retention: RetentionLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
+        self._group_lag: GroupLag | None = None
+        self._traffic = self.metrics.topic_traffic(settings.metrics.topics, runtime.monotonic)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -188,6 +194,15 @@ class Node:
         )
         measure_groups(self.metrics, self._groups)
         await self._groups.start()
+        self._group_lag = GroupLag(
+            CoordinatedGroups(self._groups, self._topics),
+            StreamStore(self._metadata, cluster.domains, log_settings(self._settings).producer_expiry_ms),
+            self._runtime,
+            self.metrics,
+            self._settings.metrics.groups,
+            self._settings.metrics.lag_interval,
+        )
+        self._group_lag.start()
         await self._security.start()
         dispatcher = Dispatcher(
             Services(
@@ -201,6 +216,7 @@ class Node:
                 users=self._security.users,
                 authorization=self._security.authorization,
                 unfolding=unfolding,
+                traffic=self._traffic,
             ),
             observer=MeasuredRequests(self.metrics),
         )
@@ -246,6 +262,7 @@ class Node:
             ("server", lambda: self._server.stop(grace)),
         ]
         parts = {
+            "lag of groups": self._group_lag,
             "groups": self._groups,
             "security": self._security,
             "retention": self._retention,

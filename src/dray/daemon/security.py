@@ -11,12 +11,13 @@ import structlog
 from dray.api.dispatcher import Dispatcher
 from dray.api.shared.sasl_gate import SaslGate
 from dray.config import Settings
-from dray.config.kinds import TOKEN_MECHANISM, Address, ListenerAddress
+from dray.config.kinds import SASL_MECHANISMS, TOKEN_MECHANISM, Address, ListenerAddress
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
 from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
+from dray.security.principals import ANONYMOUS
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
 from dray.security.sasl.plain import PlainExchange
@@ -29,6 +30,7 @@ from dray.server.tls import CertificateUnusable, ServerCertificate
 
 _log = structlog.get_logger(__name__)
 
+PASSWORD_MECHANISMS: Final = frozenset(SASL_MECHANISMS)
 REFRESH_SECONDS: Final = 10.0
 """How often the files of certificates are looked at."""
 
@@ -50,6 +52,30 @@ def warn_of_open_listeners(settings: Settings) -> None:
                 setting=key,
                 address=str(address),
             )
+
+
+def warn_of_absent_super_users(settings: Settings, users: Credentials) -> None:
+    """One line where no super user could log in: a forgotten `drayd admin user add`, or another data
+    directory. Users of tokens and certificates are not known here."""
+    security = settings.security
+    if security.authorization == "none" or ANONYMOUS in security.super_users:
+        return
+    asking = [place for place in settings.broker.listeners.values() if place.asks]
+    names = [principal.removeprefix("User:") for principal in security.super_users]
+    if not asking and not any(place.encrypts for place in settings.broker.listeners.values()):
+        _log.warning(
+            "no listener asks clients who they are, so all are User:ANONYMOUS, and none is a super user: "
+            "give broker.listeners one with protocol SASL_PLAINTEXT or SASL_SSL",
+            super_users=list(security.super_users),
+        )
+    elif all(set(place.mechanisms) <= PASSWORD_MECHANISMS for place in asking) and not any(
+        users.of(name) for name in names
+    ):
+        _log.warning(
+            "no super user has a password yet, so none can log in: add one with drayd admin user add "
+            f"{names[0]} --password-file FILE --data-dir {settings.data_dir}",
+            super_users=list(security.super_users),
+        )
 
 
 def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
@@ -197,6 +223,7 @@ class BrokerSecurity:
 
     async def start(self) -> None:
         await self.users.start()
+        warn_of_absent_super_users(self._settings, self.users)
         if self.authorization is not None:
             await self.authorization.acls.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)

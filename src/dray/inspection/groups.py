@@ -124,10 +124,15 @@ def group_calls(brokers: Brokers) -> GroupCalls:
     return GroupCalls(brokers.cluster())
 
 
+async def listed_groups(brokers: Brokers) -> list[ListedGroup]:
+    """Every broker lists its groups, one request each."""
+    return await brokers.recall("groups", group_calls(brokers).list_groups)
+
+
 async def groups_page(brokers: Brokers, wanted: str = "", page: int = 1, size: int = PAGE) -> GroupsPage:
-    """Every broker lists its groups, one request each; offsets are asked for the rows of this page alone."""
+    """Offsets are asked for the rows of this page alone, all of one coordinator in one request."""
     calls = group_calls(brokers)
-    listed = await calls.list_groups()
+    listed = await listed_groups(brokers)
     matching = [group for group in listed if wanted.lower() in group.group_id.lower()]
     pages = max(1, -(-len(matching) // size))
     page = min(max(page, 1), pages)
@@ -148,19 +153,9 @@ def _row(group: ListedGroup, committed: Mapping[Place, int] | None, ends: Mappin
     return GroupRow(group.group_id, group.group_type, group.group_state, lag if committed else None, topics)
 
 
-async def _committed(calls: GroupCalls, names: Sequence[str]) -> dict[str, Mapping[Place, int] | None]:
+async def _committed(calls: GroupCalls, names: Sequence[str]) -> Mapping[str, Mapping[Place, int] | None]:
     """The committed offsets of groups; None for a group whose coordinator does not answer."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(name: str) -> Mapping[Place, int] | None:
-        async with gate:
-            try:
-                return await calls.committed(name)
-            except (ClientError, RequestFailed):
-                return None
-
-    found = await asyncio.gather(*map(ask, names))
-    return dict(zip(names, found, strict=True))
+    return await calls.committed_of(list(names))
 
 
 async def _ends(brokers: Brokers, topics: Iterable[str]) -> dict[Place, int]:
@@ -181,7 +176,7 @@ async def lags_of(
     calls = group_calls(brokers)
     committed = await _committed(calls, names)
     ends = await _ends(brokers, {place[0] for found in committed.values() for place in found or ()})
-    find = time_of or _Fetching(brokers).time_of
+    find = time_of or RecordTimes(brokers).time_of
     lags: dict[str, GroupLag] = {}
     for name, offsets in committed.items():
         behind = {
@@ -215,7 +210,7 @@ async def group_view(brokers: Brokers, name: str, time_of: TimeOf | None = None)
         for place in places
         if place in committed and place in ends
     }
-    ages = await _ages(brokers, committed, lags, time_of or _Fetching(brokers).time_of)
+    ages = await _ages(brokers, committed, lags, time_of or RecordTimes(brokers).time_of)
     partitions = [
         GroupPartition(
             *place,
@@ -275,7 +270,7 @@ async def _ages(
     return ages | {place: age for place, age in zip(behind, found, strict=False) if age is not None}
 
 
-class _Fetching:
+class RecordTimes:
     """The time of a record, from the record itself."""
 
     def __init__(self, brokers: Brokers) -> None:
@@ -301,7 +296,7 @@ class _Fetching:
 async def readers_of(brokers: Brokers, topic: str) -> TopicReaders:
     """The groups that have committed offsets of a topic."""
     calls = group_calls(brokers)
-    listed = await calls.list_groups()
+    listed = await listed_groups(brokers)
     asked = listed[:ASKED_FOR_TOPIC]
     committed = await _committed(calls, [group.group_id for group in asked])
     ends = await _ends(brokers, [topic])

@@ -4,7 +4,7 @@ never more than so many.
 What reads and writes records is noted only where it is refused: a line for each request would cost more than
 the request. The same again within a minute is counted, and its number is in the next line. Beyond
 `LINES_A_SECOND` lines are left out, and the next one says how many: a client must not fill a disk, nor hide
-behind its own noise for longer than that.
+behind its own noise for longer than that. All of them are counted.
 """
 
 from __future__ import annotations
@@ -30,6 +30,8 @@ class AuditedAct(NamedTuple):
     operation: str
     resource: str
     name: str
+    about: str = ""
+    """What is changed, where the resource is the cluster: a topic, a user, an ACL."""
 
 
 class AuditLog:
@@ -46,10 +48,14 @@ class AuditLog:
             AuditedAct, list[float]
         ] = {}  # since when it is quiet, and how often it came since
         self._left_out = 0
+        self.count: Callable[[str], None] = lambda _: None
+        """Called with `allowed` or `denied` for each act, and with `left out` for each line that is, for its
+        rate."""
 
     def note(self, act: AuditedAct) -> None:
-        if len(act.name) > _LONGEST_SHOWN:
-            act = act._replace(name=act.name[:_LONGEST_SHOWN])
+        self.count("allowed" if act.allowed else "denied")
+        if len(act.name) > _LONGEST_SHOWN or len(act.about) > _LONGEST_SHOWN:
+            act = act._replace(name=act.name[:_LONGEST_SHOWN], about=act.about[:_LONGEST_SHOWN])
         now = self._monotonic()
         recent = self._recent.get(act)
         if recent is not None and now - recent[0] < QUIET_SECONDS:
@@ -59,6 +65,7 @@ class AuditLog:
         self._refilled = now
         if self._allowance < 1:
             self._left_out += 1
+            self.count("left out")
             return
         self._allowance -= 1
         if len(self._recent) >= _REMEMBERED:
@@ -71,7 +78,9 @@ class AuditLog:
 
 def write_line(act: AuditedAct, times: int, left_out: int) -> None:
     """The request that it was part of is in the line too: the dispatcher bound it."""
-    more = {"lines_left_out": left_out} if left_out else {}
+    more: dict[str, object] = {"about": act.about} if act.about else {}
+    if left_out:
+        more["lines_left_out"] = left_out
     _log.info(
         "allowed" if act.allowed else "denied",
         audit=True,

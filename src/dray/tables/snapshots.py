@@ -1,8 +1,8 @@
 """A table's snapshots, each with its *ends*: per partition, the offset up to which the table held the log.
 
 A commit writes the ends into its snapshot's properties, so that a reader learns them without a manifest: the
-table "as of that time" is a snapshot, or a filter by its ends. Each commit writes the list of snapshots again,
-so the text is bounded; a topic of more partitions has its ends read from the manifests.
+table "as of that time" is a snapshot, or a filter by its ends. Each commit writes all snapshots again, so the
+text is bounded; a topic of more partitions has its ends read from the manifests.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import pytest
 from tests.services import room_settings
 from tests.services.authorization_cases import CASES, Case, Place, by_name, codes, produced
 from tests.unit.api.fakes import FakeConnection, Harness, beat, frame, running
+from tests.unit.topics.fakes import eventually
 
 from dray.api import HANDLERS, RefuseConnection
 from dray.api.shared import Handler
@@ -37,6 +38,17 @@ def place_in(broker: Harness) -> Place:
     topic = broker.topics.cached(TOPIC)
     assert topic is not None
     return NOWHERE._replace(topic_id=topic.topic_id)
+
+
+CASES_BY_NAME = {case.name: case for case in CASES}
+
+
+def creates_made() -> CreateTopicsRequest:
+    return CreateTopicsRequest(topics=[CreatableTopic("made", 1, 1)])
+
+
+def deletes() -> DeleteTopicsRequest:
+    return DeleteTopicsRequest(topics=[DeleteTopicState(TOPIC)])
 
 
 def binding(check: c.Check, **fields: Any) -> AclBinding:
@@ -187,7 +199,7 @@ async def test_every_api_states_what_it_asks_and_asks_what_it_states(monkeypatch
                 asked.clear()
                 await broker.ask(request, version, FakeConnection(principal=ALICE))
                 seen[handler.api_key] |= asked
-        grant(broker, [binding(c.DESCRIBE_TOPIC), binding(c.CREATE_TOPIC)])
+        grant(broker, [binding(c.DESCRIBE_TOPIC)])
         await broker.topics.delete(TOPIC)
         more: list[tuple[Request[Any], int]] = [
             (by_name(NOWHERE, create=True), 9),
@@ -354,6 +366,26 @@ async def test_a_change_of_acls_is_seen_by_connections_that_are_there() -> None:
             assert answer.responses[0].partition_responses[0].error_code == code
 
 
+@pytest.mark.parametrize("version", [12, 18])
+async def test_a_fetch_that_waited_for_longer_than_the_right_lasted_brings_nothing(version: int) -> None:
+    async with running(authorizes=True) as broker:
+        topic = await broker.topics.ensure(TOPIC)
+        await broker.ask(produced(place_in(broker)), 9)
+        grant(broker, [binding(c.READ_TOPIC)])
+        broker.log.held = asyncio.Event()
+        parts = [FetchPartition(0, partition_max_bytes=99), FetchPartition(99)]
+        asked = FetchRequest(
+            max_wait_ms=9, min_bytes=1, max_bytes=99, topics=[FetchTopic(topic.topic_id, TOPIC, parts)]
+        )
+        waiting = asyncio.create_task(broker.ask(asked, version, FakeConnection(principal=ALICE)))
+        await eventually(lambda: broker.log.fetches)
+        grant(broker, [])
+        broker.log.held.set()
+        [answered] = (await waiting).responses
+        assert [(part.error_code, part.high_watermark) for part in answered.partitions] == [(29, -1)] * 2
+        assert not any(part.records for part in answered.partitions)
+
+
 async def test_a_connection_is_judged_by_the_principal_that_it_has_now() -> None:
     async with running(authorizes=True) as broker:
         await broker.topics.ensure(TOPIC)
@@ -422,9 +454,70 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
         await broker.ask(produced(place_in(broker)), 9, FakeConnection(principal=ALICE))
         await broker.ask(MetadataRequest(topics=None), 9, FakeConnection(principal=ALICE))
         [act] = broker.audited
-        assert act == (False, ALICE, "127.0.0.1", "WRITE", "TOPIC", TOPIC)
+        assert act == (False, ALICE, "127.0.0.1", "WRITE", "TOPIC", TOPIC, "")
         await broker.ask(CreateTopicsRequest(topics=[CreatableTopic("made", 1, 1)]), 7)
-        assert (True, "User:ANONYMOUS", "127.0.0.1", "CREATE", "CLUSTER", "kafka-cluster") in broker.audited
+        assert (True, "User:ANONYMOUS", "127.0.0.1", "CREATE", "TOPIC", "made", "") in broker.audited
+
+
+@pytest.mark.parametrize(
+    ("make", "version", "check", "resource", "name", "about"),
+    [
+        (creates_made, 7, c.CREATE_IN_CLUSTER, "CLUSTER", "kafka-cluster", "topic made"),
+        (creates_made, 7, c.CREATE_TOPIC, "TOPIC", "made", ""),
+        (deletes, 6, c.DELETE_IN_CLUSTER, "CLUSTER", "kafka-cluster", f"topic {TOPIC}"),
+        (deletes, 6, c.DELETE_TOPIC, "TOPIC", TOPIC, ""),
+        (
+            lambda: CASES_BY_NAME["create acls"].make(NOWHERE),
+            3,
+            c.ALTER_CLUSTER,
+            "CLUSTER",
+            "kafka-cluster",
+            "add ALLOW User:other from * READ TOPIC LITERAL 'other'",
+        ),
+        (
+            lambda: CASES_BY_NAME["delete acls"].make(NOWHERE),
+            3,
+            c.ALTER_CLUSTER,
+            "CLUSTER",
+            "kafka-cluster",
+            "delete ALLOW User:absent from any READ TOPIC LITERAL ''",
+        ),
+        (
+            lambda: CASES_BY_NAME["alter users"].make(NOWHERE),
+            0,
+            c.ALTER_CLUSTER,
+            "CLUSTER",
+            "kafka-cluster",
+            "delete the password of user nobody",
+        ),
+        (
+            lambda: CASES_BY_NAME["alter configs of a broker"].make(NOWHERE),
+            2,
+            c.ALTER_CLUSTER_CONFIGS,
+            "CLUSTER",
+            "kafka-cluster",
+            "configs of 0",
+        ),
+    ],
+)
+async def test_the_audit_log_names_what_is_changed(
+    make: Any, version: int, check: c.Check, resource: str, name: str, about: str
+) -> None:
+    async with running(authorizes=True) as broker:
+        await broker.topics.ensure(TOPIC)
+        alice = FakeConnection(principal=ALICE)
+        expected = (True, ALICE, "127.0.0.1", check.operation.name, resource, name, about)
+        await broker.ask(make(), version, alice)
+        [refused] = broker.audited
+        assert not refused.allowed
+        assert refused.name in (name, TOPIC, "made")
+        if check is c.ALTER_CLUSTER:
+            assert refused.about == about
+        broker.audited.clear()
+        grant(broker, [binding(check) if resource == "CLUSTER" else binding(check, name=name)])
+        await broker.ask(make(), version, alice)
+        assert [act for act in broker.audited if act.allowed] == [expected]
+        assert check.operation.name not in {act.operation for act in broker.audited if not act.allowed}
 
 
 @pytest.mark.parametrize(

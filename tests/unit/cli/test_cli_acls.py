@@ -117,3 +117,75 @@ async def test_through_a_broker() -> None:
                 await work
         with pytest.raises(RequestFailed, match="SECURITY_DISABLED"):
             await delete_acls(caller, everything)
+
+
+# --- what a newcomer gets wrong in the example of docs/authorization.md
+
+
+LISTENER = '{address: "127.0.0.1:0", protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}'
+RIGHT = f"""\
+broker: {{listeners: {{SECURE: {LISTENER}}}}}
+security: {{authorization: acls, super_users: ["User:admin"]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("wrong", "line"),
+    [
+        (RIGHT.replace("acls", "acl"), "must be one of none, acls"),
+        (
+            RIGHT.replace('["User:admin"]', "[admin]"),
+            "must be principals such as User:admin",
+        ),
+        (RIGHT.replace('["User:admin"]', "[]"), "nobody could create the first ACL"),
+        (RIGHT.replace(', super_users: ["User:admin"]', ""), "nobody could create the first ACL"),
+        (
+            RIGHT.replace("super_users", "superusers"),
+            "there is no such setting; did you mean security.super_users?",
+        ),
+        (RIGHT.replace("SCRAM-SHA-512", "SCRAM-SHA-1"), "broker.listeners.SECURE = "),
+        (RIGHT.replace("SASL_PLAINTEXT", "SASL"), "broker.listeners.SECURE = "),
+        (RIGHT.replace('address: "127.0.0.1:0", ', ""), "broker.listeners.SECURE = "),
+        (RIGHT.replace("SECURE", "PLAINTEXT"), "given as broker.listen, whose name that is"),
+        (RIGHT.replace("security:", "  security:"), "c.yaml"),
+    ],
+)
+def test_a_mistake_in_the_example_is_one_line(
+    wrong: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert wrong != RIGHT
+    config = tmp_path / "c.yaml"
+    config.write_text(wrong)
+    with pytest.raises(SystemExit) as ended:
+        main(["up", "--data-dir", str(tmp_path / "data"), "--config", str(config)])
+    assert ended.value.code not in (0, None)
+    printed = capsys.readouterr()
+    [said] = (printed.out + printed.err).splitlines()
+    assert line in said
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["admin", "--password-file", "no-such-file"], "no-such-file"),
+        (["admin", "--password-file", "empty"], "empty"),
+        (["ad min\t", "--password-file", "good"], "NAME cannot be used"),
+    ],
+)
+def test_a_mistake_in_the_first_user_is_one_line(
+    arguments: list[str],
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "good").write_text("secret of the newcomer")
+    with pytest.raises(SystemExit) as ended:
+        main(["admin", "user", "add", *arguments, "--data-dir", str(tmp_path / "data")])
+    assert ended.value.code not in (0, None)
+    printed = capsys.readouterr()
+    [said] = (printed.out + printed.err).splitlines()
+    assert line in said
+    assert "secret of the newcomer" not in said

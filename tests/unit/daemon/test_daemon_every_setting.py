@@ -77,6 +77,8 @@ ELSEWHERE = {
     "console.key_file": "test_console_login.py, in a real process",
     "console.behind_proxy": "test_daemon_console_address.py",
     "console.masked": "test_console_login.py, in a real process",
+    "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
+    "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "
     "test_without_tables_there_are_none_in_any_process",
 }

@@ -19,6 +19,7 @@ from dray.daemon.security import (
     read_certificates,
     read_key_set,
     sasl_sessions,
+    warn_of_absent_super_users,
     warn_of_open_listeners,
 )
 from dray.metadata.memory import MemoryStore
@@ -177,6 +178,41 @@ def test_clients_are_authorized_as_the_config_says(allows: bool) -> None:
 def test_super_users_that_are_none(users: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem):
         load(environment={"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": users})
+
+
+SASL = {"address": "127.0.0.1:9099", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
+TOKENS = {"address": "127.0.0.1:9099", "protocol": "SASL_PLAINTEXT", "mechanisms": ["OAUTHBEARER"]}
+
+
+@pytest.mark.parametrize(
+    ("listener", "super_users", "known", "warning"),
+    [
+        (SASL, "User:admin", "", "add one with drayd admin user add admin --password-file FILE --data-dir"),
+        (SASL, "User:root;User:admin", "admin", None),
+        (SASL, "User:ANONYMOUS", "", None),
+        (None, "User:admin", "admin", "no listener asks clients who they are"),
+        (TOKENS, "User:admin", "", None),
+    ],
+)
+def test_super_users_that_cannot_log_in_are_one_line(
+    listener: dict[str, object] | None, super_users: str, known: str, warning: str | None
+) -> None:
+    environment = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": super_users}
+    if listener is not None:
+        environment["DRAY_BROKER__LISTENERS"] = json.dumps({"SECURE": listener})
+        environment["DRAY_OAUTH__KEY_SET_FILE"] = "keys.json"
+
+    class Known:
+        def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
+            return {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)} if user == known else {}
+
+    with structlog.testing.capture_logs() as lines:
+        warn_of_absent_super_users(load(environment=environment).settings, Known())
+    if warning is None:
+        assert lines == []
+    else:
+        [line] = lines
+        assert warning in line["event"]
 
 
 def test_the_warning_of_an_open_listener_says_whom_its_clients_are() -> None:

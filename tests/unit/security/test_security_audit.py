@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import structlog
 
 from dray.security.audit import BURST, LINES_A_SECOND, QUIET_SECONDS, AuditedAct, AuditLog
@@ -14,6 +16,8 @@ class Audited:
         self.now = 0.0
         self.lines: list[tuple[AuditedAct, int, int]] = []
         self.log = AuditLog(lambda: self.now, lambda *line: self.lines.append(line))
+        self.counted: Counter[str] = Counter()
+        self.log.count = lambda outcome: self.counted.update([outcome])
 
 
 def test_the_same_again_is_counted() -> None:
@@ -38,6 +42,7 @@ def test_many_acts_are_bounded_in_rate_and_the_next_line_tells() -> None:
         audited.log.note(ACT._replace(name=f"later {number}"))
     assert len(audited.lines) == BURST + LINES_A_SECOND
     assert audited.lines[int(BURST)][2] == 50
+    assert audited.counted == {"denied": BURST + 1050, "left out": 50 + 1000 - LINES_A_SECOND}
 
 
 def test_what_clients_choose_is_held_within_bounds() -> None:

@@ -51,7 +51,8 @@ async def alter_each(
                 raise InvalidTopicRequest("Each resource must appear at most once.")
             check = _CHECKS.get(resource.resource_type)
             name = CLUSTER_NAME if check is ALTER_CLUSTER_CONFIGS else resource.resource_name
-            if check is not None and not context.may(check, name):
+            about = f"configs of {resource.resource_name or 'all brokers'}" if name == CLUSTER_NAME else ""
+            if check is not None and not context.may(check, name, about=about):
                 return check.refusal, check.reason
             if not changes_nothing(resource):
                 _check_alterable(resource)

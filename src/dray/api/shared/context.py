@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +27,7 @@ from dray.security.acls.authorization import Access, Authorization
 from dray.security.acls.model import CLUSTER_NAME, SUPPORTED, AclResourceType
 from dray.security.acls.store import Acls
 from dray.security.users import Users
+from dray.telemetry import TopicTraffic, uncounted_traffic
 from dray.topics import Topics
 
 T = TypeVar("T")
@@ -135,6 +136,7 @@ class Services:
     authorization: Authorization | None = None  # None: every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
+    traffic: TopicTraffic = field(default_factory=uncounted_traffic)
 
     @property
     def acls(self) -> Acls | None:
@@ -174,16 +176,26 @@ class Context:
     def version(self) -> int:
         return self.header.api_version
 
-    def may(self, check: Check, name: str = CLUSTER_NAME) -> bool:
+    def may(self, check: Check, name: str = CLUSTER_NAME, *, about: str = "") -> bool:
         """Whether the client may do that to the resource of this name. A denial is noted: it is for what is
-        refused then."""
+        refused then. `about`: what a right to the cluster is asked for, for the audit log."""
         access = self.access
-        return access is None or access.may(check.operation, check.resource, name)
+        return access is None or access.may(check.operation, check.resource, name, about=about)
 
-    def sees(self, check: Check, name: str = CLUSTER_NAME) -> bool:
+    def sees(self, check: Check, name: str = CLUSTER_NAME, *, about: str = "") -> bool:
         """As `may`, where a denial refuses nothing: lists that leave out, checks that others stand in for."""
         access = self.access
-        return access is None or access.may(check.operation, check.resource, name, denial_is_noted=False)
+        return access is None or access.may(
+            check.operation, check.resource, name, denial_is_noted=False, about=about
+        )
+
+    def may_change(self, check: Check, changes: Iterable[str]) -> bool:
+        """Whether the client may do that to the cluster, for changes of which each has a line in the audit
+        log."""
+        if self.access is None:
+            return True
+        answers = [self.may(check, about=change) for change in changes]
+        return all(answers) if answers else self.may(check)
 
     def may_on_some(self, check: Check) -> bool:
         """Whether the client may do that to any resource of this kind at all."""

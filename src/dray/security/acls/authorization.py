@@ -57,9 +57,16 @@ class Access:
         self.host = host
 
     def may(
-        self, operation: AclOperation, kind: AclResourceType, name: str, *, denial_is_noted: bool = True
+        self,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str,
+        *,
+        denial_is_noted: bool = True,
+        about: str = "",
     ) -> bool:
-        """`denial_is_noted`: False where a denial is no refusal, as in lists that show what may be seen."""
+        """`denial_is_noted`: False where a denial is no refusal, as in lists that show what may be seen.
+        `about`: for the audit log, what a right to the cluster is asked for."""
         generation = self._authorizer.generation()
         if generation != self._generation:
             self._decided = self._authorizer.decided(self.principal, self.host)
@@ -69,10 +76,10 @@ class Access:
             bits = self._authorizer.bits(self.principal, self.host, kind, name)
         if bits >> operation & 1:
             if _CHANGES >> operation & 1:
-                self._note(True, operation, kind, name)
+                self._note(True, operation, kind, name, about)
             return True
         if denial_is_noted:
-            self._note(False, operation, kind, name)
+            self._note(False, operation, kind, name, about)
         return False
 
     def may_on_some(self, operation: AclOperation, kind: AclResourceType) -> bool:
@@ -86,8 +93,10 @@ class Access:
         """The bit field of what may be done to the resource."""
         return self._authorizer.operations(self.principal, self.host, kind, name)
 
-    def _note(self, allowed: bool, operation: AclOperation, kind: AclResourceType, name: str) -> None:
-        act = AuditedAct(allowed, self.principal, self.host, operation.name, kind.name, name)
+    def _note(
+        self, allowed: bool, operation: AclOperation, kind: AclResourceType, name: str, about: str = ""
+    ) -> None:
+        act = AuditedAct(allowed, self.principal, self.host, operation.name, kind.name, name, about)
         self._audit.note(act)
 
 
