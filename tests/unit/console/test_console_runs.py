@@ -96,7 +96,8 @@ async def test_watched_groups_are_sampled_before_others(monkeypatch: pytest.Monk
     lags.seen("zz", 9, None)
     cluster.asked.clear()
     await lags.sample()
-    asked = [each.group_id for each in cluster.asked if type(each).__name__ == "OffsetFetchRequest"]
+    fetched = [each for each in cluster.asked if type(each).__name__ == "OffsetFetchRequest"]
+    asked = [group.group_id for each in fetched for group in each.groups]
     assert len(asked) == 10
     assert "zz" in asked
 
