@@ -3,26 +3,50 @@
 from __future__ import annotations
 
 import json
+import os
 import ssl
+import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator, Mapping
 from http.cookiejar import CookieJar
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
-from tests.integration.test_acls import PASSWORD, AuthorizingProcess
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.console import ConsoleProcess
+from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
 
 pytestmark = pytest.mark.skipif(ON_CLUSTER or ON_KAFKA, reason="it is about one broker and its console")
 
 NAME = "console.example"
+PASSWORD = "correct-horse-battery"
+
+
+class SecuredBroker(DrayProcess):
+    secure: str
+
+    def client(self, user: str) -> dict[str, Any]:
+        return {
+            "bootstrap.servers": self.secure,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanisms": "SCRAM-SHA-512",
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+        }
+
+    def admin(self, *arguments: str) -> None:
+        """Straight in the store: no broker is asked."""
+        command = [str(drayd_path()), "admin", *arguments, "--data-dir", str(self.data_directory)]
+        subprocess.run(
+            command, capture_output=True, timeout=60, env={**os.environ, **self.environment()}, check=True
+        )
 
 
 class ConsoleWithLogin(ConsoleProcess):
@@ -96,7 +120,7 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleWithLog
         f"broker: {{listeners: {{SECURE: {json.dumps(listener)}}}}}\n"
         'security: {authorization: acls, super_users: ["User:admin"]}\n'
     )
-    broker = AuthorizingProcess(directory / "broker", arguments=["--config", str(config)])
+    broker = SecuredBroker(directory / "broker", arguments=["--config", str(config)])
     broker.secure = secure
     secret = directory / "password"
     secret.write_text(PASSWORD)

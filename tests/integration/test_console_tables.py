@@ -13,8 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
-from tests.integration.test_console_browser import picture
-from tests.services.browser import running_browser
+from tests.services.browser import picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, ConsoleProcess, answer_of, commit, fill
 from tests.services.dray import DrayProcess
 from tests.services.local_compactor import LocalCompactor

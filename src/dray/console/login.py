@@ -45,7 +45,7 @@ MakePages = Callable[[Brokers, str], ASGIApp]
 
 
 @dataclass
-class Session:
+class UserSession:
     user: str
     brokers: Brokers
     pages: ASGIApp
@@ -59,7 +59,7 @@ class Sessions:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._known: OrderedDict[str, Session] = OrderedDict()
+        self._known: OrderedDict[str, UserSession] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._known)
@@ -71,10 +71,10 @@ class Sessions:
             await self._end(next(iter(self._known)))
         token = f"{self._runtime.random.getrandbits(256):064x}"
         now = self._runtime.monotonic()
-        self._known[_digest(token)] = Session(user, brokers, pages, now, now)
+        self._known[_digest(token)] = UserSession(user, brokers, pages, now, now)
         return token
 
-    def find(self, token: str) -> Session | None:
+    def find(self, token: str) -> UserSession | None:
         key = _digest(token)
         session = self._known.get(key)
         if session is None or self._is_over(session):
@@ -94,7 +94,7 @@ class Sessions:
         for key in list(self._known):
             await self._end(key)
 
-    def _is_over(self, session: Session) -> bool:
+    def _is_over(self, session: UserSession) -> bool:
         now = self._runtime.monotonic()
         return now - session.used > IDLE_SECONDS or now - session.begun > LONGEST_SECONDS
 

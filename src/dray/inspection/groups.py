@@ -32,7 +32,7 @@ TimeOf: TypeAlias = Callable[[str, int, int], Awaitable[int | None]]
 
 
 @dataclass(frozen=True)
-class GroupLag:
+class LagOfGroup:
     records: int
     milliseconds: int | None
     """The age of the first unread record; None where it is not known."""
@@ -170,14 +170,14 @@ async def _ends(brokers: Brokers, topics: Iterable[str]) -> dict[Place, int]:
 
 async def lags_of(
     brokers: Brokers, names: Sequence[str], time_of: TimeOf | None = None
-) -> dict[str, GroupLag]:
+) -> dict[str, LagOfGroup]:
     """Of many groups at once. Those that have committed nothing, or whose coordinator does not answer, are
     left out. The age is that of the partition that lags most: one look-up a group."""
     calls = group_calls(brokers)
     committed = await _committed(calls, names)
     ends = await _ends(brokers, {place[0] for found in committed.values() for place in found or ()})
     find = time_of or RecordTimes(brokers).time_of
-    lags: dict[str, GroupLag] = {}
+    lags: dict[str, LagOfGroup] = {}
     for name, offsets in committed.items():
         behind = {
             place: max(0, ends[place] - offset) for place, offset in (offsets or {}).items() if place in ends
@@ -186,7 +186,7 @@ async def lags_of(
             continue
         worst = max(behind, key=lambda place: behind[place])
         ages = await _ages(brokers, offsets or {}, {worst: behind[worst]}, find)
-        lags[name] = GroupLag(sum(behind.values()), ages.get(worst))
+        lags[name] = LagOfGroup(sum(behind.values()), ages.get(worst))
     return lags
 
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from dray.client import ClientError, RequestFailed
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.inspection.groups import GroupLag, TimeOf, group_calls, lags_of
+from dray.inspection.groups import LagOfGroup, TimeOf, group_calls, lags_of
 from dray.runtime import KeptTask, Runtime, keep_running
 
 EVERY_SECONDS: Final = 15.0
@@ -55,14 +55,14 @@ class LagHistory:
 
     def seen(self, group: str, lag: int, lag_ms: int | None) -> None:
         """A page shows this group now."""
-        self._add(group, GroupLag(lag, lag_ms))
+        self._add(group, LagOfGroup(lag, lag_ms))
         self._curves.move_to_end(group)
 
-    def take(self, lags: Mapping[str, GroupLag]) -> None:
+    def take(self, lags: Mapping[str, LagOfGroup]) -> None:
         for group, lag in lags.items():
             self._add(group, lag)
 
-    def _add(self, group: str, lag: GroupLag) -> None:
+    def _add(self, group: str, lag: LagOfGroup) -> None:
         curve = self._curves.get(group)
         if curve is None:
             curve = self._curves[group] = deque(maxlen=KEPT)

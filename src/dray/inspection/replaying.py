@@ -21,7 +21,7 @@ from dray.inspection.ranges import Spans, items_in, offsets_in
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader, Unreadable
 from dray.protocol.messages.metadata import MetadataResponse
 from dray.records import Record
-from dray.runtime import Runtime
+from dray.runtime import Runtime, run_once
 
 MOST_OFFSETS: Final = 1_000_000
 KEPT: Final = 20
@@ -130,7 +130,7 @@ class Replays:
             {number: start for number, (start, _) in spans.items()},
         )
         self._known.append(replay)
-        self._runtime.spawn(self._run(replay, brokers, reader, match, audit), f"replay {replay.number}")
+        run_once(self._runtime, "replay records", self._run, replay, brokers, reader, match, audit)
         return replay.view()
 
     def _find(self, number: int) -> _Replay:

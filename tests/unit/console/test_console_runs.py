@@ -13,7 +13,7 @@ from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakeP
 
 from dray.inspection import lag_history
 from dray.inspection.cycles import CycleHistory, CycleNumbers, cycle_numbers
-from dray.inspection.groups import GroupLag
+from dray.inspection.groups import LagOfGroup
 from dray.inspection.lag_history import KEPT, MOST_GROUPS, LagHistory, LagPoint
 from dray.inspection.scrape import Sample, ScrapeHistory
 from dray.inspection.simulated_runs import LARGEST_FILE, MOST_LANES, MOST_STEPS
@@ -73,7 +73,7 @@ def test_curves_are_bounded() -> None:
         lags.seen("g", 1, None)
     assert len(lags.points("g")) == KEPT
     for number in range(3 * MOST_GROUPS):
-        lags.take({f"other-{number}": GroupLag(1, 1)})
+        lags.take({f"other-{number}": LagOfGroup(1, 1)})
     assert len(lags._curves) == MOST_GROUPS
     assert lags.points("g"), "what was looked at stays"
 
