@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dray.config import Settings
 from dray.config.kinds import Address as ListenAddress
-from dray.config.kinds import ListenerAddress
+from dray.config.listeners import ListenerAddress
 from dray.protocol import ErrorCode, Request, parse_response_header, response_class
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from dray.server.connection import Buffer, Dispatch
+from dray.server.handshakes import Handshakes
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
 from dray.server.relief import relieve_answers, relieve_frames
 from dray.server.shared import ServerResources
+from dray.server.tls_layer import TlsLayer
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -42,8 +44,10 @@ class Server:
         settings: ServerSettings,
         metrics: Metrics,
         allocate: Callable[[int], Buffer] = bytearray,
+        newcomer_wait: Callable[[str], float] = lambda _address: 0.0,
     ) -> None:
-        """`allocate` makes the memory of large frames, which need not be cleared."""
+        """`allocate` makes the memory of large frames, which need not be cleared. `newcomer_wait` is asked
+        for every new connection, with its address: 0, or how many seconds it is held until it is closed."""
         self.budget = MemoryBudget(settings.memory_budget_bytes, settings.small_budget_bytes)
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each listener really listens, by its name; filled by `start`."""
@@ -51,9 +55,16 @@ class Server:
         self._settings = settings
         self.metrics = metrics
         self._shared = ServerResources(
-            dispatch, runtime, settings=settings, metrics=metrics, budget=self.budget, allocate=allocate
+            dispatch,
+            runtime,
+            settings=settings,
+            metrics=metrics,
+            budget=self.budget,
+            allocate=allocate,
+            newcomer_wait=newcomer_wait,
         )
         self.answers = self._shared.answers
+        self._handshakes = Handshakes(self._shared)
         self._accepting: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._sweep_seconds = min(
@@ -99,6 +110,8 @@ class Server:
         self._stop_accepting()
         shared = self._shared
         shared.stopping = True
+        shared.newcomers.stop()
+        self._handshakes.end()
         for member in list(shared.members):
             member.drain()
         if not await self._emptied(grace_seconds):
@@ -111,14 +124,21 @@ class Server:
             self._sweeping = None
 
     async def _listen(self, listener: Listener) -> None:
-        tls = listener.tls is not None
+        context = listener.tls
+        tls = context is not None
+
+        def served() -> FrameProtocol:
+            return FrameProtocol(self._shared, listener.name, tls, listener.asks)
+
+        def encrypted() -> TlsLayer:
+            assert context is not None
+            return TlsLayer(context, served, self._handshakes, listener.name, listener.identify)
+
         try:
             accepting = await asyncio.get_running_loop().create_server(
-                lambda: FrameProtocol(self._shared, listener.name, tls, listener.asks),
+                encrypted if tls else served,
                 listener.host,
                 listener.port,
-                ssl=listener.tls,
-                ssl_handshake_timeout=self._settings.handshake_seconds if tls else None,
                 backlog=self._settings.backlog,
             )
         except OSError as error:
