@@ -20,6 +20,8 @@ from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
 from dray.security.jwks import ClaimRules
 from dray.security.principals import ANONYMOUS
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
 from dray.security.sasl.plain import PlainExchange
@@ -152,7 +154,7 @@ def authorization(settings: Settings, runtime: Runtime, store: MetadataStore) ->
 
 
 class BrokerSecurity:
-    """What a broker knows of users, ACLs, certificates and keys, and keeps up to date. Raises
+    """What a broker knows of users, ACLs, quotas, certificates and keys, and keeps up to date. Raises
     `CertificateUnusable` and `KeySetUnusable` where the files of the config cannot be used."""
 
     def __init__(self, settings: Settings, runtime: Runtime, store: MetadataStore) -> None:
@@ -160,6 +162,8 @@ class BrokerSecurity:
         self._runtime = runtime
         self.users = Users(store, runtime)
         self.authorization = authorization(settings, runtime, store)
+        self.quotas = Quotas(store, runtime)
+        self.throttle = Throttle(self.quotas.table)
         self.certificates = read_certificates(settings)
         self.identifications = identifications(settings)
         self._key_set = key_source(settings, runtime)
@@ -170,6 +174,7 @@ class BrokerSecurity:
         warn_of_absent_super_users(self._settings, self.users)
         if self.authorization is not None:
             await self.authorization.acls.start()
+        await self.quotas.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
         keys = self._key_set
         if isinstance(keys, KeySetFile):
@@ -191,9 +196,17 @@ class BrokerSecurity:
         sessions = sasl_sessions(self._settings, self.users, self._runtime, self._key_set)
         return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
 
+    def newcomer_wait(self, address: str) -> float:
+        """For how many seconds a new connection of this address is held before it is closed; 0: it may come
+        in."""
+        if not self.quotas.table.keys:
+            return 0.0
+        return self.throttle.connect(address, round(self._runtime.monotonic() * 1000)) / 1000
+
     async def stop(self) -> None:
         for task in self._following:
             await task.stop()
         if self.authorization is not None:
             await self.authorization.acls.stop()
+        await self.quotas.stop()
         await self.users.stop()
