@@ -7,6 +7,8 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    import asyncio
+
     from dray.server.shared import ServerResources
     from dray.server.tls_layer import TlsLayer
 
@@ -83,6 +85,10 @@ class Handshakes:
             oldest.refuse("the handshake takes long, and others wait")
         self._waiting[layer] = now
         return True
+
+    def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:
+        """Judged before the handshake, which costs more than all else of a connection."""
+        return self._shared.comes_too_early(transport, address)
 
     def leave(self, layer: TlsLayer) -> None:
         self._waiting.pop(layer, None)

@@ -110,8 +110,8 @@ class Server:
         self._stop_accepting()
         shared = self._shared
         shared.stopping = True
-        shared.newcomers.stop()
         self._handshakes.end()
+        shared.newcomers.stop()
         for member in list(shared.members):
             member.drain()
         if not await self._emptied(grace_seconds):

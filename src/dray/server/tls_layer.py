@@ -88,6 +88,9 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if isinstance(peer, tuple) else ""
         self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        if self._handshakes.comes_too_early(self._raw, self.address):
+            self._lost = True
+            return
         if not self._handshakes.join(self):
             self._lost = True
             self._raw.abort()

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.server.harness import SETTINGS, Client, PaperTransport, frame, serving, until
+from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
 
 from dray.runtime import SystemRuntime
 from dray.server import CloseConnection, Listener, Server
@@ -314,3 +314,26 @@ async def test_garbage_in_the_middle_is_one_line() -> None:
             await until(lambda: server.connections == 0)
     [line] = [line for line in lines if line["log_level"] != "info"]
     assert line["reason"].startswith("TLS: ")
+
+
+async def test_who_connects_too_fast_costs_no_handshake() -> None:
+    asked: list[str] = []
+    waits = [5.0, 0.0]
+
+    def wait(address: str) -> float:
+        asked.append(address)
+        return waits.pop(0)
+
+    settings = replace(SETTINGS, listeners=tls_listener())
+    server = Server(echo, SystemRuntime(), settings, Metrics(process=False), newcomer_wait=wait)
+    await server.start()
+    refused = await Client.to(server.address)
+    await until(lambda: server._shared.newcomers.held == 1)
+    assert len(server._handshakes) == 0
+    welcome = await Client.to(server.address, ssl=trust())
+    assert await welcome.ask(b"x") == b"x"
+    assert asked == ["127.0.0.1"] * 2, "each is counted once"
+    await welcome.close()
+    await server.stop(1)
+    assert await refused.rest() == b""
+    await refused.close()
