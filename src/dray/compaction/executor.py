@@ -39,6 +39,9 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectError as error:
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
+    if not statistics.record_count:
+        reason = f"{unit.topic}-{unit.partition}: no record is left between {unit.start} and {unit.end}"
+        return UnitFailed(unit.stream, unit.job, reason, retriable=False)
     return WrittenFile.of(
         statistics,
         stream=unit.stream,

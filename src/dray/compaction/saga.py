@@ -34,6 +34,7 @@ from dray.log.swap import Swap
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete
+from dray.parquet.statistics import are_dense
 from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
@@ -219,20 +220,36 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
 
 def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     """How a written file differs from what its unit asked for; None if it does not."""
+    inputs = unit.decoded()
+    sparse = any(entry.sparse for entry in inputs)
+    least, most = _expected_records(unit, inputs, sparse=sparse)
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("its path", lambda: file.path == file_path(unit.prefix, unit.job, file.parquet_id)),
         ("its offsets", lambda: (file.start, file.end) == (unit.start, unit.end)),
-        ("its number of records", lambda: file.record_count == unit.end - unit.start),
-        ("its row groups", lambda: _adjoin(file)),
+        ("its number of records", lambda: least <= file.record_count <= most),
+        (
+            "its row groups",
+            lambda: _rise(file) if sparse else are_dense(file.row_groups, file.start, file.end),
+        ),
     ]
     wrong = [what for what, right in checks if not right()]
     return f"{file.path}: {', '.join(wrong)} are not those of its unit" if wrong else None
 
 
-def _adjoin(file: WrittenFile) -> bool:
+def _expected_records(unit: Unit, inputs: list[IndexEntry], *, sparse: bool) -> tuple[int, int]:
+    """How many records the file must have, at least and at most. Of an input with holes only a look would say
+    how many lie below the unit's start."""
+    if not sparse:
+        return unit.end - unit.start, unit.end - unit.start
+    most = sum(entry.record_count for entry in inputs)
+    return most if unit.start <= inputs[0].start else 1, most
+
+
+def _rise(file: WrittenFile) -> bool:
+    """One row at most for an offset, and the rows that it says."""
     reached = file.start
     for group in file.row_groups:
-        if group.first_offset != reached:
+        if group.first_offset < reached or group.last_offset - group.first_offset < group.record_count - 1:
             return False
-        reached += group.record_count
-    return reached == file.end
+        reached = group.last_offset + 1
+    return reached <= file.end and file.record_count == sum(group.record_count for group in file.row_groups)

@@ -429,11 +429,12 @@ def swapped_entry(compaction: Compaction, last: IndexEntry) -> IndexEntry:
     said; its timestamps are those of the file, since the other inputs are not read again."""
     file = compaction.file
     entry = IndexEntry.parquet(
-        [last], file.parquet_id, file.path, file.file_size, file.footer_length, file.row_groups
+        [last],
+        file.parquet_id,
+        file.path,
+        file.file_size,
+        file.footer_length,
+        file.row_groups,
+        compaction.start,
     )
-    return replace(
-        entry,
-        start=compaction.start,
-        min_timestamp=file.min_timestamp,
-        max_timestamp=file.max_timestamp,
-    )
+    return replace(entry, min_timestamp=file.min_timestamp, max_timestamp=file.max_timestamp)

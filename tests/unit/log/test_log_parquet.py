@@ -394,7 +394,7 @@ def test_arrow_is_not_loaded_before_it_is_needed() -> None:
 def test_batches_are_cut_where_they_end(sizes: list[int], at: int, limit: int, at_least_one: bool) -> None:
     records = [Record(100 + place, TIME, None, b"x" * size) for place, size in enumerate(sizes)]
     columns = decode(twin.encode(records))
-    batches = Batches(encode(columns, batch_bytes=250), 100)
+    batches = Batches(encode(columns, batch_bytes=250))
     offset = 100 + at % len(sizes)
     view, finished = batches.take(offset, limit, at_least_one)
     found = [record for header, rows in twin.decode(view) for record in rows]
