@@ -23,7 +23,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
-from dray.compaction.trimming import first_needed, rows_from
+from dray.compaction.trimming import first_needed, offsets_from, rows_from
 from dray.log.entries import BatchReference, IndexEntry
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
@@ -85,10 +85,11 @@ class ParquetPiece:
 
 
 async def rows_of(
-    unit: Unit, objects: ObjectStore, runtime: Runtime
+    unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None = None
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
-    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store."""
-    source = _Source(unit, objects, runtime)
+    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store.
+    `columns`: no others of a file are decoded, where a look needs only these. Offsets are among them."""
+    source = _Source(unit, objects, runtime, columns)
     expected = source.first_offset
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
         async for piece in pieces:
@@ -102,7 +103,7 @@ async def rows_of(
                     continue
                 source.learn(part, batch)
                 expected = part.following(expected, len(batch))
-                yield rows_from(batch, unit.start)
+                yield rows_from(batch, unit.start) if columns is None else offsets_from(batch, unit.start)
     if expected != unit.end:
         where = f"{unit.topic}-{unit.partition}"
         raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
@@ -241,7 +242,10 @@ class FetchedGroup:
 
 
 class _Source:
-    def __init__(self, unit: Unit, objects: ObjectStore, runtime: Runtime) -> None:
+    def __init__(
+        self, unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None
+    ) -> None:
+        self._columns = None if columns is None else list(columns)
         self._partition = unit.partition
         self._objects = objects
         self._runtime = runtime
@@ -295,7 +299,7 @@ class _Source:
             footer, data = await asyncio.gather(
                 self._footer(piece.entry), self._range(piece.entry, piece.group.position, piece.group.length)
             )
-            return FetchedGroup(piece, footer, data)
+            return FetchedGroup(piece, footer, data, self._columns)
         found = await asyncio.gather(
             *[self._range(run.entry, run.position, run.length) for run in piece.runs]
         )

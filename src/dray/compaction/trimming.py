@@ -54,6 +54,11 @@ def rows_from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
     return _moved(left, end - cut, offsets[cut].as_py() - offsets[first].as_py())
 
 
+def offsets_from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
+    """The rows from an offset on, of which only some columns are there."""
+    return rows.slice(place_of(rows, start)) if len(rows) else rows
+
+
 def _batch_around(rows: pyarrow.RecordBatch, row: int) -> tuple[int, int]:
     """The rows of the batch that a row is in."""
     import pyarrow.compute as pc

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
-from dray.metadata.codec import HexUuid, JsonCodec
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
 from dray.parquet.statistics import FileStatistics, RowGroup, are_dense
 
 
@@ -26,6 +26,8 @@ class WrittenFile(FileStatistics):
     min_timestamp: int
     max_timestamp: int
     split_offsets: tuple[int, ...]
+    # The file begins where the stream does, and below this offset no key has two records in it.
+    cleaned_to: Annotated[int | None, NOT_IF_NONE] = None
 
     @classmethod
     def of(
@@ -38,6 +40,7 @@ class WrittenFile(FileStatistics):
         parquet_id: UUID,
         start: int,
         end: int,
+        cleaned_to: int | None = None,
     ) -> WrittenFile:
         """A file of the offsets `start` up to `end`, as its writer counted it."""
         groups = counted.row_groups
@@ -56,6 +59,7 @@ class WrittenFile(FileStatistics):
             min_timestamp=min(group.min_timestamp for group in groups),
             max_timestamp=max(group.max_timestamp for group in groups),
             split_offsets=tuple(group.position for group in groups),
+            cleaned_to=cleaned_to,
         )
 
     @classmethod
