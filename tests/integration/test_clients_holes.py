@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -34,6 +35,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Delete, Put
 from dray.parquet.writer import FileWriter
 from dray.runtime import SystemRuntime
+from dray.topics.model import encode_topic
 
 END = 300
 KEPT = [0, 1, 40, 41, 42, 120, 200, 210]
@@ -41,6 +43,8 @@ KEPT = [0, 1, 40, 41, 42, 120, 200, 210]
 BEYOND = END
 """In the topic that goes on: one more record, in the WAL."""
 STARTS = (0, 1, 2, 43, 199, 211, 298, 299)
+EPOCH = 70_000
+"""Of the topics, as of a log that began elsewhere. Consumers come with an earlier one."""
 SECONDS = 30.0
 
 
@@ -101,6 +105,8 @@ def with_holes(data: Path, topic: str) -> None:
         key = keys.index_entry(stream, entry.end, entry.cumulative_size)
         covered = [Delete(keys.index_entry(stream, each.end, each.cumulative_size)) for each in inputs[:-1]]
         await store.write(stream, [Put(key, entry.encode()), *covered])
+        raised = encode_topic(replace(found, leader_epoch=EPOCH))
+        await stores.metadata.write(keys.CLUSTER_DOMAIN, [Put(keys.topic(topic), raised)])
         await stores.close()
         runtime.close()
 
@@ -141,13 +147,14 @@ def test_librdkafka_comes_to_the_end(bootstrap: str, most_bytes: int) -> None:
                 "group.id": "unused",
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
+                "auto.offset.reset": "error",
                 "check.crcs": True,
                 "fetch.message.max.bytes": most_bytes,
                 "debug": "consumer,fetch,msg",
             },
             logger=logger,
         )
-        consumer.assign([TopicPartition("emptied", 0, start)])
+        consumer.assign([TopicPartition("emptied", 0, start, leader_epoch=3)])
         found: list[int | None] = []
         deadline = time.monotonic() + SECONDS
         while True:

@@ -2,8 +2,10 @@ import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
@@ -36,7 +38,8 @@ public final class ReadToEnd {
             KafkaConsumer<byte[], byte[]> consumer, TopicPartition assigned, String start, long end) {
         List<Long> found = new ArrayList<>();
         long deadline = System.nanoTime() + Duration.ofSeconds(30).toNanos();
-        consumer.seek(assigned, Long.parseLong(start));
+        // Of an earlier epoch than the topic's: the consumer asks where that epoch ended before it reads.
+        consumer.seek(assigned, new OffsetAndMetadata(Long.parseLong(start), Optional.of(3), ""));
         while (consumer.position(assigned) < end) {
             if (System.nanoTime() > deadline) {
                 throw new IllegalStateException("the position stays at " + consumer.position(assigned));

@@ -46,7 +46,6 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
 
@@ -170,7 +169,7 @@ def _describe(topic: Topic, routes: Routes) -> MetadataResponseTopic:
             MetadataResponsePartition(
                 partition_index=index,
                 leader_id=nodes[0],
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=topic.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )
