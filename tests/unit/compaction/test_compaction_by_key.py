@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 from tests.services.keyed_log import KeyedLog, append_keyed, read_keyed
+from tests.simulation.scripted import Fate
 from tests.unit.compaction.test_compaction_saga import Fault, count_calls
 
 from dray.log.cleaned import Cleaned, CleanPoint
@@ -155,6 +156,24 @@ async def test_rule_2_the_clean_point_comes_after_the_swap_was_seen(cluster: Clu
     assert number > 20
 
 
+async def test_rule_2_no_clean_point_before_the_swap(cluster: Cluster) -> None:
+    """As long as the swap has not happened, readers have two records of a key."""
+    log = await keyed(cluster, min_cleanable_dirty_ratio="1.0")
+    for value in (b"1", b"2"):
+        await log.append((b"a", value), (b"b", value))
+        await cycle(cluster, LAZY, 1)
+    worker = cluster.worker()
+    trap = worker.store.trap(Fate.HOLD_BEFORE, "write", "/offset-index/")
+    task = worker.start()
+    await trap.reached()
+    assert (await cluster.streams.cleaned(log.stream)).value == Cleaned()
+    assert await offsets(log) == [0, 1, 2, 3]
+    trap.release()
+    await task
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 4
+    assert await offsets(log) == [2, 3]
+
+
 async def test_rule_2_a_file_that_another_build_wrote_moves_no_clean_point(cluster: Cluster) -> None:
     """An older build that takes a job over reads past how it is to be cleaned, and writes every row."""
     log = await keyed(cluster)
@@ -231,6 +250,16 @@ async def test_rule_6_the_last_row_of_a_file_stays_though_it_might_go(cluster: C
     found = await offsets(log)
     assert found == [3], "an old tombstone at the very end is all that is left"
     assert (await read_keyed(cluster, log.stream, 1))[1] == 4
+
+
+async def test_rule_6_a_file_of_which_every_row_might_go_keeps_its_last(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    await log.append((None, b"1"), (None, b"2"))
+    await cycle(cluster, LAZY, 1)
+    altered(log, cleanup_policy="compact")
+    summary = await cluster.worker().once()
+    assert (summary.troubles, await offsets(log)) == ([], [1])
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 2
 
 
 async def test_rule_8_policies_may_change(cluster: Cluster) -> None:
