@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -16,10 +17,17 @@ from tests.services.keyed_log import KeyedLog, append_keyed, read_keyed
 from tests.simulation.scripted import Fate
 from tests.unit.compaction.test_compaction_saga import Fault, count_calls
 
+from dray.compaction.model import Unit
+from dray.compaction.paths import file_path, unit_prefix
+from dray.compaction.sources import rows_of
 from dray.log.cleaned import Cleaned, CleanPoint
+from dray.log.entries import IndexEntry
+from dray.log.types import ReadRequest
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError
+from dray.metadata.contract import MetadataError, Put
 from dray.objects.contract import ObjectError
+from dray.parquet.writer import FileWriter
+from dray.records import decode
 from dray.simulation.kernel.loop import run
 from dray.tables.contract import TablesUnavailable
 from dray.topics.settings import TopicSettings
@@ -312,9 +320,6 @@ async def test_rule_10_a_reader_goes_on_in_the_new_file(cluster: Cluster) -> Non
 
 
 async def _fetched(reader: Any, stream: int, offset: int) -> list[int]:
-    from dray.log.types import ReadRequest
-    from dray.records import decode
-
     [result] = await reader.fetch(
         [ReadRequest(stream, offset, 1 << 20)], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0
     )
@@ -366,8 +371,9 @@ async def test_nothing_goes_before_the_least_lag_and_all_before_the_most(cluster
     await asyncio.sleep(61)
     assert await look() == [0, 1], "it may, but it need not"
     await asyncio.sleep(61)
+    assert await look() == [1], "time alone makes it due"
     await log.append((b"a", b"3"))
-    assert await look() == [1, 2], "too old, but the third is too young to count"
+    assert await look() == [1, 2], "the third is too young to count"
     await log.check()
 
 
@@ -398,15 +404,15 @@ async def test_once_cleans_whatever_is_dirty(cluster: Cluster) -> None:
 
 async def test_retention_by_size_counts_what_is_there(cluster: Cluster) -> None:
     """What was compacted away is no reason for the rest to expire."""
-    log = await keyed(cluster, "compact,delete", retention_bytes="30000")
+    log = await keyed(cluster, "compact,delete", retention_bytes="30000", min_cleanable_dirty_ratio="1.0")
+    await log.append((b"x", b"1"), (b"y", b"1"))
+    await cycle(cluster)
     noise = bytes(range(256)) * 4
-    for turn in range(60):
+    for turn in range(40):
         await log.append((b"a", b"%d" % turn + noise), (b"b", b"%d" % turn + noise))
-        if turn % 20 == 19:
-            await cluster.worker().once()
-    await log.append((b"c", b"1"))
-    await cluster.worker().once()
-    assert (await cluster.log.bounds(log.stream)).start == 0, "appended were 120 KiB, and 2 are there"
+    await cycle(cluster)
+    assert await cluster.entries(log.stream) == ["parquet 0-2", "parquet 2-82"]
+    assert await offsets(log) == [0, 1, 80, 81], "appended were 80 KiB, and 2 are there"
     await log.check()
 
 
@@ -432,21 +438,50 @@ async def test_retention_by_time_deletes_from_a_compacted_topic(cluster: Cluster
 
 async def test_deleted_records_leave_the_table_though_offsets_behind_them_stay(cluster: Cluster) -> None:
     """Of a file only offsets without a record lie above the start: there is nothing left to show."""
-    log = await keyed(cluster, "compact,delete")
-    await log.append((b"a", b"1"), (b"b", b"1"))
+    log = await keyed(cluster, "delete")
+    await log.append(*[(b"%d" % key, b"1") for key in range(10)])
     await cluster.worker().once()
-    for _ in range(2):
-        await log.append((b"c", b"1"), (b"c", None))
-        await cluster.worker().once()
-        await asyncio.sleep(RETENTION_MS / 1000 + 1)
-    await log.append((b"d", b"1"))
+    await without_rows_from(log, 5)
     await cluster.worker().once()
-    [entry] = [entry.value for entry in await cluster.streams.entries_above(log.stream, -1)]
-    assert entry.sparse
-    await cluster.log.delete_records(log.stream, entry.last_record)
-    await cluster.worker().once()
-    rows = await cluster.table_rows(log.topic)
-    assert [row[0] for row in rows[0]] == [entry.last_record]
+    assert [row[0] for row in (await cluster.table_rows(log.topic))[0]] == [0, 1, 2, 3, 4]
+    await cluster.log.delete_records(log.stream, 7)
+    summary = await cluster.worker().once()
+    assert ((await cluster.table_rows(log.topic))[0], summary.troubles) == ([], [])
+    assert await read_keyed(cluster, log.stream) == ([], 10)
+    await log.append((b"a", b"2"))
+    await cluster.worker(EAGER).once()
+    assert [row[0] for row in (await cluster.table_rows(log.topic))[0]] == [10]
+    assert await cluster.entries(log.stream) == ["parquet 7-11"], "trimmed together with what follows"
+
+
+async def without_rows_from(log: KeyedLog, offset: int) -> None:
+    """Of the stream's one file, the rows from there on are gone: no merge here leaves such a tail."""
+    cluster = log.cluster
+    [entry] = await cluster.streams.entries_above(log.stream, -1)
+    unit = Unit(
+        "orders",
+        log.topic.topic_id,
+        0,
+        log.stream,
+        1,
+        (entry.value.encode(),),
+        0,
+        entry.value.end,
+        unit_prefix("orders", log.topic.topic_id, 0, log.stream),
+    )
+    writer, pieces = FileWriter(), []
+    async with aclosing(rows_of(unit, cluster.objects, cluster.runtime)) as batches:
+        async for rows in batches:
+            pieces += writer.add(rows.slice(0, offset))
+    last, counted = writer.finish()
+    parquet_id = cluster.runtime.uuid()
+    path = file_path(unit.prefix, 1, parquet_id)
+    await cluster.objects.put(path, [*pieces, *last])
+    thinned = IndexEntry.parquet(
+        [entry.value], parquet_id, path, counted.file_size, counted.footer_length, counted.row_groups
+    )
+    key = keys.index_entry(log.stream, thinned.end, thinned.cumulative_size)
+    await cluster.streams.write(log.stream, [Put(key, thinned.encode(), entry.version)])
 
 
 async def test_a_deleted_topic_leaves_no_clean_points(cluster: Cluster) -> None:

@@ -140,10 +140,15 @@ async def test_batches_with_holes_carry_no_producer(log: Log, world: World) -> N
     ]
 
 
-async def test_times_are_found_among_what_is_left(log: Log, world: World, small_groups: None) -> None:
+@pytest.mark.parametrize("start", [0, 11, 26])
+async def test_times_are_found_among_what_is_left(
+    log: Log, world: World, small_groups: None, start: int
+) -> None:
     stream, left, _ = await thinned(log, world, KEEP)
+    if start:
+        assert await log.delete_records(stream, start) == start
     reader = world.log(tail_cache_bytes=0)
-    records = [record for _, record in sorted(left.items())]
+    records = [record for offset, record in sorted(left.items()) if offset >= start]
     for time in range(TIME - 1, TIME + 100 * BATCHES + 5, 7):
         wanted = next((record for record in records if record.timestamp >= time), None)
         found = await reader.find_timestamp(stream, time)
