@@ -15,7 +15,7 @@ from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL, Cluster
 from tests.services.keyed_log import KeyedLog, append_keyed, read_keyed
 from tests.simulation.scripted import Fate
-from tests.unit.compaction.test_compaction_saga import Fault, count_calls
+from tests.unit.compaction.faults import Fault, count_calls
 
 from dray.compaction.model import Unit
 from dray.compaction.paths import file_path, unit_prefix

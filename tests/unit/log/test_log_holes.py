@@ -8,8 +8,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.log.harness import EVERYTHING, World, append, read
-from tests.unit.log.parquet_harness import compact, drop, entries_of, rows_in, seal, thin, unit_of
-from tests.unit.log.test_log_parquet import TIME, a_batch, filled, read_on, small_groups
+from tests.unit.log.parquet_harness import (
+    TIME,
+    a_batch,
+    compact,
+    drop,
+    entries_of,
+    filled,
+    read_on,
+    rows_in,
+    seal,
+    thin,
+    unit_of,
+)
 
 from dray.compaction.executor import LocalUnitWriter
 from dray.compaction.trimming import rows_from
@@ -20,8 +31,6 @@ from dray.log.written_file import WrittenFile
 from dray.records import HEADER_SIZE, crc32c, decode, filler, read_header
 from dray.records.columns import Record
 from dray.records.header import CONTROL, NO_PRODUCER, BatchHeader
-
-__all__ = ["small_groups"]
 
 BATCHES, RECORDS = 20, 80
 

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
+from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.entries import (
     BatchReference,
     EntryKind,
@@ -94,6 +95,13 @@ STORED: list[tuple[str, Any, Callable[[Any], bytes], Callable[[bytes], Any], Cal
         HighWatermark.at(ENTRY).sealed(closed=True),
         HighWatermark.encode,
         HighWatermark.decode,
+        _same,
+    ),
+    (
+        "log-cleaned",
+        Cleaned((CleanPoint(1000, 1_789_000_000_000), CleanPoint(2**40, 1_790_000_000_000))),
+        Cleaned.encode,
+        Cleaned.decode,
         _same,
     ),
     (
