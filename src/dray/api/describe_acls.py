@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from dray.api.shared import Context, RefuseConnection, handles
 from dray.api.shared.acls import DISABLED, filter_of
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from dray.security.acls.decision import matching
+from dray.security.acls.model import AclBinding
 
 
-@handles(DescribeAclsRequest, 1, 3)
+@handles(DescribeAclsRequest, 1, 3, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
 async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(
         request.resource_type_filter,
@@ -36,9 +39,17 @@ async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAcls
     acls = context.services.acls
     if acls is None:
         return DescribeAclsResponse(error_code=DISABLED[0], error_message=DISABLED[1])
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeAclsResponse(
+            error_code=DESCRIBE_CLUSTER.refusal, error_message=DESCRIBE_CLUSTER.reason
+        )
+    return await acls.look_through(lambda bindings: _described(matching(bindings, wanted)))
+
+
+def _described(bindings: list[AclBinding]) -> DescribeAclsResponse:
     response = DescribeAclsResponse(error_message=None)
     resources: dict[tuple[int, int, str], DescribeAclsResource] = {}
-    for found in sorted(acls.index.matching(wanted)):
+    for found in sorted(bindings):
         place = found.resource_type, found.pattern_type, found.name
         resource = resources.get(place)
         if resource is None:

@@ -38,6 +38,7 @@ from dray.daemon.settings import compaction_settings, log_settings, revealed, sp
 from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
 from dray.telemetry import ProcessMetrics, configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -127,6 +128,7 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
                 log_settings(settings),
                 Observers(shown, counted, http.collection, http.cycles),
                 expiry=clocks,
+                requests=CompactionRequests(http.stores.metadata, runtime),
             )
             try:
                 if once:

@@ -20,7 +20,7 @@ from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexE
 from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
-from dray.log.stream_state import StreamState, load_stream_state
+from dray.log.stream_state import StreamState, load_stream_state, load_stream_states
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
@@ -189,7 +189,8 @@ class Committer:
             if None in outcomes.values():
                 self._on_retry()
             for count, (stream, aim) in enumerate(aims.items(), 1):
-                await self._breathe(count)
+                if not count % _STREAMS_PER_TURN:
+                    await self._breathe()
                 outcome = outcomes[stream]
                 if outcome is NOTHING:
                     continue  # the same write is sent again
@@ -216,10 +217,9 @@ class Committer:
             failed.append(stream)
         return CommitResult(undecided, failed)
 
-    async def _breathe(self, streams: int) -> None:
+    async def _breathe(self) -> None:
         """Let others have their turn of the event loop: an object may hold thousands of streams."""
-        if streams % _STREAMS_PER_TURN == 0:
-            await self._runtime.sleep(0)
+        await self._runtime.sleep(0)
 
     # --- aiming
 
@@ -227,8 +227,10 @@ class Committer:
         self, staged: StagedObject, waiting: dict[int, CommitAttempt | None], failed: list[int]
     ) -> dict[int, CommitAttempt]:
         aims: dict[int, CommitAttempt] = {}
+        await self._load_together([stream for stream, aim in waiting.items() if aim is None])
         for count, stream in enumerate(list(waiting), 1):
-            await self._breathe(count)
+            if not count % _STREAMS_PER_TURN:
+                await self._breathe()
             aim = waiting[stream]
             if aim is None:
                 try:
@@ -277,6 +279,12 @@ class Committer:
         for error, pending in judgement.refused:
             pending.refuse(error)
 
+    async def _load_together(self, streams: list[int]) -> None:
+        """Read the states of an object's streams side by side, where several are not known."""
+        unknown = [stream for stream in streams if stream not in self._states]
+        if len(unknown) > 1:
+            self._states |= await load_stream_states(self._store, unknown)
+
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)
         state = self._states[stream] = await load_stream_state(self._store, stream)
@@ -286,7 +294,7 @@ class Committer:
         self, state: StreamState, producers: ProducerStates, chunk: PendingChunk, created_ms: int
     ) -> AdmissionResult:
         over = state.high_watermark.value
-        now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
+        now_ms = -1
         judgement = AdmissionResult(
             end=over.end,
             running_max_timestamp=over.max_timestamp,
@@ -297,6 +305,8 @@ class Committer:
             if pending.answered:
                 continue  # answered in an earlier round
             if reference.producer_id != NO_PRODUCER:
+                if now_ms < 0:
+                    now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
                 try:
                     remembered = producers.judge(reference, now_ms)
                     if (
@@ -360,7 +370,8 @@ class Committer:
         places: dict[int, int] = {}
         size = 0
         for count, (stream, aim) in enumerate(aims.items(), 1):
-            await self._breathe(count)
+            if not count % _STREAMS_PER_TURN:
+                await self._breathe()
             pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
             more = sum([len(put.value) for put in pair])
             if more > limits.value_bytes:

@@ -61,12 +61,17 @@ ELSEWHERE = {
     "test_daemon_compactor_metrics.py::test_the_flag_and_the_default, test_cluster_up.py",
     "broker.longest_session": "a session of a connection has it: "
     "test_daemon_security.py::test_sessions_last_as_long_as_the_config_says",
+    "security.authorization": "test_daemon_security.py::test_clients_are_authorized_as_the_config_says",
+    "security.super_users": "the same",
+    "security.allow_if_no_acl": "the same",
     "oauth.key_set_file": "test_daemon_security.py::test_tokens_need_keys",
     "oauth.issuer": "test_daemon_security.py::test_what_a_token_must_say_comes_from_the_config",
     "oauth.audiences": "the same",
     "oauth.subject_claim": "the same",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
+    "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
+    "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "
     "test_without_tables_there_are_none_in_any_process",
 }

@@ -2,9 +2,8 @@
 ACLs are.
 
 A resource is looked up by its name, by each of its beginnings that has the length of a prefix that some ACL
-has, and by `*`. Behind each pattern stand principals, behind a principal hosts, and behind a host two sets
-of bits, one per operation: allowed and denied. What an ALLOW implies is among its bits; a DENY implies
-nothing.
+has, and by `*`. Behind each pattern stand principals with hosts, and behind these two sets of bits, one per
+operation: allowed and denied. What an ALLOW implies is among its bits; a DENY implies nothing.
 """
 
 from __future__ import annotations
@@ -51,10 +50,11 @@ class _Entry:
     __slots__ = ("allowed", "bindings", "denied")
 
     def __init__(self) -> None:
-        self.bindings: set[AclBinding] = set()
+        self.bindings: tuple[AclBinding, ...] = ()
         self.allowed = self.denied = 0
 
-    def sum_up(self) -> None:
+    def hold(self, bindings: tuple[AclBinding, ...]) -> None:
+        self.bindings = bindings
         self.allowed = self.denied = 0
         for binding in self.bindings:
             bits = _bits(binding.operation, binding.permission)
@@ -64,7 +64,7 @@ class _Entry:
                 self.denied |= bits
 
 
-_Pattern = dict[str, dict[str, _Entry]]  # by principal, then by host
+_Pattern = dict[tuple[str, str], _Entry]  # by principal and host
 
 
 class _OfType:
@@ -111,12 +111,12 @@ class AclIndex:
     def __contains__(self, binding: AclBinding) -> bool:
         return binding in self._bindings
 
+    def bindings(self) -> list[AclBinding]:
+        """All that there are now, those that allow nothing (`store._place_holder`) among them."""
+        return list(self._bindings)
+
     def matching(self, wanted: AclFilter) -> list[AclBinding]:
-        return [
-            binding
-            for binding in self._bindings
-            if wanted.matches(binding) and binding.operation is not AclOperation.UNKNOWN
-        ]
+        return matching(self._bindings, wanted)
 
     def add(self, binding: AclBinding) -> None:
         if binding in self._bindings:
@@ -130,10 +130,9 @@ class AclIndex:
             if binding.name not in patterns:
                 of_type.lengths[len(binding.name)] += 1
                 of_type.prefixes = sorted(of_type.lengths)
-        hosts = patterns.setdefault(binding.name, {}).setdefault(binding.principal, {})
-        entry = hosts.setdefault(binding.host, _Entry())
-        entry.bindings.add(binding)
-        entry.sum_up()
+        pattern = patterns.setdefault(binding.name, {})
+        entry = pattern.setdefault((binding.principal, binding.host), _Entry())
+        entry.hold((*entry.bindings, binding))
         self.version += 1
 
     def remove(self, binding: AclBinding) -> None:
@@ -148,15 +147,12 @@ class AclIndex:
         is_prefixed = binding.pattern_type is PatternType.PREFIXED
         patterns = of_type.prefixed if is_prefixed else of_type.literal
         pattern = patterns[binding.name]
-        entry = pattern[binding.principal][binding.host]
-        entry.bindings.discard(binding)
-        entry.sum_up()
+        entry = pattern[binding.principal, binding.host]
+        entry.hold(tuple(each for each in entry.bindings if each != binding))
         self.version += 1
         if entry.bindings:
             return
-        del pattern[binding.principal][binding.host]
-        if not pattern[binding.principal]:
-            del pattern[binding.principal]
+        del pattern[binding.principal, binding.host]
         if not pattern:
             del patterns[binding.name]
             if is_prefixed:
@@ -171,19 +167,14 @@ class AclIndex:
         if of_type is None:
             return 0, 0, False
         named = False
+        asking = [(who, where) for who in (principal, WILDCARD) for where in (host, ANYTHING)]
         for pattern in of_type.patterns(name):
             named = True
-            for who in (principal, WILDCARD):
-                hosts = pattern.get(who)
-                if hosts is None:
-                    continue
-                for where in (host, ANYTHING):
-                    entry = hosts.get(where)
-                    if entry is not None:
-                        allowed |= entry.allowed
-                        denied |= entry.denied
-                if principal == WILDCARD:
-                    break
+            for who_and_where in asking:
+                entry = pattern.get(who_and_where)
+                if entry is not None:
+                    allowed |= entry.allowed
+                    denied |= entry.denied
         return allowed, denied, named
 
     def of_principal(self, principal: str, host: str, kind: AclResourceType) -> Iterator[AclBinding]:
@@ -193,8 +184,21 @@ class AclIndex:
                     yield binding
 
 
+def matching(bindings: Iterable[AclBinding], wanted: AclFilter) -> list[AclBinding]:
+    return [
+        binding
+        for binding in bindings
+        if wanted.matches(binding) and binding.operation is not AclOperation.UNKNOWN
+    ]
+
+
+Decided = list[dict[str, int]]
+"""Of one principal and host, by the number of a kind of resource and by name: the bits that are allowed. (An
+enumeration's hash is slow; its number as an index is not.)"""
+
+
 class Authorizer:
-    """Decides. It remembers what it decided until an ACL changes."""
+    """Decides. It remembers what it decided until an ACL changes, or until it is too much."""
 
     def __init__(
         self, acls: AclIndex, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False
@@ -202,26 +206,40 @@ class Authorizer:
         self._acls = acls
         self._super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
-        self._decided: dict[tuple[str, str, AclResourceType, str], int] = {}
+        self._decided: dict[tuple[str, str], Decided] = {}
+        self._on_some: dict[tuple[str, str, AclOperation, AclResourceType], bool] = {}
+        self._remembered = 0
         self._version = acls.version
+        self._generation = 0
 
     def allowed(
         self, principal: str, host: str, operation: AclOperation, kind: AclResourceType, name: str
     ) -> bool:
-        return bool(self._bits(principal, host, kind, name) >> operation & 1)
+        return bool(self.bits(principal, host, kind, name) >> operation & 1)
 
     def operations(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
         """The bit field of what may be done to the resource, as answers have it."""
-        bits = self._bits(principal, host, kind, name)
+        bits = self.bits(principal, host, kind, name)
         return sum(1 << operation for operation in SUPPORTED[kind] if bits >> operation & 1)
 
     def allowed_on_some(
         self, principal: str, host: str, operation: AclOperation, kind: AclResourceType
     ) -> bool:
         """On at least one resource of this type that may exist: an ALLOW that no DENY covers whole. Kafka's
-        `authorizeByResourceType`, which asks for one name first, and does not count what an ALLOW implies."""
+        `authorizeByResourceType`, which asks for one name first, and does not count what an ALLOW implies.
+        Remembered as all decisions are: it goes through all ACLs of the principal."""
         if self.allowed(principal, host, operation, kind, "hardcode"):
             return True
+        asked = principal, host, operation, kind
+        found = self._on_some.get(asked)
+        if found is None:
+            self._make_room()
+            found = self._on_some[asked] = self._is_allowed_on_some(*asked)
+        return found
+
+    def _is_allowed_on_some(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResourceType
+    ) -> bool:
         denied: set[tuple[PatternType, str]] = set()
         granted: set[tuple[PatternType, str]] = set()
         for binding in self._acls.of_principal(principal, host, kind):
@@ -234,24 +252,47 @@ class Authorizer:
             return True
         return any(not _is_covered(pattern, name, denied) for pattern, name in granted)
 
-    def _bits(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
-        if principal in self._super_users:
-            return _ALL
+    def generation(self) -> int:
+        """Another number when nothing that was decided holds any more."""
         if self._version != self._acls.version:
             self._version = self._acls.version
-            self._decided.clear()
-        key = principal, host, kind, name
-        bits = self._decided.get(key)
+            self._forget()
+        return self._generation
+
+    def decided(self, principal: str, host: str) -> Decided:
+        """What was decided for this client, and will be, as long as the generation is the same. To look in
+        here first is for those who ask often: else `bits` knows."""
+        self.generation()
+        found = self._decided.get((principal, host))
+        if found is None:
+            self._make_room()
+            found = self._decided[principal, host] = [{} for _ in AclResourceType]
+        return found
+
+    def bits(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
+        """One for each operation that is allowed."""
+        decided = self.decided(principal, host)[kind]
+        bits = decided.get(name)
         if bits is None:
             allowed, denied, named = self._acls.rights(principal, host, kind, name)
             bits = allowed & ~denied
-            if not named and self._allow_if_no_acl:
+            if principal in self._super_users or (not named and self._allow_if_no_acl):
                 bits = _ALL
             if len(name) <= _LONGEST_REMEMBERED:
-                if len(self._decided) >= _REMEMBERED:
-                    self._decided.clear()
-                self._decided[key] = bits
+                self._make_room()
+                decided[name] = bits
         return bits
+
+    def _make_room(self) -> None:
+        if self._remembered >= _REMEMBERED:
+            self._forget()
+        self._remembered += 1
+
+    def _forget(self) -> None:
+        self._decided.clear()
+        self._on_some.clear()
+        self._remembered = 0
+        self._generation += 1
 
 
 def _is_covered(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:
