@@ -22,14 +22,17 @@ from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
 from dray.console.security import hosts_of
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.http_security import TokensUnusable, refresh_files
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
+from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
-from dray.runtime import Runtime, SystemRuntime
+from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
+from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics.compaction_requests import CompactionRequests
 
@@ -75,10 +78,17 @@ async def _run(
     opened = await open_stores(settings, runtime) if stores else None
     brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
     history: ScrapeHistory | None = None
+    refreshing: KeptTask | None = None
     try:
         stored = None if opened is None else await _stored(settings, opened)
         if stored is not None:
-            history = ScrapeHistory(stored, runtime)
+            try:
+                access, files = scrape_access(settings)
+            except (TokensUnusable, CertificateUnusable) as error:
+                raise Failure(str(error), USAGE) from error
+            if files:
+                refreshing = keep_running(runtime, "re-read the token", lambda: refresh_files(files, runtime))
+            history = ScrapeHistory(stored, runtime, access)
             history.start()
         app = make_app(
             ConsoleSettings(
@@ -97,6 +107,8 @@ async def _run(
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)
         await _serve(app, listening, signals, runtime)
     finally:
+        if refreshing is not None:
+            await refreshing.stop()
         if history is not None:
             await history.stop()
         await brokers.close()
