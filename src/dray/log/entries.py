@@ -2,7 +2,8 @@
 
 An index entry lists the batches it holds, by their place in the WAL object. A batch that was refused after
 the upload lies in the object too, but in no entry, and readers follow the entry. After compaction the entry
-names a Parquet file instead, and lists the file's row groups. An entry is kept in memory as it is stored, a
+names a Parquet file instead, and lists the file's row groups. The entry of a small append carries its batches
+itself, behind its table: it has no object (`docs/design/0100`). An entry is kept in memory as it is stored, a
 fixed-size row per batch or row group, so that a cached index costs little and gives the garbage collector
 nothing to walk.
 """
@@ -19,11 +20,13 @@ from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup
-from dray.records.header import LOG_APPEND_TIME
+from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
 PARQUET_FORMAT: Final = 2
+# Of entries that carry their batches, for the same reason.
+CARRIED_FORMAT: Final = 3
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -39,14 +42,15 @@ _START = Struct(">Bq")
 
 
 class EntryKind(IntEnum):
-    """What kind of object an entry names."""
+    """Where the records of an entry are: in a WAL object, in a Parquet file, or in the entry itself."""
 
     WAL = 0
     PARQUET = 1
+    CARRIED = 2
 
 
 class BatchReference(NamedTuple):
-    """One batch of an entry. `position` counts from the start of the object."""
+    """One batch of an entry. `position` counts from the start of the object, or of what the entry carries."""
 
     position: int
     length: int
@@ -77,10 +81,11 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    object_id: UUID  # of the WAL object, or of the Parquet file
-    path: str
+    object_id: UUID  # of the WAL object, or of the Parquet file, or of the carried append
+    path: str  # empty for a carried entry
     table: bytes
     kind: EntryKind = EntryKind.WAL
+    data: bytes = b""  # the batches of a carried entry, one behind the other
 
     @classmethod
     def parquet(
@@ -109,20 +114,56 @@ class IndexEntry:
             kind=EntryKind.PARQUET,
         )
 
+    @classmethod
+    def packed(
+        cls, inputs: Sequence[IndexEntry], wal_id: UUID, path: str, references: Sequence[BatchReference]
+    ) -> IndexEntry:
+        """The entry that takes the place of adjoining carried ones, once their batches lie in a WAL object.
+        It says of its batches and their producers what they said."""
+        first, last = inputs[0], inputs[-1]
+        return cls(
+            start=first.start,
+            end=last.end,
+            cumulative_size=last.cumulative_size,
+            created_ms=last.created_ms,
+            min_timestamp=min(entry.min_timestamp for entry in inputs),
+            max_timestamp=max(entry.max_timestamp for entry in inputs),
+            running_max_timestamp=last.running_max_timestamp,
+            running_max_offset=last.running_max_offset,
+            object_id=wal_id,
+            path=path,
+            table=pack_batches(list(references)),
+        )
+
     @property
     def is_parquet(self) -> bool:
         return self.kind is EntryKind.PARQUET
 
-    # --- of a WAL object
+    @property
+    def is_carried(self) -> bool:
+        return self.kind is EntryKind.CARRIED
+
+    @property
+    def is_referenced(self) -> bool:
+        """Does its stream hold a reference to its object? Parquet files have none: their collector asks the
+        index. What is carried has no object."""
+        return self.kind is EntryKind.WAL
+
+    @property
+    def place(self) -> str:
+        """Where its records are, for messages."""
+        return self.path or f"the carried entry {self.object_id.hex}"
+
+    # --- of a WAL object, or of a carried entry
 
     @property
     def batch_count(self) -> int:
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         return len(self.table) // _BATCH.size
 
     def batches(self) -> Iterator[tuple[int, BatchReference]]:
         """Every batch with its base offset."""
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         return self._batches()
 
     def _batches(self) -> Iterator[tuple[int, BatchReference]]:
@@ -134,7 +175,7 @@ class IndexEntry:
 
     def places(self) -> tuple[list[int], list[int], list[int]]:
         """Base offset, position and length of every batch."""
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         columns = list(zip(*_BATCH.iter_unpack(self.table), strict=True))
         if not columns:
             return [], [], []
@@ -161,6 +202,10 @@ class IndexEntry:
         size, footer_length = _FILE.unpack_from(self.table)
         return size, footer_length
 
+    def _must_list_batches(self) -> None:
+        if self.kind is EntryKind.PARQUET:
+            raise ValueError(f"{self.place} is a {self.kind.name} object, and has no batches")
+
     def _must_be(self, kind: EntryKind) -> None:
         if self.kind is not kind:
             raise ValueError(f"{self.path} is a {self.kind.name} object, not a {kind.name} one")
@@ -176,7 +221,7 @@ class IndexEntry:
         return b"".join(
             (
                 _ENTRY.pack(
-                    PARQUET_FORMAT if self.is_parquet else FORMAT,
+                    _FORMATS[self.kind],
                     self.kind,
                     self.start,
                     self.end,
@@ -192,12 +237,13 @@ class IndexEntry:
                 ),
                 path,
                 self.table,
+                self.data,
             )
         )
 
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        format_version, _ = unseal("an offset index entry", value, PARQUET_FORMAT)
+        format_version, _ = unseal("an offset index entry", value, CARRIED_FORMAT)
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -216,11 +262,15 @@ class IndexEntry:
             count,
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
-        if format_version == PARQUET_FORMAT:
-            expected, table_size = EntryKind.PARQUET, _FILE.size + count * _ROW_GROUP.size
+        expected = _KINDS[format_version]
+        is_parquet = expected is EntryKind.PARQUET
+        table_size = _FILE.size + count * _ROW_GROUP.size if is_parquet else count * _BATCH.size
+        data_at = table_at + table_size
+        if expected is EntryKind.CARRIED:
+            fits = path_size == 0 and _carries(value[table_at:data_at], len(value) - data_at)
         else:
-            expected, table_size = EntryKind.WAL, count * _BATCH.size
-        if kind != expected or len(value) != table_at + table_size:
+            fits = len(value) == data_at
+        if kind != expected or not fits:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes, kind {kind}")
         try:
             path = value[_ENTRY.size : table_at].decode()
@@ -237,9 +287,30 @@ class IndexEntry:
             running_offset,
             UUID(bytes=object_id),
             path,
-            value[table_at:],
+            value[table_at:data_at],
             expected,
+            value[data_at:],
         )
+
+
+_FORMATS: Final = {
+    EntryKind.WAL: FORMAT,
+    EntryKind.PARQUET: PARQUET_FORMAT,
+    EntryKind.CARRIED: CARRIED_FORMAT,
+}
+_KINDS: Final = {number: kind for kind, number in _FORMATS.items()}
+
+
+def _carries(table: bytes, size: int) -> bool:
+    """Does a table describe exactly the bytes behind it, one batch behind the other?"""
+    if size <= 0 or len(table) % _BATCH.size:
+        return False
+    reached = 0
+    for position, length, *_ in _BATCH.iter_unpack(table):
+        if position != reached or length < HEADER_SIZE:
+            return False
+        reached += length
+    return reached == size
 
 
 def pack_batches(references: list[BatchReference]) -> bytes:
