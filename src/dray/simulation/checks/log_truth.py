@@ -2,8 +2,8 @@
 
 It hears every write at the moment the store applies it, and keeps its own picture from that: the records
 of a stream are written down at the very put of its high watermark, from the bytes of the object that
-the head names, or that the head carries. It trusts no reader of ours, and asks after every write and every deletion whether all
-that was committed can still be found.
+the head names, or that the head carries. It trusts no reader of ours, and asks after every write and every
+deletion whether all that was committed can still be found.
 """
 
 from __future__ import annotations
