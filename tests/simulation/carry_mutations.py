@@ -299,8 +299,8 @@ def pack_covered_entries(patch: pytest.MonkeyPatch) -> None:
 def abandon_a_pack(patch: pytest.MonkeyPatch) -> None:
     kept = Packer.finish
 
-    async def finish(self: Packer, stream: int, job: Versioned[Job]) -> None:
-        if job.value.awaits is Awaits.PACK and self._runtime.random.random() < 0.3:
+    async def finish(self: Packer, stream: int, job: Versioned[Job] | None) -> None:
+        if job is not None and job.value.awaits is Awaits.PACK and self._runtime.random.random() < 0.3:
             await self._store.move_job(stream, job, Job(job.value.number))
             return
         await kept(self, stream, job)

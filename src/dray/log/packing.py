@@ -28,6 +28,7 @@ from dray.log.stream_store import StreamStore, StreamView, Versioned
 from dray.log.types import LogError, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete, MetadataError, Operation, Outcome, Unavailable
+from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectError, ObjectStore
 from dray.runtime import Runtime
 from dray.wal import Chunk as WalChunk
@@ -110,7 +111,8 @@ class Packer:
         for stream in streams:
             try:
                 aim = await self._plan(stream, _MOST_BYTES - size, seal=heads)
-            except LogError as error:
+            except (LogError, UnreadableValue) as error:
+                # Of this stream alone: others are packed all the same.
                 _log.warning("stream not packed", stream=stream, error=str(error))
                 continue
             if aim is not None:
@@ -177,7 +179,7 @@ class Packer:
         entries = sum([len(aims[stream].inputs) for stream in result.taken])
         self._observer.packed(entries, encoded.size)
         for stream, job in result.taken.items():
-            await self.finish(stream, job or await self._store.job(stream))
+            await self.finish(stream, job)
         return entries
 
     async def _settle(self, wal_id: UUID, staged: int, failed: list[int]) -> None:
@@ -251,13 +253,14 @@ class Packer:
 
     # --- finishing
 
-    async def finish(self, stream: int, job: Versioned[Job]) -> None:
-        """Carry a pack on to its end. What cannot be done now is left for any other process."""
+    async def finish(self, stream: int, job: Versioned[Job] | None) -> None:
+        """Carry a pack on to its end; None: its job is read first. What cannot be done now is left for any
+        other process."""
         try:
-            await self._retention.finish(stream, job)
+            await self._retention.finish(stream, job or await self._store.job(stream))
             self._count(stream, await self._store.view(stream))
         except StreamClosed:
-            await self._give_up(stream)
+            await self._unpack(stream)
         except (MetadataError, LogError) as error:
             _log.warning("pack not finished: the next look does it", stream=stream, error=str(error))
 
@@ -277,6 +280,12 @@ class Packer:
         size = sum([len(entry.data) for entry in carried])
         self._backlog.recount(stream, size, len(carried), self._runtime.monotonic())
         return len(carried)
+
+    async def _unpack(self, stream: int) -> None:
+        try:
+            await self._give_up(stream)
+        except MetadataError as error:
+            _log.warning("pack of a closed stream left", stream=stream, error=str(error))
 
     async def _give_up(self, stream: int) -> None:
         """The stream was closed: its part of the object is not needed. If the stream is swept already, so is
