@@ -52,6 +52,7 @@ from dray.protocol.messages.offset_commit import (
 )
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.runtime import EndlessRoom, SystemRuntime
+from dray.security.acls.authorization import Authorization
 from dray.security.users import Users
 from dray.topics import NewTopic, Topics
 
@@ -109,7 +110,12 @@ def framed(request: Request[Any], version: int) -> memoryview:
 
 
 @asynccontextmanager
-async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) -> AsyncIterator[Bench]:
+async def broker(
+    store: MetadataStore,
+    runtime: SystemRuntime,
+    partitions: int,
+    authorization: Authorization | None = None,
+) -> AsyncIterator[Bench]:
     cluster = await open_cluster(store, runtime, 4)
     log = Log(store, MemoryObjects(runtime), runtime, cluster.domains, room_settings.log())
     await log.start()
@@ -130,6 +136,7 @@ async def broker(store: MetadataStore, runtime: SystemRuntime, partitions: int) 
         room_settings.api(),
         groups=groups,
         users=Users(store, runtime),
+        authorization=authorization,
     )
     try:
         yield Bench(Dispatcher(services), groups)

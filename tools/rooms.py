@@ -85,6 +85,9 @@ ROOMS: dict[str, Room] = {
         "streams: append pipeline, offset index, reads, time lookup, producer state, collector of objects",
         "metadata objects parquet records runtime wal",
     ),
+    "foreign": _room(
+        "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ", "records"
+    ),
     "wal": _room("the WAL object format", "records"),
     "parquet": _room(
         "Parquet files of the tables' schema: written as a stream, read by row group", "records"

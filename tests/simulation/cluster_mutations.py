@@ -204,15 +204,15 @@ def produce_requests_overtake(patch: pytest.MonkeyPatch) -> None:
 
 def answers_without_waiting_for_the_log(patch: pytest.MonkeyPatch) -> None:
     """A batch that is not stored is acknowledged all the same, at the offset where one would be next."""
-    kept = produce._settle
+    kept = produce._not_appended
 
-    async def settle(context: Any, index: int, begun: Any, faults: Any) -> Any:
-        answer = await kept(context, index, begun, faults)
+    async def not_appended(context: Any, topic: Any, index: int, error: Any) -> Any:
+        answer = await kept(context, topic, index, error)
         if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
             answer.error_code, answer.base_offset = 0, 0
         return answer
 
-    patch.setattr(produce, "_settle", settle)
+    patch.setattr(produce, "_not_appended", not_appended)
 
 
 # --- topics

@@ -8,6 +8,7 @@ for one of them, or without a value, is an INVALID_REQUEST. Only topics and grou
 from __future__ import annotations
 
 from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
+from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Denial
 from dray.protocol.messages.alter_configs import (
     AlterConfigsRequest,
     AlterConfigsResource,
@@ -16,7 +17,16 @@ from dray.protocol.messages.alter_configs import (
 )
 
 
-@handles(AlterConfigsRequest, 0, 2)
+@handles(
+    AlterConfigsRequest,
+    0,
+    2,
+    checks={
+        ALTER_TOPIC_CONFIGS: Denial.RESOURCE,
+        ALTER_GROUP_CONFIGS: Denial.RESOURCE,
+        ALTER_CLUSTER_CONFIGS: Denial.RESOURCE,
+    },
+)
 async def handle(context: Context, request: AlterConfigsRequest) -> AlterConfigsResponse:
     async def alter(resource: AlterConfigsResource) -> None:
         check_named(

@@ -8,6 +8,7 @@ so. No reassignment is ever under way: a cancellation is NO_REASSIGNMENT_IN_PROG
 from __future__ import annotations
 
 from dray.api.shared import Context, Routes, find_topic, handles
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,
@@ -19,15 +20,23 @@ from dray.protocol.messages.alter_partition_reassignments import (
 from dray.topics import TopicsUnavailable
 
 
-@handles(AlterPartitionReassignmentsRequest, 0, 1)
+@handles(AlterPartitionReassignmentsRequest, 0, 1, checks={ALTER_CLUSTER: Denial.REQUEST})
 async def handle(
     context: Context, request: AlterPartitionReassignmentsRequest
 ) -> AlterPartitionReassignmentsResponse:
     response = AlterPartitionReassignmentsResponse(
         error_message=None, allow_replication_factor_change=request.allow_replication_factor_change
     )
+    allowed = context.may(ALTER_CLUSTER)
+    if not allowed:
+        response.error_code, response.error_message = ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason
     for topic in request.topics:
-        results = [await _reassign(context, topic.name, partition) for partition in topic.partitions]
+        results = [
+            await _reassign(context, topic.name, partition)
+            if allowed
+            else _answer(partition.partition_index, ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
+            for partition in topic.partitions
+        ]
         response.responses.append(ReassignableTopicResponse(name=topic.name, partitions=results))
     return response
 

@@ -7,6 +7,7 @@ directory is LOG_DIR_NOT_FOUND, as from a Kafka that does not have it.
 from __future__ import annotations
 
 from dray.api.shared import Context, find_stream, handles
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_replica_log_dirs import (
     AlterReplicaLogDirPartitionResult,
@@ -16,15 +17,22 @@ from dray.protocol.messages.alter_replica_log_dirs import (
 )
 
 
-@handles(AlterReplicaLogDirsRequest, 1, 2)
+@handles(AlterReplicaLogDirsRequest, 1, 2, checks={ALTER_CLUSTER: Denial.PARTITION})
 async def handle(context: Context, request: AlterReplicaLogDirsRequest) -> AlterReplicaLogDirsResponse:
+    allowed = context.may(ALTER_CLUSTER)
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     for directory in request.dirs:
         is_ours = directory.path == context.services.settings.log_dir
         for topic in directory.topics:
             result = results.setdefault(topic.name, AlterReplicaLogDirTopicResult(topic_name=topic.name))
             for partition in topic.partitions:
-                code = await _move(context, topic.name, partition) if is_ours else ErrorCode.LOG_DIR_NOT_FOUND
+                code = ALTER_CLUSTER.refusal
+                if allowed:
+                    code = (
+                        await _move(context, topic.name, partition)
+                        if is_ours
+                        else ErrorCode.LOG_DIR_NOT_FOUND
+                    )
                 result.partitions.append(
                     AlterReplicaLogDirPartitionResult(partition_index=partition, error_code=code)
                 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -31,7 +32,7 @@ _TWICE = ErrorCode.DUPLICATE_RESOURCE, "A user credential cannot be altered twic
 Fault = tuple[ErrorCode, str]
 
 
-@handles(AlterUserScramCredentialsRequest, 0, 0)
+@handles(AlterUserScramCredentialsRequest, 0, 0, checks={ALTER_CLUSTER: Denial.RESOURCE})
 async def handle(
     context: Context, request: AlterUserScramCredentialsRequest
 ) -> AlterUserScramCredentialsResponse:
@@ -42,12 +43,21 @@ async def handle(
         *request.upsertions,
     ]
     times = Counter(change.name for change in changes)
+    if not context.may_change(ALTER_CLUSTER, map(_about, changes)):
+        code, reason = ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason
+        refused = [AlterUserScramCredentialsResult(name, code, reason) for name in sorted(times)]
+        return AlterUserScramCredentialsResponse(results=refused)
     for name in times:
         change = next(change for change in changes if change.name == name)
         fault = _TWICE if times[name] > 1 else await _change(users, change)
-        code, message = fault or (ErrorCode.NONE, None)
-        response.results.append(AlterUserScramCredentialsResult(name, code, message))
+        error, message = fault or (ErrorCode.NONE, None)
+        response.results.append(AlterUserScramCredentialsResult(name, error, message))
     return response
+
+
+def _about(change: ScramCredentialDeletion | ScramCredentialUpsertion) -> str:
+    verb = "delete" if isinstance(change, ScramCredentialDeletion) else "set"
+    return f"{verb} the password of user {change.name}"
 
 
 async def _change(users: Users, change: ScramCredentialDeletion | ScramCredentialUpsertion) -> Fault | None:

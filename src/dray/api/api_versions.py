@@ -14,7 +14,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from dray.api.shared import Context, VersionRange, handles
+from dray.api.shared import NO_CHECKS, Context, VersionRange, handles
 from dray.protocol import ApiKey, ErrorCode
 from dray.protocol.messages.api_versions import (
     ApiVersion,
@@ -31,7 +31,7 @@ _LONGEST_NAME: Final = 64
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 
-@handles(ApiVersionsRequest, 0, 4)
+@handles(ApiVersionsRequest, 0, 4, checks=NO_CHECKS)
 async def handle(context: Context, request: ApiVersionsRequest) -> ApiVersionsResponse:
     if context.version >= 3 and not (
         _SOFTWARE.fullmatch(request.client_software_name)

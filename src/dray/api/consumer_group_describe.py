@@ -1,6 +1,7 @@
 """ConsumerGroupDescribe (69), versions 0 and 1: KIP-848 groups with their members, as they are now.
 
-A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID.
+A classic group, or none, is GROUP_ID_NOT_FOUND; an empty group id INVALID_GROUP_ID; a group that reads a
+topic that the client may not describe, TOPIC_AUTHORIZATION_FAILED.
 
 - v1: which protocol a member speaks: always the consumer protocol, as groups do not mix.
 """
@@ -11,7 +12,8 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final
 
-from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
+from dray.api.shared import NO_OPERATIONS, Context, handles
+from dray.api.shared.checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, Denial
 from dray.groups import consumer
 from dray.groups.coordinator import GroupUnavailable, describe_consumer
 from dray.protocol import ErrorCode
@@ -23,11 +25,14 @@ from dray.protocol.messages.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
+from dray.security.acls.model import AclResourceType
 
 _CONSUMER_PROTOCOL: Final = 1
 
 
-@handles(ConsumerGroupDescribeRequest, 0, 1)
+@handles(
+    ConsumerGroupDescribeRequest, 0, 1, checks={DESCRIBE_GROUP: Denial.GROUP, DESCRIBE_TOPIC: Denial.GROUP}
+)
 async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
     described = await asyncio.gather(
         *(
@@ -39,12 +44,20 @@ async def handle(context: Context, request: ConsumerGroupDescribeRequest) -> Con
 
 
 async def _describe(context: Context, group_id: str, operations: bool) -> DescribedGroup:
+    if not context.may(DESCRIBE_GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=DESCRIBE_GROUP.refusal, error_message=None)
     if not group_id:
         return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
     try:
         group = await describe_consumer(context.services.groups, group_id)
     except GroupUnavailable as refusal:
         return DescribedGroup(group_id=group_id, error_code=refusal.error, error_message=refusal.message)
+    if not all(context.may(DESCRIBE_TOPIC, name) for name in _topics(group.members)):
+        return DescribedGroup(
+            group_id=group_id,
+            error_code=DESCRIBE_TOPIC.refusal,
+            error_message="The group has described topic(s) that the client is not authorized to describe.",
+        )
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
@@ -52,8 +65,19 @@ async def _describe(context: Context, group_id: str, operations: bool) -> Descri
         assignment_epoch=group.assignment_epoch,
         assignor_name=group.assignor_name,
         members=[_member(member) for member in group.members],
-        authorized_operations=GROUP_OPERATIONS if operations else NO_OPERATIONS,
+        authorized_operations=context.operations(AclResourceType.GROUP, group_id)
+        if operations
+        else NO_OPERATIONS,
     )
+
+
+def _topics(members: Iterable[consumer.ConsumerMemberDescription]) -> set[str]:
+    return {
+        topic.topic_name
+        for member in members
+        for assigned in (member.assignment, member.target_assignment)
+        for topic in assigned
+    }
 
 
 def _member(member: consumer.ConsumerMemberDescription) -> Member:

@@ -10,7 +10,10 @@ is none, a classic group with members.
 
 from __future__ import annotations
 
-from dray.api.shared import Context, client_host, handles
+from functools import partial
+
+from dray.api.shared import Check, Context, client_host, handles
+from dray.api.shared.checks import DESCRIBE_TOPIC, READ_GROUP, Denial
 from dray.cluster import uuid_text
 from dray.groups import consumer
 from dray.groups.assignors import Assignment as GroupAssignment
@@ -24,8 +27,13 @@ from dray.protocol.messages.consumer_group_heartbeat import (
 )
 
 
-@handles(ConsumerGroupHeartbeatRequest, 0, 1)
+@handles(
+    ConsumerGroupHeartbeatRequest, 0, 1, checks={READ_GROUP: Denial.REQUEST, DESCRIBE_TOPIC: Denial.REQUEST}
+)
 async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
+    refused = _refused(context, request)
+    if refused is not None:
+        return ConsumerGroupHeartbeatResponse(error_code=refused.refusal, error_message=None)
     owned, pattern = request.topic_partitions, request.subscribed_topic_regex
     beat = consumer.Heartbeat(
         request.group_id,
@@ -42,6 +50,7 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
         topic_regex=pattern,
         regex_fault=fault_of(pattern) if pattern else None,
         server_assignor=request.server_assignor,
+        may_describe=None if context.access is None else partial(context.sees, DESCRIBE_TOPIC),
         owned=None if owned is None else [(topic.topic_id, topic.partitions) for topic in owned],
     )
     try:
@@ -56,6 +65,14 @@ async def handle(context: Context, request: ConsumerGroupHeartbeatRequest) -> Co
         heartbeat_interval_ms=answer.heartbeat_interval_ms,
         assignment=None if answer.assignment is None else _assignment(answer.assignment),
     )
+
+
+def _refused(context: Context, request: ConsumerGroupHeartbeatRequest) -> Check | None:
+    if not context.may(READ_GROUP, request.group_id):
+        return READ_GROUP
+    if all(context.may(DESCRIBE_TOPIC, name) for name in set(request.subscribed_topic_names or ())):
+        return None
+    return DESCRIBE_TOPIC
 
 
 def _assignment(assignment: GroupAssignment) -> Assignment:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from dray.api.shared import Context, RefuseConnection, handles
 from dray.api.shared.acls import DISABLED, binding
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_acls import AclCreationResult, CreateAclsRequest, CreateAclsResponse
-from dray.security.acls.model import AclBinding, fault_of
+from dray.security.acls.model import AclBinding, fault_of, text_of
 from dray.security.faults import SecurityUnavailable
 
 
-@handles(CreateAclsRequest, 1, 3)
+@handles(CreateAclsRequest, 1, 3, checks={ALTER_CLUSTER: Denial.RESOURCE})
 async def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResponse:
     wanted = [
         binding(
@@ -33,6 +34,9 @@ async def handle(context: Context, request: CreateAclsRequest) -> CreateAclsResp
     acls = context.services.acls
     if acls is None:
         return CreateAclsResponse(results=[AclCreationResult(*DISABLED) for _ in wanted])
+    if not context.may_change(ALTER_CLUSTER, (f"add {text_of(each)}" for each in wanted)):
+        refused = AclCreationResult(ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
+        return CreateAclsResponse(results=[refused for _ in wanted])
     faults = [fault_of(each) for each in wanted]
     good: list[AclBinding] = [each for each, fault in zip(wanted, faults, strict=True) if fault is None]
     outcome = AclCreationResult(ErrorCode.NONE, None)

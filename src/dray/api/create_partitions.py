@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 
 from dray.api.shared import Context, broker_ids, handles, repeated, topic_error
+from dray.api.shared.checks import ALTER_TOPIC, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -20,7 +21,7 @@ from dray.protocol.messages.create_partitions import (
 from dray.topics import TopicError
 
 
-@handles(CreatePartitionsRequest, 0, 3)
+@handles(CreatePartitionsRequest, 0, 3, checks={ALTER_TOPIC: Denial.TOPIC})
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     twice = repeated(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if topic.name not in twice]
@@ -32,6 +33,8 @@ async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePa
 async def _create(
     context: Context, request: CreatePartitionsRequest, topic: CreatePartitionsTopic
 ) -> CreatePartitionsTopicResult:
+    if not context.may(ALTER_TOPIC, topic.name):
+        return _failed(topic.name, ALTER_TOPIC.refusal, None)
     assignments = (
         None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
     )
@@ -53,5 +56,5 @@ async def _create(
     return CreatePartitionsTopicResult(name=topic.name)
 
 
-def _failed(name: str, code: ErrorCode, message: str) -> CreatePartitionsTopicResult:
+def _failed(name: str, code: ErrorCode, message: str | None) -> CreatePartitionsTopicResult:
     return CreatePartitionsTopicResult(name=name, error_code=code, error_message=message)

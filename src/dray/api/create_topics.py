@@ -6,7 +6,7 @@ many replicas are asked for is remembered and shown, as far as there are brokers
 asked for; what replicates is the object store. Validate-only goes through every check and creates nothing. A
 creation that outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
 
-- v5: the answer describes the topic and its configs.
+- v5: the answer describes the topic and its configs, to a client that may describe those.
 - v7: the answer has the topic's id.
 """
 
@@ -15,6 +15,8 @@ from __future__ import annotations
 import asyncio
 
 from dray.api.shared import Context, Routes, broker_ids, describe_created, handles, repeated, topic_error
+from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, Denial
+from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
     CreatableTopic,
@@ -25,7 +27,16 @@ from dray.protocol.messages.create_topics import (
 from dray.topics import NewTopic, TopicError
 
 
-@handles(CreateTopicsRequest, 2, 7)
+@handles(
+    CreateTopicsRequest,
+    2,
+    7,
+    checks={
+        CREATE_IN_CLUSTER: Denial.OTHERWISE,
+        CREATE_TOPIC: Denial.TOPIC,
+        DESCRIBE_TOPIC_CONFIGS: Denial.FIELD,
+    },
+)
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     twice = repeated(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if topic.name not in twice]
@@ -37,6 +48,8 @@ async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopics
 async def _create(
     context: Context, request: CreateTopicsRequest, topic: CreatableTopic
 ) -> CreatableTopicResult:
+    if not may_create(context, topic.name):
+        return _failed(topic.name, CREATE_TOPIC.refusal, "Authorization failed.")
     topics = context.services.topics
     new = NewTopic(
         topic.name,
@@ -54,14 +67,18 @@ async def _create(
         return _failed(topic.name, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")
     except TopicError as error:
         return _failed(topic.name, topic_error(error), str(error))
-    return CreatableTopicResult(
+    result = CreatableTopicResult(
         name=topic.name,
         topic_id=ZERO_UUID if request.validate_only else created.topic_id,
         error_message=None,
-        num_partitions=len(created.streams),
-        replication_factor=Routes(context).replication_factor(created.replication_factor),
-        configs=describe_created(created, topics.options.defaults),
     )
+    if not context.sees(DESCRIBE_TOPIC_CONFIGS, topic.name):
+        result.topic_config_error_code = DESCRIBE_TOPIC_CONFIGS.refusal
+        return result
+    result.num_partitions = len(created.streams)
+    result.replication_factor = Routes(context).replication_factor(created.replication_factor)
+    result.configs = describe_created(created, topics.options.defaults)
+    return result
 
 
 def _failed(name: str, code: ErrorCode, message: str) -> CreatableTopicResult:

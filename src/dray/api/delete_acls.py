@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dray.api.shared import Context, RefuseConnection, handles
 from dray.api.shared.acls import DISABLED, filter_of
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_acls import (
     DeleteAclsFilterResult,
@@ -11,11 +12,11 @@ from dray.protocol.messages.delete_acls import (
     DeleteAclsRequest,
     DeleteAclsResponse,
 )
-from dray.security.acls.model import AclBinding
+from dray.security.acls.model import AclBinding, text_of
 from dray.security.faults import SecurityUnavailable
 
 
-@handles(DeleteAclsRequest, 1, 3)
+@handles(DeleteAclsRequest, 1, 3, checks={ALTER_CLUSTER: Denial.RESOURCE})
 async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResponse:
     wanted = [
         filter_of(
@@ -37,6 +38,9 @@ async def handle(context: Context, request: DeleteAclsRequest) -> DeleteAclsResp
     acls = context.services.acls
     if acls is None:
         return DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(*DISABLED) for _ in wanted])
+    if not context.may_change(ALTER_CLUSTER, (f"delete {text_of(each)}" for each in wanted)):
+        refused = DeleteAclsFilterResult(ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
+        return DeleteAclsResponse(filter_results=[refused for _ in wanted])
     try:
         matched = await acls.delete(wanted)  # one with an unknown element matches nothing
     except SecurityUnavailable as error:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DELETE_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.delete_groups import (
@@ -18,13 +19,15 @@ from dray.protocol.messages.delete_groups import (
 )
 
 
-@handles(DeleteGroupsRequest, 0, 2)
+@handles(DeleteGroupsRequest, 0, 2, checks={DELETE_GROUP: Denial.GROUP})
 async def handle(context: Context, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     results = await asyncio.gather(*(_delete(context, group_id) for group_id in request.groups_names))
     return DeleteGroupsResponse(results=list(results))
 
 
 async def _delete(context: Context, group_id: str) -> DeletableGroupResult:
+    if not context.may(DELETE_GROUP, group_id):
+        return DeletableGroupResult(group_id=group_id, error_code=DELETE_GROUP.refusal)
     try:
         verdict: classic.ErrorAnswer = await context.services.groups.ask(group_id, classic.DeleteGroup)
     except GroupUnavailable as refusal:

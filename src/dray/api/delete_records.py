@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 
 from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
+from dray.api.shared.checks import DELETE_TOPIC, Denial
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_records import (
@@ -21,7 +22,7 @@ from dray.protocol.messages.delete_records import (
 )
 
 
-@handles(DeleteRecordsRequest, 0, 2)
+@handles(DeleteRecordsRequest, 0, 2, checks={DELETE_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecordsResponse:
     return DeleteRecordsResponse(
         topics=list(await asyncio.gather(*(_delete(context, request, topic) for topic in request.topics)))
@@ -31,6 +32,12 @@ async def handle(context: Context, request: DeleteRecordsRequest) -> DeleteRecor
 async def _delete(
     context: Context, request: DeleteRecordsRequest, topic: DeleteRecordsTopic
 ) -> DeleteRecordsTopicResult:
+    if not context.may(DELETE_TOPIC, topic.name):
+        refused = [
+            DeleteRecordsPartitionResult(partition.partition_index, -1, DELETE_TOPIC.refusal)
+            for partition in topic.partitions
+        ]
+        return DeleteRecordsTopicResult(name=topic.name, partitions=refused)
     results = await asyncio.gather(
         *(_delete_partition(context, request, topic.name, partition) for partition in topic.partitions)
     )

@@ -15,6 +15,7 @@ from typing import Any
 from uuid import UUID
 
 from dray.api.shared import Context, handles, repeated, topic_error
+from dray.api.shared.checks import DELETE_IN_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC, Denial
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -25,7 +26,16 @@ from dray.protocol.messages.delete_topics import (
 from dray.topics import Topic, TopicError, TopicsUnavailable
 
 
-@handles(DeleteTopicsRequest, 1, 6)
+@handles(
+    DeleteTopicsRequest,
+    1,
+    6,
+    checks={
+        DELETE_IN_CLUSTER: Denial.OTHERWISE,
+        DESCRIBE_TOPIC: Denial.TOPIC,
+        DELETE_TOPIC: Denial.TOPIC,
+    },
+)
 async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
     asked = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     twice = repeated((state.name, state.topic_id) for state in asked)
@@ -53,9 +63,14 @@ async def _delete(
     try:
         deletion: Coroutine[Any, Any, Topic]
         if name is not None:
+            if not await _may_delete(context, name):
+                return _failed(name, ZERO_UUID, DELETE_TOPIC.refusal, DELETE_TOPIC.reason)
             deletion = topics.delete(name)
         else:
             known = await topics.get_by_id(topic_id)
+            if known is not None and not await _may_delete(context, known.name):
+                shown = known.name if context.sees(DESCRIBE_TOPIC, known.name) else None
+                return _failed(shown, topic_id, DELETE_TOPIC.refusal, DELETE_TOPIC.reason)
             if known is not None and known.name in named:
                 message = "The provided topic name maps to an ID that was already supplied."
                 return _failed(known.name, topic_id, ErrorCode.INVALID_REQUEST, message)
@@ -68,6 +83,18 @@ async def _delete(
             context.logger().warning("a topic was not deleted", topic=name, error=str(error))
         return _failed(name, topic_id, topic_error(error), str(error))
     return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
+
+
+async def _may_delete(context: Context, name: str) -> bool:
+    """Who may see a topic hears that it is not there; who may not hears the same of each. The topic is asked
+    about first, so that its name is in the audit log."""
+    if context.sees(DESCRIBE_TOPIC, name) and context.sees(DELETE_TOPIC, name):
+        return True
+    if context.sees(DELETE_IN_CLUSTER, about=f"topic {name}"):
+        return True
+    if not context.may(DESCRIBE_TOPIC, name):
+        return False
+    return context.may(DELETE_TOPIC, name) or await context.services.topics.get(name) is None
 
 
 def _failed(name: str | None, topic_id: UUID, code: ErrorCode, message: str) -> DeletableTopicResult:

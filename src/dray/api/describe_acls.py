@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dray.api.shared import Context, RefuseConnection, handles
 from dray.api.shared.acls import DISABLED, filter_of
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol.messages.describe_acls import (
     AclDescription,
     DescribeAclsRequest,
@@ -15,7 +16,7 @@ from dray.protocol.messages.describe_acls import (
 )
 
 
-@handles(DescribeAclsRequest, 1, 3)
+@handles(DescribeAclsRequest, 1, 3, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
 async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAclsResponse:
     wanted = filter_of(
         request.resource_type_filter,
@@ -36,6 +37,10 @@ async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAcls
     acls = context.services.acls
     if acls is None:
         return DescribeAclsResponse(error_code=DISABLED[0], error_message=DISABLED[1])
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeAclsResponse(
+            error_code=DESCRIBE_CLUSTER.refusal, error_message=DESCRIBE_CLUSTER.reason
+        )
     response = DescribeAclsResponse(error_message=None)
     resources: dict[tuple[int, int, str], DescribeAclsResource] = {}
     for found in sorted(acls.index.matching(wanted)):

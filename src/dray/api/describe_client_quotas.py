@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER_CONFIGS, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_client_quotas import (
     ComponentData,
@@ -19,9 +20,11 @@ _ANY: Final = 2
 _ENTITIES: Final = frozenset({"user", "client-id", "ip"})
 
 
-@handles(DescribeClientQuotasRequest, 0, 1)
-async def handle(_context: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
+@handles(DescribeClientQuotasRequest, 0, 1, checks={DESCRIBE_CLUSTER_CONFIGS: Denial.REQUEST})
+async def handle(context: Context, request: DescribeClientQuotasRequest) -> DescribeClientQuotasResponse:
     refusal = _fault(request.components)
+    if not context.may(DESCRIBE_CLUSTER_CONFIGS):
+        refusal = DESCRIBE_CLUSTER_CONFIGS.refusal, DESCRIBE_CLUSTER_CONFIGS.reason
     if refusal is not None:
         return DescribeClientQuotasResponse(error_code=refusal[0], error_message=refusal[1], entries=None)
     return DescribeClientQuotasResponse(error_message=None)

@@ -11,19 +11,21 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.shared import CLUSTER_OPERATIONS, Context, handles
+from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_cluster import (
     DescribeClusterBroker,
     DescribeClusterRequest,
     DescribeClusterResponse,
 )
+from dray.security.acls.model import AclResourceType
 
 _BROKERS: Final = 1
 _CONTROLLERS: Final = 2
 
 
-@handles(DescribeClusterRequest, 0, 2)
+@handles(DescribeClusterRequest, 0, 2, checks={DESCRIBE_CLUSTER: Denial.FIELD})
 async def handle(context: Context, request: DescribeClusterRequest) -> DescribeClusterResponse:
     if request.endpoint_type == _CONTROLLERS:
         return _failed(request, ErrorCode.MISMATCHED_ENDPOINT_TYPE, "This is a broker, and no controller.")
@@ -43,7 +45,9 @@ async def handle(context: Context, request: DescribeClusterRequest) -> DescribeC
             )
         )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = (
+            context.operations(AclResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
+        )
     return response
 
 

@@ -14,9 +14,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Final
 
 from dray.api.shared import (
+    Check,
     Context,
     ResourceType,
     Routes,
@@ -26,6 +28,12 @@ from dray.api.shared import (
     handles,
     topic_error,
 )
+from dray.api.shared.checks import (
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    Denial,
+)
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_configs import (
@@ -34,11 +42,27 @@ from dray.protocol.messages.describe_configs import (
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
+from dray.security.acls.model import CLUSTER_NAME
 from dray.topics import CONFIGS, TopicError
 from dray.topics.names import check_name
 
+_CHECKS: Final[Mapping[int, Check]] = {
+    ResourceType.TOPIC: DESCRIBE_TOPIC_CONFIGS,
+    ResourceType.GROUP: DESCRIBE_GROUP_CONFIGS,
+    **dict.fromkeys(ResourceType.of_cluster(), DESCRIBE_CLUSTER_CONFIGS),
+}
 
-@handles(DescribeConfigsRequest, 1, 4)
+
+@handles(
+    DescribeConfigsRequest,
+    1,
+    4,
+    checks={
+        DESCRIBE_TOPIC_CONFIGS: Denial.RESOURCE,
+        DESCRIBE_GROUP_CONFIGS: Denial.RESOURCE,
+        DESCRIBE_CLUSTER_CONFIGS: Denial.RESOURCE,
+    },
+)
 async def handle(context: Context, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
     results = await asyncio.gather(*(_describe(context, request, one) for one in request.resources))
     return DescribeConfigsResponse(results=list(results))
@@ -50,6 +74,11 @@ async def _describe(
     result = DescribeConfigsResult(
         error_message="", resource_type=resource.resource_type, resource_name=resource.resource_name
     )
+    check = _CHECKS.get(resource.resource_type)
+    name = CLUSTER_NAME if check is DESCRIBE_CLUSTER_CONFIGS else resource.resource_name
+    if check is not None and not context.may(check, name):
+        result.error_code, result.error_message = check.refusal, check.reason
+        return result
     keys = resource.configuration_keys
 
     def wanted(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 A group that does not exist, or speaks the consumer protocol, is `Dead` without an error.
 
-- v3: a client may ask what it is allowed to do: everything.
+- v3: a client may ask what it is allowed to do.
 - v6: such a group is GROUP_ID_NOT_FOUND.
 """
 
@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.shared import GROUP_OPERATIONS, NO_OPERATIONS, Context, handles
+from dray.api.shared import NO_OPERATIONS, Context, handles
+from dray.api.shared.checks import DESCRIBE_GROUP, Denial
 from dray.groups.coordinator import GroupUnavailable, describe_classic
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_groups import (
@@ -19,9 +20,10 @@ from dray.protocol.messages.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
+from dray.security.acls.model import AclResourceType
 
 
-@handles(DescribeGroupsRequest, 0, 6)
+@handles(DescribeGroupsRequest, 0, 6, checks={DESCRIBE_GROUP: Denial.GROUP})
 async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
     described = await asyncio.gather(
         *(_describe(context, group_id, request.include_authorized_operations) for group_id in request.groups)
@@ -30,6 +32,8 @@ async def handle(context: Context, request: DescribeGroupsRequest) -> DescribeGr
 
 
 async def _describe(context: Context, group_id: str, operations: bool) -> DescribedGroup:
+    if not context.may(DESCRIBE_GROUP, group_id):
+        return DescribedGroup(group_id=group_id, error_code=DESCRIBE_GROUP.refusal, error_message=None)
     try:
         group = await describe_classic(context.services.groups, group_id, context.version)
     except GroupUnavailable as refusal:
@@ -53,5 +57,7 @@ async def _describe(context: Context, group_id: str, operations: bool) -> Descri
             )
             for member in group.members
         ],
-        authorized_operations=GROUP_OPERATIONS if operations and found else NO_OPERATIONS,
+        authorized_operations=context.operations(AclResourceType.GROUP, group_id)
+        if operations and found
+        else NO_OPERATIONS,
     )

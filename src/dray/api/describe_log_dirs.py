@@ -14,6 +14,7 @@ import asyncio
 from typing import Final
 
 from dray.api.shared import Context, Routes, handles, read_error
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_log_dirs import (
@@ -28,8 +29,10 @@ from dray.topics import Topic, TopicsUnavailable
 _AT_ONCE: Final = 64  # partitions whose sizes are asked for together
 
 
-@handles(DescribeLogDirsRequest, 1, 4)
+@handles(DescribeLogDirsRequest, 1, 4, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
 async def handle(context: Context, request: DescribeLogDirsRequest) -> DescribeLogDirsResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return DescribeLogDirsResponse(error_code=DESCRIBE_CLUSTER.refusal)
     result = DescribeLogDirsResult(log_dir=context.services.settings.log_dir)
     try:
         for topic, partitions in await _asked(context, request):

@@ -7,6 +7,7 @@ no transactions, so none has one open. A name that no topic can have is an INVAL
 from __future__ import annotations
 
 from dray.api.shared import Context, find_stream, handles, read_error
+from dray.api.shared.checks import READ_TOPIC, Denial
 from dray.log.types import LogError
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_producers import (
@@ -20,7 +21,7 @@ from dray.topics import InvalidTopicName
 from dray.topics.names import check_name
 
 
-@handles(DescribeProducersRequest, 0, 0)
+@handles(DescribeProducersRequest, 0, 0, checks={READ_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: DescribeProducersRequest) -> DescribeProducersResponse:
     response = DescribeProducersResponse()
     for topic in request.topics:
@@ -34,6 +35,8 @@ async def _describe(context: Context, name: str, partition: int) -> PartitionRes
         check_name(name)
     except InvalidTopicName as error:
         return _failed(partition, ErrorCode.INVALID_TOPIC_EXCEPTION, str(error))
+    if not context.may(READ_TOPIC, name):
+        return _failed(partition, READ_TOPIC.refusal, READ_TOPIC.reason)
     stream = await find_stream(context, name, partition)
     if isinstance(stream, ErrorCode):
         return _failed(partition, stream, None)

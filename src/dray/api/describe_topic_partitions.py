@@ -7,7 +7,8 @@ negative partition, or for a topic that the request does not name, is an INVALID
 
 from __future__ import annotations
 
-from dray.api.shared import TOPIC_OPERATIONS, Context, Routes, handles
+from dray.api.shared import Context, Routes, handles
+from dray.api.shared.checks import DESCRIBE_TOPIC, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_topic_partitions import (
     Cursor,
@@ -17,11 +18,12 @@ from dray.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponseTopic,
 )
 from dray.records import LEADER_EPOCH
+from dray.security.acls.model import AclResourceType
 from dray.topics import InvalidTopicName, Topic, TopicsUnavailable
 from dray.topics.names import check_name, is_internal
 
 
-@handles(DescribeTopicPartitionsRequest, 0, 0)
+@handles(DescribeTopicPartitionsRequest, 0, 0, checks={DESCRIBE_TOPIC: Denial.TOPIC})
 async def handle(
     context: Context, request: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
@@ -40,7 +42,10 @@ async def handle(
     remaining = max(min(limit, request.response_partition_limit), 1)
     routes = Routes(context)
     response = DescribeTopicPartitionsResponse()
-    for name in sorted(name for name in names if name >= first):
+    asked = sorted(name for name in names if name >= first)
+    may_see = context.sees if everything else context.may
+    seen = [name for name in asked if may_see(DESCRIBE_TOPIC, name)]
+    for name in seen:
         if remaining == 0:
             response.next_cursor = Cursor(topic_name=name, partition_index=0)
             break
@@ -51,11 +56,16 @@ async def handle(
             continue
         begin = skip if name == first else 0
         end = min(begin + remaining, len(topic.streams))
-        response.topics.append(_describe(topic, begin, end, routes))
+        described = _describe(topic, begin, end, routes)
+        described.topic_authorized_operations = context.operations(AclResourceType.TOPIC, name)
+        response.topics.append(described)
         if end < len(topic.streams):
             response.next_cursor = Cursor(topic_name=name, partition_index=end)
             break
         remaining -= max(end - begin, 0)
+    if not everything:
+        visible = set(seen)
+        response.topics += [_forbidden(name) for name in asked if name not in visible]
     return response
 
 
@@ -81,6 +91,11 @@ def _refused(name: str, code: ErrorCode) -> DescribeTopicPartitionsResponseTopic
     return DescribeTopicPartitionsResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
 
 
+def _forbidden(name: str) -> DescribeTopicPartitionsResponseTopic:
+    """Whether it is there is not said, nor looked up."""
+    return DescribeTopicPartitionsResponseTopic(error_code=DESCRIBE_TOPIC.refusal, name=name)
+
+
 def _describe(topic: Topic, begin: int, end: int, routes: Routes) -> DescribeTopicPartitionsResponseTopic:
     replicas = routes.replicas(topic)
     partitions = []
@@ -102,5 +117,4 @@ def _describe(topic: Topic, begin: int, end: int, routes: Routes) -> DescribeTop
         topic_id=topic.topic_id,
         is_internal=is_internal(topic.name),
         partitions=partitions,
-        topic_authorized_operations=TOPIC_OPERATIONS,
     )

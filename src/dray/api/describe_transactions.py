@@ -7,6 +7,7 @@ here. Tools ask FindCoordinator first, which says that there are no transactions
 from __future__ import annotations
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_TRANSACTIONAL_ID, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
@@ -15,15 +16,17 @@ from dray.protocol.messages.describe_transactions import (
 )
 
 
-@handles(DescribeTransactionsRequest, 0, 0)
-async def handle(_context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
+@handles(DescribeTransactionsRequest, 0, 0, checks={DESCRIBE_TRANSACTIONAL_ID: Denial.RESOURCE})
+async def handle(context: Context, request: DescribeTransactionsRequest) -> DescribeTransactionsResponse:
     return DescribeTransactionsResponse(
         transaction_states=[
-            TransactionState(error_code=_refusal(name), transactional_id=name)
+            TransactionState(error_code=_refusal(context, name), transactional_id=name)
             for name in request.transactional_ids
         ]
     )
 
 
-def _refusal(transactional_id: str) -> ErrorCode:
+def _refusal(context: Context, transactional_id: str) -> ErrorCode:
+    if not context.may(DESCRIBE_TRANSACTIONAL_ID, transactional_id):
+        return DESCRIBE_TRANSACTIONAL_ID.refusal
     return ErrorCode.TRANSACTIONAL_ID_NOT_FOUND if transactional_id else ErrorCode.INVALID_REQUEST

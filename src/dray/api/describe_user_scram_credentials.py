@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.describe_user_scram_credentials import (
     CredentialInfo,
@@ -15,10 +16,14 @@ from dray.protocol.messages.describe_user_scram_credentials import (
 )
 
 
-@handles(DescribeUserScramCredentialsRequest, 0, 0)
+@handles(DescribeUserScramCredentialsRequest, 0, 0, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
 async def handle(
     context: Context, request: DescribeUserScramCredentialsRequest
 ) -> DescribeUserScramCredentialsResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        code, reason = DESCRIBE_CLUSTER.refusal, DESCRIBE_CLUSTER.reason
+        refused = [DescribeUserScramCredentialsResult("", code, reason) for _ in request.users or ()]
+        return DescribeUserScramCredentialsResponse(error_code=code, error_message=reason, results=refused)
     users = context.services.users
     response = DescribeUserScramCredentialsResponse(error_message=None)
     named = Counter(one.name for one in request.users or ()) or Counter(users.names())

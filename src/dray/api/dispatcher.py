@@ -9,7 +9,7 @@ UNSUPPORTED_VERSION; ApiVersions has its own rule, since it is sent before versi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from dray.api import api_versions
 from dray.api.registry import HANDLERS
@@ -25,7 +25,10 @@ from dray.protocol import (
     parse_request_header,
     response_class,
 )
+from dray.security.acls.authorization import Access
 from dray.telemetry import bind_request
+
+_ACCESS: Final = "access"
 
 Observer = Callable[[int, float, bool], None]
 """Called for every request that reached a handler: its API key, the seconds it took, whether it ended
@@ -40,6 +43,7 @@ class Dispatcher:
         observer: Observer | None = None,
     ) -> None:
         self._services = services
+        self._authorization = services.authorization
         self._monotonic = services.runtime.monotonic
         self._observer = observer
         self._table: dict[int, Handler] = {}
@@ -70,8 +74,9 @@ class Dispatcher:
         started = self._monotonic()
         ended_well = False
         try:
+            access = None if self._authorization is None else self._access(connection)
             response = await handler.function(
-                Context(self._services, self.advertised, header, connection), request
+                Context(self._services, self.advertised, header, connection, access), request
             )
             ended_well = True
         finally:
@@ -81,6 +86,16 @@ class Dispatcher:
             return None
         answer = response.encode(version)
         return [encode_response_header(header.api_key, version, header.correlation_id), *answer]
+
+    def _access(self, connection: ClientConnection) -> Access:
+        """What the client may do. It has one principal as long as the connection lives: who authenticates
+        again as somebody else is refused, and would be judged anew here."""
+        assert self._authorization is not None
+        known: tuple[Any, Access] | None = connection.state.get(_ACCESS)
+        if known is None or known[0] != connection.principal:
+            access = self._authorization.access(connection.principal, connection.peer)
+            known = connection.state[_ACCESS] = connection.principal, access
+        return known[1]
 
     def _refuse(self, header: RequestHeader, handler: Handler | None) -> Sequence[Buffer]:
         key, version = header.api_key, header.api_version

@@ -7,6 +7,7 @@ all partitions gets an answer without any.
 from __future__ import annotations
 
 from dray.api.shared import Context, find_stream, handles
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.elect_leaders import (
     ElectLeadersRequest,
@@ -16,11 +17,17 @@ from dray.protocol.messages.elect_leaders import (
 )
 
 
-@handles(ElectLeadersRequest, 0, 2)
+@handles(ElectLeadersRequest, 0, 2, checks={ALTER_CLUSTER: Denial.REQUEST})
 async def handle(context: Context, request: ElectLeadersRequest) -> ElectLeadersResponse:
-    response = ElectLeadersResponse()
+    allowed = context.may(ALTER_CLUSTER)
+    response = ElectLeadersResponse(error_code=ErrorCode.NONE if allowed else ALTER_CLUSTER.refusal)
     for topic in request.topic_partitions or ():
-        results = [await _elect(context, topic.topic, partition) for partition in topic.partitions]
+        results = [
+            await _elect(context, topic.topic, partition)
+            if allowed
+            else PartitionResult(partition, ALTER_CLUSTER.refusal, ALTER_CLUSTER.reason)
+            for partition in topic.partitions
+        ]
         response.replica_election_results.append(
             ReplicaElectionResult(topic=topic.topic, partition_result=results)
         )

@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
+from dray.api.shared.checks import READ_TOPIC, Denial
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
@@ -55,15 +56,12 @@ class _Wanted:
     error: ErrorCode = ErrorCode.NONE
 
 
-@handles(FetchRequest, 4, 18)
+@handles(FetchRequest, 4, 18, checks={READ_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: FetchRequest) -> FetchResponse:
     if request.session_epoch not in _FULL_REQUESTS:
         return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     await context.connection.turn()
-    wanted = [
-        [await _resolve(context, topic, partition) for partition in topic.partitions]
-        for topic in request.topics
-    ]
+    wanted = [await _resolve_topic(context, topic) for topic in request.topics]
     elsewhere = _route(context, request, wanted)
     if elsewhere is not None:
         return await _send_elsewhere(context, request, wanted, elsewhere)
@@ -79,8 +77,31 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         parts = [
             _refused(one) if one.error else await _answer(context, request, one, next(results)) for one in row
         ]
+        if context.access is not None and not _may_still_read(context, row):
+            parts = [_refused(_Wanted(one.partition, error=READ_TOPIC.refusal)) for one in row]
         response.responses.append(FetchableTopicResponse(topic.topic_id, topic.topic, parts))
     return response
+
+
+async def _resolve_topic(context: Context, data: FetchTopic) -> list[_Wanted]:
+    """A topic by name is authorized before it is looked up; one by id cannot be."""
+    if context.access is None:
+        return [await _resolve(context, data, partition) for partition in data.partitions]
+    by_id = context.header.api_version >= _BY_ID
+    if not by_id and not context.may(READ_TOPIC, data.topic):
+        return [_Wanted(partition.partition, error=READ_TOPIC.refusal) for partition in data.partitions]
+    wanted = [await _resolve(context, data, partition) for partition in data.partitions]
+    if by_id:
+        topic = next((one.topic for one in wanted if one.topic is not None), None)
+        if topic is not None and not context.may(READ_TOPIC, topic.name):
+            return [_Wanted(partition.partition, error=READ_TOPIC.refusal) for partition in data.partitions]
+    return wanted
+
+
+def _may_still_read(context: Context, row: list[_Wanted]) -> bool:
+    """Asked once more before the answer: a fetch may have waited for longer than the right lasted."""
+    topic = next((one.topic for one in row if one.topic is not None and not one.error), None)
+    return topic is None or context.may(READ_TOPIC, topic.name)
 
 
 async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition) -> _Wanted:
@@ -91,9 +112,10 @@ async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition
     except TopicsUnavailable:
         wanted.error = ErrorCode.NOT_LEADER_OR_FOLLOWER
         return wanted
+    wanted.topic = topic
     stream = None if topic is None else topic.stream_of(partition.partition)
     if stream is not None:
-        wanted.topic, wanted.stream = topic, stream
+        wanted.stream = stream
         if partition.current_leader_epoch > LEADER_EPOCH:
             wanted.error = ErrorCode.UNKNOWN_LEADER_EPOCH
     elif topic is None and by_id:
@@ -212,6 +234,6 @@ def _refused(wanted: _Wanted, high_watermark: int = -1, start_offset: int = -1) 
         high_watermark=high_watermark,
         last_stable_offset=high_watermark,
         log_start_offset=start_offset,
-        aborted_transactions=None,
+        aborted_transactions=[],
         records=b"",
     )

@@ -15,6 +15,7 @@ from typing import Final
 
 from dray.api.api_versions import SOFTWARE
 from dray.api.shared import NO_TRANSACTIONS, Context, handles, no_coordinator_of_transactions
+from dray.api.shared.checks import DESCRIBE_GROUP, DESCRIBE_TRANSACTIONAL_ID, Denial
 from dray.cluster import zone_of_client
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
@@ -27,9 +28,15 @@ from dray.protocol.messages.find_coordinator import (
 _MANY_FROM: Final = 4
 _GROUP: Final = 0
 _TRANSACTION: Final = 1
+_CHECKS: Final = {_GROUP: DESCRIBE_GROUP, _TRANSACTION: DESCRIBE_TRANSACTIONAL_ID}
 
 
-@handles(FindCoordinatorRequest, 0, 6)
+@handles(
+    FindCoordinatorRequest,
+    0,
+    6,
+    checks={DESCRIBE_GROUP: Denial.GROUP, DESCRIBE_TRANSACTIONAL_ID: Denial.RESOURCE},
+)
 async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoordinatorResponse:
     if context.version >= _MANY_FROM:
         found = await asyncio.gather(
@@ -47,6 +54,9 @@ async def handle(context: Context, request: FindCoordinatorRequest) -> FindCoord
 
 
 async def _find(context: Context, key_type: int, key: str) -> Coordinator:
+    check = _CHECKS.get(key_type)
+    if check is not None and not context.may(check, key):
+        return _failed(key, check.refusal, check.reason)
     if key_type == _TRANSACTION:
         context.logger().info("transactions are not supported", transactional_id=key)
         software = context.connection.state.get(SOFTWARE, "")

@@ -7,13 +7,17 @@ generation. Unknown members and generations are refused.
 from __future__ import annotations
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 
 
-@handles(HeartbeatRequest, 0, 4)
+@handles(HeartbeatRequest, 0, 4, checks={READ_GROUP: Denial.REQUEST})
 async def handle(context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+    if not context.may(READ_GROUP, request.group_id):
+        return HeartbeatResponse(error_code=READ_GROUP.refusal)
+
     def event_with(token: object) -> classic.Heartbeat:
         return classic.Heartbeat(
             token, request.group_id, request.member_id, request.generation_id, request.group_instance_id

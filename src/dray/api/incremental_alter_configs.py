@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from dray.api.shared import Context, ResourceType, alter_each, check_named, handles
+from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Denial
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.incremental_alter_configs import (
@@ -23,7 +24,16 @@ from dray.protocol.messages.incremental_alter_configs import (
 from dray.topics import Alteration, AlterOperation, InvalidTopicRequest
 
 
-@handles(IncrementalAlterConfigsRequest, 0, 1)
+@handles(
+    IncrementalAlterConfigsRequest,
+    0,
+    1,
+    checks={
+        ALTER_TOPIC_CONFIGS: Denial.RESOURCE,
+        ALTER_GROUP_CONFIGS: Denial.RESOURCE,
+        ALTER_CLUSTER_CONFIGS: Denial.RESOURCE,
+    },
+)
 async def handle(
     context: Context, request: IncrementalAlterConfigsRequest
 ) -> IncrementalAlterConfigsResponse:

@@ -10,14 +10,27 @@ INVALID_REQUEST.
 
 from __future__ import annotations
 
-from dray.api.shared import TRANSACTIONS_REFUSED, Context, handles
+from dray.api.shared import TRANSACTIONS_REFUSED, Check, Context, handles
+from dray.api.shared.checks import WRITE_IDEMPOTENTLY, WRITE_TOPIC, WRITE_TRANSACTIONAL_ID, Denial
 from dray.log.types import LogUnavailable
 from dray.protocol import ErrorCode
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 
 
-@handles(InitProducerIdRequest, 0, 5)
+@handles(
+    InitProducerIdRequest,
+    0,
+    5,
+    checks={
+        WRITE_TRANSACTIONAL_ID: Denial.REQUEST,
+        WRITE_IDEMPOTENTLY: Denial.REQUEST,
+        WRITE_TOPIC: Denial.OTHERWISE,
+    },
+)
 async def handle(context: Context, request: InitProducerIdRequest) -> InitProducerIdResponse:
+    refused = _refused(context, request.transactional_id)
+    if refused is not None:
+        return _failed(refused.refusal)
     if request.transactional_id == "":
         return _failed(ErrorCode.INVALID_REQUEST)
     if request.transactional_id is not None:
@@ -30,6 +43,15 @@ async def handle(context: Context, request: InitProducerIdRequest) -> InitProduc
         # As Kafka without a block of ids: producers ask again, and do not first look for a coordinator.
         return _failed(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     return InitProducerIdResponse(producer_id=producer_id, producer_epoch=0)
+
+
+def _refused(context: Context, transactional_id: str | None) -> Check | None:
+    """Who may write to some topic may do so idempotently: producers do that unasked."""
+    if transactional_id is not None:
+        return None if context.may(WRITE_TRANSACTIONAL_ID, transactional_id) else WRITE_TRANSACTIONAL_ID
+    if context.sees(WRITE_IDEMPOTENTLY) or context.may_on_some(WRITE_TOPIC):
+        return None
+    return WRITE_IDEMPOTENTLY
 
 
 def _failed(code: ErrorCode) -> InitProducerIdResponse:

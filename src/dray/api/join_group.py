@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, ask_and_wait, client_host, handles
+from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol.messages.join_group import (
@@ -26,8 +27,10 @@ from dray.protocol.messages.join_group import (
 _NULLABLE_FROM: Final = 7
 
 
-@handles(JoinGroupRequest, 0, 9)
+@handles(JoinGroupRequest, 0, 9, checks={READ_GROUP: Denial.REQUEST})
 async def handle(context: Context, request: JoinGroupRequest) -> JoinGroupResponse:
+    if not context.may(READ_GROUP, request.group_id):
+        return JoinGroupResponse(error_code=READ_GROUP.refusal, protocol_name=_protocol_name(context, None))
     client_id = context.header.client_id or ""
     fresh_member_id = ""
     if not request.member_id:

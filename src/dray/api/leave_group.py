@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
@@ -20,8 +21,10 @@ from dray.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroupResp
 _MANY_FROM: Final = 3
 
 
-@handles(LeaveGroupRequest, 0, 5)
+@handles(LeaveGroupRequest, 0, 5, checks={READ_GROUP: Denial.REQUEST})
 async def handle(context: Context, request: LeaveGroupRequest) -> LeaveGroupResponse:
+    if not context.may(READ_GROUP, request.group_id):
+        return LeaveGroupResponse(error_code=READ_GROUP.refusal)
     many = context.version >= _MANY_FROM
     members: list[tuple[str, str | None]] = [(request.member_id, None)]
     if many:

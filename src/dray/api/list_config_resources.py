@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, ResourceType, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER_CONFIGS, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_config_resources import (
     ConfigResource,
@@ -24,8 +25,10 @@ _CLIENT_METRICS: Final = 16
 _TYPES: Final = (ResourceType.TOPIC, ResourceType.BROKER, _LOGGERS, _CLIENT_METRICS, ResourceType.GROUP)
 
 
-@handles(ListConfigResourcesRequest, 0, 1)
+@handles(ListConfigResourcesRequest, 0, 1, checks={DESCRIBE_CLUSTER_CONFIGS: Denial.REQUEST})
 async def handle(context: Context, request: ListConfigResourcesRequest) -> ListConfigResourcesResponse:
+    if not context.may(DESCRIBE_CLUSTER_CONFIGS):
+        return ListConfigResourcesResponse(error_code=DESCRIBE_CLUSTER_CONFIGS.refusal)
     asked = (set(request.resource_types) or set(_TYPES)) if context.version > 0 else {_CLIENT_METRICS}
     if not asked <= set(_TYPES):
         return ListConfigResourcesResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)

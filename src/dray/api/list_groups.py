@@ -9,11 +9,14 @@ Clients ask every broker, and each group is listed by one of them.
 from __future__ import annotations
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER, DESCRIBE_GROUP, Denial
 from dray.groups.coordinator import GroupUnavailable, list_groups
 from dray.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 
-@handles(ListGroupsRequest, 0, 5)
+@handles(
+    ListGroupsRequest, 0, 5, checks={DESCRIBE_CLUSTER: Denial.OTHERWISE, DESCRIBE_GROUP: Denial.LEFT_OUT}
+)
 async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResponse:
     states = {state.lower() for state in request.states_filter}
     types = {group_type.lower() for group_type in request.types_filter}
@@ -21,6 +24,8 @@ async def handle(context: Context, request: ListGroupsRequest) -> ListGroupsResp
         listed = await list_groups(context.services.groups)
     except GroupUnavailable as refusal:
         return ListGroupsResponse(error_code=refusal.error)
+    if not context.sees(DESCRIBE_CLUSTER):
+        listed = [group for group in listed if context.sees(DESCRIBE_GROUP, group.group_id)]
     return ListGroupsResponse(
         groups=[
             ListedGroup(

@@ -22,6 +22,7 @@ from itertools import islice
 from typing import Final
 
 from dray.api.shared import Context, find_stream, forget_closed, gather_some, handles, read_error, repeated
+from dray.api.shared.checks import DESCRIBE_TOPIC, Denial
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_offsets import (
@@ -57,13 +58,17 @@ _KNOWN_FROM: Final[Mapping[int, int]] = {
 _KNOWS_STORAGE_ERROR: Final = 4
 
 
-@handles(ListOffsetsRequest, 1, 11)
+@handles(ListOffsetsRequest, 1, 11, checks={DESCRIBE_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: ListOffsetsRequest) -> ListOffsetsResponse:
     twice = repeated(
         (topic.name, partition.partition_index) for topic in request.topics for partition in topic.partitions
     )
 
+    forbidden = {topic.name for topic in request.topics if not context.may(DESCRIBE_TOPIC, topic.name)}
+
     async def one(name: str, partition: ListOffsetsPartition) -> ListOffsetsPartitionResponse:
+        if name in forbidden:
+            return _failed(partition, DESCRIBE_TOPIC.refusal)
         if (name, partition.partition_index) in twice:
             return _failed(partition, ErrorCode.INVALID_REQUEST)
         return await _look_up(context, name, partition)

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
 
 
-@handles(ListPartitionReassignmentsRequest, 0, 0)
+@handles(ListPartitionReassignmentsRequest, 0, 0, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
 async def handle(
-    _context: Context, _request: ListPartitionReassignmentsRequest
+    context: Context, _request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
+    if not context.may(DESCRIBE_CLUSTER):
+        return ListPartitionReassignmentsResponse(
+            error_code=DESCRIBE_CLUSTER.refusal, error_message=DESCRIBE_CLUSTER.reason
+        )
     return ListPartitionReassignmentsResponse(error_message=None)

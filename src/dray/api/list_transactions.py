@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dray.api.shared import Context, handles
+from dray.api.shared import NO_CHECKS, Context, handles
 from dray.groups.coordinator.patterns import fault_of
 from dray.protocol import ErrorCode
 from dray.protocol.messages.list_transactions import ListTransactionsRequest, ListTransactionsResponse
@@ -28,7 +28,7 @@ _STATES: Final = frozenset(
 )
 
 
-@handles(ListTransactionsRequest, 0, 2)
+@handles(ListTransactionsRequest, 0, 2, checks=NO_CHECKS)
 async def handle(_context: Context, request: ListTransactionsRequest) -> ListTransactionsResponse:
     pattern = request.transactional_id_pattern
     if pattern and fault_of(pattern) is not None:

@@ -2,6 +2,8 @@
 
 - No list of topics means all of them.
 - A topic that is there and that this build cannot read is named with LEADER_NOT_AVAILABLE, also among all.
+- A topic that the client may not describe is TOPIC_AUTHORIZATION_FAILED, be it there or not, without an id;
+  asked for by its id, without a name; among all, it is left out. So is one that it may not create.
 - An unknown topic is created with the broker's defaults if broker and request allow it, and the answer
   already describes it. Otherwise UNKNOWN_TOPIC_OR_PARTITION, or INVALID_TOPIC_EXCEPTION for a name that no
   topic can have, and for those in which Kafka keeps its own state: on that code clients stop and say so,
@@ -19,7 +21,7 @@ Versions:
 
 - v0: an empty list of topics means all of them.
 - v4: the request says whether a topic may be created.
-- v8: authorized operations, where a client asks for them: clients may do anything.
+- v8: authorized operations, where a client asks for them.
 - v10: the answer has the topics' ids. A request by id is an INVALID_REQUEST.
 - v12: topics may be asked for by id.
 """
@@ -29,14 +31,14 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
     Context,
     Routes,
     gather_some,
     handles,
     topic_error,
 )
+from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, Denial
+from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
     MetadataRequest,
@@ -47,27 +49,46 @@ from dray.protocol.messages.metadata import (
     MetadataResponseTopic,
 )
 from dray.records import LEADER_EPOCH
-from dray.topics import Topic, TopicError, TopicsUnavailable
+from dray.security.acls.model import AclResourceType
+from dray.topics import InvalidTopicName, Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
 
 _BY_ID: Final = 12
 _EXPLAINED: Final = "topics of Kafka itself that were asked for"
 
 
-@handles(MetadataRequest, 0, 13)
+@handles(
+    MetadataRequest,
+    0,
+    13,
+    checks={
+        DESCRIBE_TOPIC: Denial.TOPIC,
+        CREATE_IN_CLUSTER: Denial.OTHERWISE,
+        CREATE_TOPIC: Denial.TOPIC,
+        DESCRIBE_CLUSTER: Denial.FIELD,
+    },
+)
 async def handle(context: Context, request: MetadataRequest) -> MetadataResponse:
     services = context.services
     asked = request.topics
     if asked is None or (context.version == 0 and not asked):
-        found: list[Topic | MetadataResponseTopic] = list(services.topics.all_cached())
-        found += [_unknown(ErrorCode.LEADER_NOT_AVAILABLE, name) for name in services.topics.unreadable()]
+        found: list[Topic | MetadataResponseTopic] = [
+            topic for topic in services.topics.all_cached() if context.sees(DESCRIBE_TOPIC, topic.name)
+        ]
+        found += [
+            _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)
+            for name in services.topics.unreadable()
+            if context.sees(DESCRIBE_TOPIC, name)
+        ]
     else:
         found = await _find_all(context, request, asked)
     routes = Routes(context)
     topics = [_describe(one, routes) if isinstance(one, Topic) else one for one in found]
     if request.include_topic_authorized_operations:
         for topic in topics:
-            topic.topic_authorized_operations = TOPIC_OPERATIONS
+            if topic.name is not None and topic.error_code != DESCRIBE_TOPIC.refusal:
+                operations = context.operations(AclResourceType.TOPIC, topic.name)
+                topic.topic_authorized_operations = operations
     response = MetadataResponse(
         brokers=_brokers(context, routes),
         cluster_id=services.cluster.cluster_id,
@@ -75,7 +96,9 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
         topics=topics,
     )
     if request.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = CLUSTER_OPERATIONS
+        response.cluster_authorized_operations = (
+            context.operations(AclResourceType.CLUSTER) if context.may(DESCRIBE_CLUSTER) else 0
+        )
     return response
 
 
@@ -110,23 +133,26 @@ async def _find(
     topics, name = context.services.topics, asked.name
     if name is None or (context.version < _BY_ID and asked.topic_id != ZERO_UUID):
         return _unknown(ErrorCode.INVALID_REQUEST, name or "")
+    if not context.may(DESCRIBE_TOPIC, name):
+        return MetadataResponseTopic(error_code=DESCRIBE_TOPIC.refusal, name=name)
+    creates = context.services.settings.auto_create_topics and request.allow_auto_topic_creation
     try:
         topic = topics.cached(name)
         if topic is None:
             check_name(name)
             topic = await topics.refresh(name)
+        if topic is None and creates and not may_create(context, name):
+            return _unknown(CREATE_TOPIC.refusal, name)
         if topic is None:
             check_not_internal(name)
-        if (
-            topic is None
-            and context.services.settings.auto_create_topics
-            and request.allow_auto_topic_creation
-        ):
+        if topic is None and creates:
             topic = await topics.ensure(name)
     except TopicsUnavailable as error:
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause
     except TopicError as error:
+        if isinstance(error, InvalidTopicName) and creates and not may_create(context, name):
+            return _unknown(CREATE_TOPIC.refusal, name)
         if is_internal(name):
             _explain(context, name, error)
         return _unknown(topic_error(error), name)
@@ -154,6 +180,8 @@ async def _find_by_id(context: Context, asked: MetadataRequestTopic) -> Topic | 
         return MetadataResponseTopic(
             error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
         )
+    if not context.may(DESCRIBE_TOPIC, topic.name):
+        return MetadataResponseTopic(error_code=DESCRIBE_TOPIC.refusal, name=None, topic_id=asked.topic_id)
     return topic
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, find_topic, handles
+from dray.api.shared.checks import READ_GROUP, READ_TOPIC, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable, Place
 from dray.groups.offsets import CommittedOffset, metadata_fault
@@ -32,15 +33,16 @@ _BY_ID: Final = 10
 _RETENTION_UNTIL: Final = 4
 
 
-@handles(OffsetCommitRequest, 2, 10)
+@handles(OffsetCommitRequest, 2, 10, checks={READ_GROUP: Denial.PARTITION, READ_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommitResponse:
     offsets: dict[Place, CommittedOffset] = {}
     response = OffsetCommitResponse()
     accepted: list[OffsetCommitResponsePartition] = []
+    may_read = context.may(READ_GROUP, request.group_id)
     for topic in request.topics:
         answers: list[OffsetCommitResponsePartition] = []
         response.topics.append(OffsetCommitResponseTopic(topic.topic_id, topic.name, answers))
-        found = await _find(context, topic)
+        found = await _find(context, topic) if may_read else READ_GROUP.refusal
         for partition in topic.partitions:
             answer = OffsetCommitResponsePartition(
                 partition.partition_index, _fault(context, found, partition)
@@ -58,6 +60,8 @@ async def handle(context: Context, request: OffsetCommitRequest) -> OffsetCommit
 
 async def _find(context: Context, topic: OffsetCommitRequestTopic) -> Topic | ErrorCode:
     by_id = context.version >= _BY_ID
+    if not by_id and not context.may(READ_TOPIC, topic.name):
+        return READ_TOPIC.refusal
     last = max((partition.partition_index for partition in topic.partitions), default=-1)
     try:
         found = await find_topic(context, topic.name, last, topic.topic_id if by_id else None)
@@ -65,6 +69,8 @@ async def _find(context: Context, topic: OffsetCommitRequestTopic) -> Topic | Er
         return ErrorCode.COORDINATOR_NOT_AVAILABLE
     if found is None:
         return ErrorCode.UNKNOWN_TOPIC_ID if by_id else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if by_id and not context.may(READ_TOPIC, found.name):
+        return READ_TOPIC.refusal
     return found
 
 

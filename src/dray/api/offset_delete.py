@@ -8,6 +8,7 @@ group subscribes to (GROUP_SUBSCRIBED_TO_TOPIC). An offset that was never commit
 from __future__ import annotations
 
 from dray.api.shared import Context, find_topic, handles
+from dray.api.shared.checks import DELETE_GROUP, READ_TOPIC, Denial
 from dray.groups.coordinator import GroupUnavailable, Place, delete_offsets
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_delete import (
@@ -19,8 +20,10 @@ from dray.protocol.messages.offset_delete import (
 from dray.topics import TopicsUnavailable
 
 
-@handles(OffsetDeleteRequest, 0, 0)
+@handles(OffsetDeleteRequest, 0, 0, checks={DELETE_GROUP: Denial.REQUEST, READ_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDeleteResponse:
+    if not context.may(DELETE_GROUP, request.group_id):
+        return OffsetDeleteResponse(error_code=DELETE_GROUP.refusal)
     if not request.group_id:
         return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     places = [
@@ -53,6 +56,8 @@ async def handle(context: Context, request: OffsetDeleteRequest) -> OffsetDelete
 
 async def _fault(context: Context, place: Place) -> ErrorCode:
     name, partition = place
+    if not context.may(READ_TOPIC, name):
+        return READ_TOPIC.refusal
     topic = await find_topic(context, name, partition)
     if topic is None or topic.stream_of(partition) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

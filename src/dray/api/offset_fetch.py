@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.api.shared import Context, handles
+from dray.api.shared.checks import DESCRIBE_GROUP, DESCRIBE_TOPIC, Denial
 from dray.groups.coordinator import GroupUnavailable, Ledger
 from dray.groups.offsets import CommittedOffset
 from dray.protocol import ZERO_UUID, ErrorCode
@@ -40,7 +41,7 @@ _BY_ID: Final = 10
 _NONE: Final = -1
 
 
-@handles(OffsetFetchRequest, 1, 10)
+@handles(OffsetFetchRequest, 1, 10, checks={DESCRIBE_GROUP: Denial.GROUP, DESCRIBE_TOPIC: Denial.PARTITION})
 async def handle(context: Context, request: OffsetFetchRequest) -> OffsetFetchResponse:
     if context.version >= _MANY_FROM:
         groups = await asyncio.gather(*(_fetch(context, group) for group in request.groups))
@@ -91,6 +92,9 @@ class _Wanted(NamedTuple):
 
 async def _fetch(context: Context, group: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
     response = OffsetFetchResponseGroup(group_id=group.group_id)
+    if not context.may(DESCRIBE_GROUP, group.group_id):
+        response.error_code = DESCRIBE_GROUP.refusal
+        return response
     by_id = context.version >= _BY_ID
     try:
         wanted = (
@@ -120,6 +124,8 @@ def _all(context: Context, ledger: Ledger, by_id: bool) -> list[_Wanted]:
     """Every offset of the group; a topic that is gone has no id to be named by."""
     found = []
     for name, partitions in ledger.topics().items():
+        if not context.sees(DESCRIBE_TOPIC, name):
+            continue
         topic = context.services.topics.cached(name)
         present = [index for index in partitions if _find(context, ledger, name, index) is not None]
         if present and (topic is not None or not by_id):
@@ -141,6 +147,9 @@ def _answer(
     if wanted.name is None:
         unknown = [_nothing(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in wanted.partitions]
         return OffsetFetchResponseTopics(topic_id=wanted.topic_id, partitions=unknown)
+    if not context.may(DESCRIBE_TOPIC, wanted.name):
+        refused = [_nothing(index, DESCRIBE_TOPIC.refusal) for index in wanted.partitions]
+        return OffsetFetchResponseTopics(wanted.topic_id, "" if by_id else wanted.name, refused)
     partitions = []
     for index in wanted.partitions:
         offset = None if ledger is None else _find(context, ledger, wanted.name, index)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
+from dray.api.shared.checks import ACT_FOR_CLUSTER, DESCRIBE_TOPIC, Denial
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.offset_for_leader_epoch import (
@@ -24,7 +25,12 @@ from dray.protocol.messages.offset_for_leader_epoch import (
 from dray.records import LEADER_EPOCH
 
 
-@handles(OffsetForLeaderEpochRequest, 2, 4)
+@handles(
+    OffsetForLeaderEpochRequest,
+    2,
+    4,
+    checks={ACT_FOR_CLUSTER: Denial.OTHERWISE, DESCRIBE_TOPIC: Denial.PARTITION},
+)
 async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     return OffsetForLeaderEpochResponse(
         topics=list(await asyncio.gather(*(_look_up(context, topic) for topic in request.topics)))
@@ -32,6 +38,12 @@ async def handle(context: Context, request: OffsetForLeaderEpochRequest) -> Offs
 
 
 async def _look_up(context: Context, topic: OffsetForLeaderTopic) -> OffsetForLeaderTopicResult:
+    if not context.sees(ACT_FOR_CLUSTER) and not context.may(DESCRIBE_TOPIC, topic.topic):
+        refused = [
+            EpochEndOffset(partition=partition.partition, error_code=DESCRIBE_TOPIC.refusal)
+            for partition in topic.partitions
+        ]
+        return OffsetForLeaderTopicResult(topic=topic.topic, partitions=refused)
     ends = await asyncio.gather(*(_end(context, topic.topic, partition) for partition in topic.partitions))
     return OffsetForLeaderTopicResult(topic=topic.topic, partitions=list(ends))
 

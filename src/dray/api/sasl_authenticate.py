@@ -3,12 +3,12 @@ Kafka."""
 
 from __future__ import annotations
 
-from dray.api.shared import Context, handles
+from dray.api.shared import NO_CHECKS, Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 
 
-@handles(SaslAuthenticateRequest, 0, 2)
+@handles(SaslAuthenticateRequest, 0, 2, checks=NO_CHECKS)
 async def handle(_context: Context, _request: SaslAuthenticateRequest) -> SaslAuthenticateResponse:
     return SaslAuthenticateResponse(
         error_code=ErrorCode.ILLEGAL_SASL_STATE,

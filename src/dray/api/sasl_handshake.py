@@ -3,11 +3,11 @@ Kafka."""
 
 from __future__ import annotations
 
-from dray.api.shared import Context, handles
+from dray.api.shared import NO_CHECKS, Context, handles
 from dray.protocol import ErrorCode
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 
 
-@handles(SaslHandshakeRequest, 0, 1)
+@handles(SaslHandshakeRequest, 0, 1, checks=NO_CHECKS)
 async def handle(_context: Context, _request: SaslHandshakeRequest) -> SaslHandshakeResponse:
     return SaslHandshakeResponse(error_code=ErrorCode.ILLEGAL_SASL_STATE)

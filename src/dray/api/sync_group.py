@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, ask_and_wait, handles
+from dray.api.shared.checks import READ_GROUP, Denial
 from dray.groups import classic
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
@@ -20,10 +21,13 @@ from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRespons
 _PROTOCOL_FROM: Final = 5
 
 
-@handles(SyncGroupRequest, 0, 5)
+@handles(SyncGroupRequest, 0, 5, checks={READ_GROUP: Denial.REQUEST})
 async def handle(context: Context, request: SyncGroupRequest) -> SyncGroupResponse:
     if context.version >= _PROTOCOL_FROM and None in (request.protocol_type, request.protocol_name):
         return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+
+    if not context.may(READ_GROUP, request.group_id):
+        return SyncGroupResponse(error_code=READ_GROUP.refusal)
 
     def event_with(token: object) -> classic.Sync:
         return classic.Sync(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import Context, Feature, handles
+from dray.api.shared.checks import ALTER_CLUSTER, Denial
 from dray.protocol import ErrorCode
 from dray.protocol.messages.update_features import (
     FeatureUpdateKey,
@@ -23,8 +24,10 @@ _KINDS: Final = (1, 2, 3)  # upgrade, safe downgrade, unsafe downgrade
 _LISTED_BELOW: Final = 2
 
 
-@handles(UpdateFeaturesRequest, 0, 2)
+@handles(UpdateFeaturesRequest, 0, 2, checks={ALTER_CLUSTER: Denial.REQUEST})
 async def handle(context: Context, request: UpdateFeaturesRequest) -> UpdateFeaturesResponse:
+    if not context.may(ALTER_CLUSTER):
+        return UpdateFeaturesResponse(error_code=ALTER_CLUSTER.refusal, error_message=ALTER_CLUSTER.reason)
     features = {feature.name: feature for feature in context.services.settings.features}
     for update in request.feature_updates:
         fault = _fault(features.get(update.feature), update)

@@ -11,6 +11,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from ipaddress import ip_address
 from typing import Any, Final
 
 import yaml
@@ -178,15 +179,16 @@ class Text(Kind):
 
 
 class TextList(Kind):
-    """Texts, as a YAML list or with commas between them."""
+    """Texts, as a YAML list or with a separator between them."""
 
-    def __init__(self, pattern: str, meaning: str) -> None:
+    def __init__(self, pattern: str, meaning: str, separator: str = ",") -> None:
         self.pattern = pattern
         self.meaning = meaning
+        self.separator = separator
 
     def parse(self, value: Any) -> tuple[str, ...]:
         if isinstance(value, str):
-            value = [part.strip() for part in value.split(",") if part.strip()]
+            value = [part.strip() for part in value.split(self.separator) if part.strip()]
         if not isinstance(value, list | tuple) or not all(isinstance(part, str) for part in value):
             raise InvalidValue
         if not all(re.fullmatch(self.pattern, part) for part in value):
@@ -197,13 +199,21 @@ class TextList(Kind):
         return self.meaning
 
     def render(self, value: Any) -> Any:
-        return ",".join(value)
+        return self.separator.join(value)
 
 
 @dataclass(frozen=True)
 class Address:
     host: str
     port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        """Can only this machine reach it? A name other than `localhost` may lead anywhere."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

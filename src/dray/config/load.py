@@ -133,6 +133,11 @@ def _check_together(settings: Settings, layer: Layer) -> None:
         taken[address] = key
         if TOKEN_MECHANISM in listener.mechanisms and settings.oauth.key_set_file is None:
             raise refuse("oauth.key_set_file", f"given: the listener {name} takes tokens")
+    if settings.security.authorization == "acls" and not settings.security.super_users:
+        raise refuse(
+            "security.super_users",
+            "given with authorization: acls, as in [User:admin]: else nobody could create the first ACL",
+        )
     for name in settings.broker.advertised_listeners:
         if name not in settings.broker.listeners:
             raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")

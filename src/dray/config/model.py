@@ -34,7 +34,7 @@ from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
-from dray.config.security import OAuthSection
+from dray.config.security import OAuthSection, SecuritySection
 
 INT32_MAX = 2**31 - 1
 TAIL_CACHE_SHARE = 8
@@ -94,7 +94,7 @@ class BrokerSection(Section):
         "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
         "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
         "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "
-        "`oauth.key_set_file`); a known user may do everything. With SSL and "
+        "`oauth.key_set_file`); what a known user may do, `security` says. With SSL and "
         "SASL_SSL the connection is encrypted; the two files are re-read when they change.",
     )
     longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(
@@ -469,6 +469,7 @@ class Settings(Section):
     iceberg: IcebergSection = IcebergSection()
     spark: SparkSection = SparkSection()
     console: ConsoleSection = ConsoleSection()
+    security: SecuritySection = SecuritySection()
     oauth: OAuthSection = OAuthSection()
     logging: LoggingSection = LoggingSection()
 

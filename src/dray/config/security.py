@@ -1,4 +1,4 @@
-"""Whose tokens are believed."""
+"""Who may do what, and whose tokens are believed."""
 
 from __future__ import annotations
 
@@ -6,10 +6,39 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dray.config.kinds import Either, Text
+from dray.config.kinds import Choice, Either, Switch, Text, TextList
 from dray.config.section import Section
 
 _SOME_TEXT = Text(r"\S+", "text without spaces")
+
+
+class SecuritySection(Section):
+    """What clients may do."""
+
+    authorization: Annotated[str, Choice("none", "acls")] = Field(
+        default="none",
+        description="`none`: every client may do everything. `acls`: what ACLs allow (`drayd admin acl`, "
+        "`kafka-acls.sh`), as Kafka's StandardAuthorizer decides; clients of listeners that do not ask who "
+        "they are, `drayd` commands and the console among them, are `User:ANONYMOUS`. All brokers of a "
+        "cluster must have the same.",
+    )
+    super_users: Annotated[
+        tuple[str, ...],
+        TextList(
+            r"User:(?!\*$)[^;\s][^;]*",
+            "principals such as User:admin, as a list or with semicolons between them",
+            ";",
+        ),
+    ] = Field(
+        default=(),
+        description="Those who may do everything: Kafka's `super.users`. With `authorization: acls` there "
+        "must be one, or nobody could create the first ACL.",
+    )
+    allow_if_no_acl: Annotated[bool, Switch()] = Field(
+        default=False,
+        description="Whether all may do everything to a resource that no ACL names: Kafka's "
+        "`allow.everyone.if.no.acl.found`.",
+    )
 
 
 class OAuthSection(Section):

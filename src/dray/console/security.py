@@ -6,7 +6,6 @@ attacker that is left: its requests carry another `Host` (a name that it made po
 
 from __future__ import annotations
 
-import ipaddress
 from typing import Final
 
 import structlog
@@ -42,15 +41,6 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
-
-
-def is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def hosts_of(host: str, port: int) -> frozenset[str]:

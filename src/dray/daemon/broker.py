@@ -104,7 +104,8 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             console = start_console(settings, config, [kafka], runtime) if compacts else None
             if banner:
                 _print_banner(node, settings, console is not None)
-            if compacts and (child := compactor_child(settings, config)) is not None:
+            child = await runtime.in_thread(compactor_child, settings, config) if compacts else None
+            if child is not None:
                 beside = Supervisor([child], runtime)
                 await _unless_stopped(beside.start(), signals)
             await signals.wait()

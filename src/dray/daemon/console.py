@@ -19,7 +19,7 @@ from dray.client.properties import ClientSecurity
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
-from dray.console.security import hosts_of, is_loopback
+from dray.console.security import hosts_of
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
@@ -107,7 +107,7 @@ async def _stored(settings: Settings, opened: Stores) -> StoredCluster:
 
 
 def _listen(address: Address) -> socket.socket:
-    if not is_loopback(address.host):
+    if not address.is_loopback:
         raise Failure(
             f"console.listen = {address}: there is no login yet, so it must be a loopback address; forward "
             "the port to reach it from elsewhere (ssh -L)",

@@ -77,9 +77,7 @@ def _is_shared(settings: Settings) -> bool:
 
 
 def _why_not(address: Address) -> str | None:
-    from dray.console.security import is_loopback  # brokers load none of the console's libraries
-
-    if not is_loopback(address.host):
+    if not address.is_loopback:
         return f"console.listen = {address}: without a login it must be a loopback address"
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -9,6 +9,7 @@ from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSum
 from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver
 from dray.log import Collection, LogObserver
 from dray.protocol import SCHEMAS, ApiKey
+from dray.security.audit import AuditLog
 from dray.telemetry import ApiMetrics, Metrics, ProcessMetrics
 from dray.telemetry.instruments import Family, Gauge
 
@@ -105,6 +106,10 @@ def measure_groups(metrics: Metrics, groups: Groups) -> None:
         metrics.groups.labels(kind, state).follow(
             lambda kind=kind, state=state: groups.census().get((kind, state), 0)  # type: ignore[misc]
         )
+
+
+def measure_audit(metrics: Metrics, audit: AuditLog) -> None:
+    audit.count = lambda outcome: metrics.audited.labels(outcome).increment()
 
 
 class MeasuredRequests:

@@ -7,14 +7,14 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from importlib.metadata import version
 from typing import Any
 
 import structlog
 
 from dray.api.dispatcher import Dispatcher
-from dray.api.shared import RefuseConnection, Services
+from dray.api.shared import Services
 from dray.api.shared.sasl_gate import SaslGate
 from dray.cluster import (
     AUTOMATIC,
@@ -29,7 +29,7 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
-from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_groups
+from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
 from dray.daemon.process import MachineIdentity
 from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
@@ -47,8 +47,8 @@ from dray.log import Log
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
-from dray.runtime import Allowance, Runtime
-from dray.server import Answer, CloseConnection, Connection, Health, HttpServer, Server
+from dray.runtime import Allowance, CloseConnection, Runtime
+from dray.server import Answer, Connection, Health, HttpServer, Server
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -102,6 +102,8 @@ class Node:
             else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
+        if self._security.authorization is not None:
+            measure_audit(self.metrics, self._security.authorization.audit)
         self._server = Server(
             self._dispatch,
             runtime,
@@ -206,6 +208,7 @@ class Node:
                 settings=api_settings(self._settings),
                 groups=self._groups,
                 users=self._security.users,
+                authorization=self._security.authorization,
                 unfolding=unfolding,
             ),
             observer=MeasuredRequests(self.metrics),
@@ -289,7 +292,14 @@ class Node:
 
     # --- what the sockets lead to
 
-    async def _dispatch(self, frame: memoryview, connection: Connection) -> Answer:
+    def _dispatch(self, frame: memoryview, connection: Connection) -> Awaitable[Answer]:
+        """Called for every request, so that it is no coroutine of its own once the broker has started."""
+        dispatcher = self._dispatcher
+        if self._entrance is not None or dispatcher is None:
+            return self._enter(frame, connection)
+        return dispatcher.dispatch(frame, connection)
+
+    async def _enter(self, frame: memoryview, connection: Connection) -> Answer:
         entrance = self._entrance
         if entrance is not None:
             waited = await entrance.enter()
@@ -300,10 +310,7 @@ class Node:
                 # overtake that one.
                 raise CloseConnection("the client left while the broker was starting")
         assert self._dispatcher is not None
-        try:
-            return await self._dispatcher.dispatch(frame, connection)
-        except RefuseConnection as error:
-            raise CloseConnection(str(error), error.answer) from error
+        return await self._dispatcher.dispatch(frame, connection)
 
     async def _check_serving(self) -> None:
         if not self._serving.is_set():

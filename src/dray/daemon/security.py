@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
 
@@ -12,10 +11,13 @@ import structlog
 from dray.api.dispatcher import Dispatcher
 from dray.api.shared.sasl_gate import SaslGate
 from dray.config import Settings
-from dray.config.kinds import TOKEN_MECHANISM, Address, ListenerAddress
+from dray.config.kinds import SASL_MECHANISMS, TOKEN_MECHANISM, Address, ListenerAddress
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
+from dray.security.acls.authorization import Authorization
+from dray.security.acls.store import Acls
 from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
+from dray.security.principals import ANONYMOUS
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
 from dray.security.sasl.plain import PlainExchange
@@ -28,6 +30,7 @@ from dray.server.tls import CertificateUnusable, ServerCertificate
 
 _log = structlog.get_logger(__name__)
 
+PASSWORD_MECHANISMS: Final = frozenset(SASL_MECHANISMS)
 REFRESH_SECONDS: Final = 10.0
 """How often the files of certificates are looked at."""
 
@@ -41,19 +44,38 @@ def warn_of_open_listeners(settings: Settings) -> None:
         if not place.asks
     }
     for key, address in listening.items():
-        if not _is_loopback(address.host):
+        if not address.is_loopback:
             _log.warning(
-                "clients are not asked who they are here: all that reach this address may do everything",
+                "clients are not asked who they are here: all that reach this address may do everything"
+                if settings.security.authorization == "none"
+                else "clients are not asked who they are here: all that reach it are User:ANONYMOUS",
                 setting=key,
                 address=str(address),
             )
 
 
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
+def warn_of_absent_super_users(settings: Settings, users: Credentials) -> None:
+    """One line where no super user could log in: a forgotten `drayd admin user add`, or another data
+    directory. Users of tokens and certificates are not known here."""
+    security = settings.security
+    if security.authorization == "none" or ANONYMOUS in security.super_users:
+        return
+    asking = [place for place in settings.broker.listeners.values() if place.asks]
+    names = [principal.removeprefix("User:") for principal in security.super_users]
+    if not asking and not any(place.encrypts for place in settings.broker.listeners.values()):
+        _log.warning(
+            "no listener asks clients who they are, so all are User:ANONYMOUS, and none is a super user: "
+            "give broker.listeners one with protocol SASL_PLAINTEXT or SASL_SSL",
+            super_users=list(security.super_users),
+        )
+    elif all(set(place.mechanisms) <= PASSWORD_MECHANISMS for place in asking) and not any(
+        users.of(name) for name in names
+    ):
+        _log.warning(
+            "no super user has a password yet, so none can log in: add one with drayd admin user add "
+            f"{names[0]} --password-file FILE --data-dir {settings.data_dir}",
+            super_users=list(security.super_users),
+        )
 
 
 def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
@@ -176,20 +198,34 @@ def _mechanisms(
     return found
 
 
+def authorization(settings: Settings, runtime: Runtime, store: MetadataStore) -> Authorization | None:
+    """None where every client may do everything."""
+    security = settings.security
+    if security.authorization == "none":
+        return None
+    return Authorization(
+        Acls(store, runtime), runtime, security.super_users, allow_if_no_acl=security.allow_if_no_acl
+    )
+
+
 class BrokerSecurity:
-    """What a broker knows of users, certificates and keys, and keeps up to date. Raises
+    """What a broker knows of users, ACLs, certificates and keys, and keeps up to date. Raises
     `CertificateUnusable` and `KeySetUnusable` where the files of the config cannot be used."""
 
     def __init__(self, settings: Settings, runtime: Runtime, store: MetadataStore) -> None:
         self._settings = settings
         self._runtime = runtime
         self.users = Users(store, runtime)
+        self.authorization = authorization(settings, runtime, store)
         self.certificates = read_certificates(settings)
         self._key_set = read_key_set(settings)
         self._refreshing: KeptTask | None = None
 
     async def start(self) -> None:
         await self.users.start()
+        warn_of_absent_super_users(self._settings, self.users)
+        if self.authorization is not None:
+            await self.authorization.acls.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
         if self._key_set is not None:
             files["oauth.key_set_file"] = self._key_set
@@ -207,4 +243,6 @@ class BrokerSecurity:
     async def stop(self) -> None:
         if self._refreshing is not None:
             await self._refreshing.stop()
+        if self.authorization is not None:
+            await self.authorization.acls.stop()
         await self.users.stop()

@@ -33,6 +33,8 @@ from dray.topics import TopicsOptions
 from dray.topics.table_names import TableNames
 
 LISTENER = "PLAINTEXT"
+AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+"""Kafka's own, whose decisions these are: tools look whether there is one."""
 GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 """Says that groups of KIP-848 are served: clients ask before they use them."""
 
@@ -133,6 +135,10 @@ def broker_configs(settings: Settings) -> dict[str, str]:
         "producer.id.expiration.ms": str(_ms(settings.log.producer_expiry)),
         "socket.request.max.bytes": str(limits.frame_bytes),
     }
+    if settings.security.authorization != "none":
+        shown["authorizer.class.name"] = AUTHORIZER
+        shown["super.users"] = ";".join(settings.security.super_users)
+        shown["allow.everyone.if.no.acl.found"] = str(settings.security.allow_if_no_acl).lower()
     if settings.broker.rack is not None:
         shown["broker.rack"] = settings.broker.rack
     if settings.broker.advertised is not None:

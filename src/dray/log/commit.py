@@ -179,7 +179,8 @@ class Committer:
             if None in outcomes.values():
                 self._on_retry()
             for count, (stream, aim) in enumerate(aims.items(), 1):
-                await self._breathe(count)
+                if not count % _STREAMS_PER_TURN:
+                    await self._breathe()
                 outcome = outcomes[stream]
                 if outcome is NOTHING:
                     continue  # the same write is sent again
@@ -207,10 +208,9 @@ class Committer:
             failed.append(stream)
         return CommitResult(undecided, failed, lost)
 
-    async def _breathe(self, streams: int) -> None:
+    async def _breathe(self) -> None:
         """Let others have their turn of the event loop: an object may hold thousands of streams."""
-        if streams % _STREAMS_PER_TURN == 0:
-            await self._runtime.sleep(0)
+        await self._runtime.sleep(0)
 
     # --- aiming
 
@@ -219,7 +219,8 @@ class Committer:
     ) -> dict[int, CommitAttempt]:
         aims: dict[int, CommitAttempt] = {}
         for count, stream in enumerate(list(waiting), 1):
-            await self._breathe(count)
+            if not count % _STREAMS_PER_TURN:
+                await self._breathe()
             aim = waiting[stream]
             if aim is None:
                 try:
@@ -278,7 +279,7 @@ class Committer:
         self, state: StreamState, producers: ProducerStates, chunk: PendingChunk, created_ms: int
     ) -> AdmissionResult:
         over = state.high_watermark.value
-        now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
+        now_ms = -1
         judgement = AdmissionResult(
             end=over.end,
             running_max_timestamp=over.max_timestamp,
@@ -289,6 +290,8 @@ class Committer:
             if pending.answered:
                 continue  # answered in an earlier round
             if reference.producer_id != NO_PRODUCER:
+                if now_ms < 0:
+                    now_ms = self._expiry.now_ms() or 0  # while the clock is doubted, no producer is old
                 try:
                     remembered = producers.judge(reference, now_ms)
                     if (
@@ -360,7 +363,8 @@ class Committer:
         places: dict[int, int] = {}
         size = sum([len(put.value) for put in staged.beside])
         for count, (stream, aim) in enumerate(aims.items(), 1):
-            await self._breathe(count)
+            if not count % _STREAMS_PER_TURN:
+                await self._breathe()
             pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
             more = sum([len(put.value) for put in pair])
             if more > limits.value_bytes:

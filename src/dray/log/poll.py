@@ -239,6 +239,8 @@ class Poller:
                 for stream in self._wakeups.streams():
                     self._hinted(stream)
                 continue
+            if not change.key.endswith(keys.BOUNDS):
+                continue  # most changes are of other keys
             stream, part = keys.part_of_stream(change.key)
             if part == keys.START:
                 self._reader.doubt_start(stream)

@@ -28,7 +28,9 @@ class Follower:
         read_key: Callable[[str], Awaitable[None]],
         interval: float,
         pause: float = 1.0,
+        retry: float | None = None,
     ) -> None:
+        """`retry`: how long after a periodic re-read that failed the next one comes; else as after any."""
         self._store = store
         self._runtime = runtime
         self._domain = domain
@@ -37,6 +39,7 @@ class Follower:
         self._read_key = read_key
         self._interval = interval
         self._pause = pause
+        self._retry = interval if retry is None else retry
         self._tasks: list[KeptTask] = []
 
     def start(self) -> None:
@@ -63,9 +66,12 @@ class Follower:
             await self._runtime.sleep(self._pause)
 
     async def _reread(self) -> None:
+        wait = self._interval
         while True:
-            await self._runtime.sleep(self._interval)
+            await self._runtime.sleep(wait)
+            wait = self._interval
             try:
                 await self._read_all()
             except MetadataError as error:
+                wait = self._retry
                 _log.warning("a periodic re-read failed", prefix=self._prefix, error=str(error))

@@ -122,6 +122,8 @@ def deleted_topic_of(key: str) -> UUID | None:
 STREAMS: Final = f"{ROOT}streams/"
 HIGH_WATERMARK: Final = "hwm"
 START: Final = "start"
+BOUNDS: Final = (f"/{HIGH_WATERMARK}", f"/{START}")
+"""What the keys end in that say where a stream begins and ends."""
 
 
 def stream(stream_id: int) -> str:

@@ -3,6 +3,7 @@
 from dray.runtime.allowance import Allowance
 from dray.runtime.answer_room import AnswerRoom, EndlessRoom
 from dray.runtime.background import BackgroundTasks, KeptTask, keep_running, run_once
+from dray.runtime.close_connection import CloseConnection
 from dray.runtime.contract import Runtime
 from dray.runtime.expiry import ExpiryClock, UndoubtedClock
 from dray.runtime.system import SystemRuntime
@@ -12,6 +13,7 @@ __all__ = [
     "Allowance",
     "AnswerRoom",
     "BackgroundTasks",
+    "CloseConnection",
     "EndlessRoom",
     "ExpiryClock",
     "KeptTask",

@@ -17,6 +17,11 @@ from dray.metadata.follow import Follower
 from dray.runtime import Runtime
 
 REREAD_SECONDS: Final = 30.0
+RETRY_SECONDS: Final = 1.0
+KNOWN_WITHIN: Final = REREAD_SECONDS + 5.0
+"""By when every broker that reaches the store knows of a change, if no watch said so: what docs and the
+simulation hold it to. The seconds more are for reads that are slow, or fail and are made again."""
+
 _PAGE: Final = 1000
 
 
@@ -45,20 +50,25 @@ class KeyFollower:
             runtime,
             keys.CLUSTER_DOMAIN,
             prefix,
-            read_all=self.read_all,
+            read_all=self._read_all_anew,
             read_key=self.read_key,
             interval=REREAD_SECONDS,
+            retry=RETRY_SECONDS,
         )
 
     async def start(self) -> None:
         """Reads everything. Raises `MetadataError`: a broker does not start with rights that it only
         guesses."""
-        await self._store.barrier(keys.CLUSTER_DOMAIN)
-        await self.read_all()
+        await self._read_all_anew()
         self._follower.start()
 
     async def stop(self) -> None:
         await self._follower.stop()
+
+    async def _read_all_anew(self) -> None:
+        """Behind a barrier: a replica that is behind must not keep a right alive that was taken."""
+        await self._store.barrier(keys.CLUSTER_DOMAIN)
+        await self.read_all()
 
     async def read_all(self) -> None:
         async with self._reading:

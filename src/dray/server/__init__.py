@@ -1,6 +1,7 @@
 """Sockets, framing, pipelining and back-pressure; HTTP for health and metrics. No Kafka in here."""
 
-from dray.server.connection import Answer, Buffer, CloseConnection, Connection, Dispatch
+from dray.runtime import CloseConnection
+from dray.server.connection import Answer, Buffer, Connection, Dispatch
 from dray.server.health import Check, Health
 from dray.server.http import HttpAnswer, HttpServer, HttpSettings, Route
 from dray.server.http_requests import HttpRequest

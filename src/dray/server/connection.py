@@ -10,16 +10,6 @@ from dray.runtime import AnswerRoom, EndlessRoom
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 
-class CloseConnection(Exception):
-    """Raised by a dispatch: answer what came before this request, then close, with one log line. `answer` is
-    the last one, where this request has one."""
-
-    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.answer = answer
-
-
 class Connection:
     """One peer. `principal` and `state` belong to the rooms above; the server never looks at them."""
 

@@ -19,6 +19,7 @@ LENGTH = Struct(">i")
 PREFIX = LENGTH.size
 
 _KIND = Struct(">h")
+_HEAD = Struct(">ih")
 NO_KIND = -1
 
 
@@ -135,7 +136,8 @@ class FrameReader:
     def _go_on(self, frame: memoryview) -> None:
         """Go on with a frame that is whole, or filled as far as was allowed."""
         size = len(frame)
-        allowed = self._claim(size, self._filled, _kind(frame, 0, self._filled))
+        kind = _KIND.unpack_from(frame)[0] if self._filled >= _KIND.size else NO_KIND
+        allowed = self._claim(size, self._filled, kind)
         if allowed < 0:
             self.stalled = True
         elif self._filled == size:
@@ -146,13 +148,16 @@ class FrameReader:
 
     def _cut(self, data: bytearray, end: int) -> None:
         position = 0
-        while end - position >= PREFIX:
-            (size,) = LENGTH.unpack_from(data, position)
+        while (left := end - position) >= PREFIX:
+            if left >= _HEAD.size:
+                size, kind = _HEAD.unpack_from(data, position)
+            else:
+                (size,), kind = LENGTH.unpack_from(data, position), NO_KIND
             if not 0 <= size <= self._largest:
                 raise BadFrame(size, self._largest)
             start = position + PREFIX
-            filled = min(size, end - start)
-            if not self._admit(size) or (allowed := self._claim(size, filled, _kind(data, start, end))) < 0:
+            filled = size if start + size <= end else end - start
+            if not self._admit(size) or (allowed := self._claim(size, filled, kind)) < 0:
                 self.stalled = True
                 break
             position = start + size
@@ -167,7 +172,3 @@ class FrameReader:
             return
         if position < end:
             self._rest = data[position:end]
-
-
-def _kind(data: Buffer, start: int, end: int) -> int:
-    return int(_KIND.unpack_from(data, start)[0]) if end - start >= _KIND.size else NO_KIND

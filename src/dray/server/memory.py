@@ -31,6 +31,10 @@ class MemoryShare:
     BULK: Final = 2
 
 
+_SMALL: Final = MemoryShare.SMALL
+_BULK: Final = MemoryShare.BULK
+
+
 class Claim:
     """One frame's memory: `held` of `size` bytes. While `wanted` is above `held` it waits, and `granted` is
     called once it has them; `share` says from where."""
@@ -98,15 +102,22 @@ class MemoryBudget:
     def try_reserve(self, size: int, small: bool = False) -> int:
         """Reserve now if there is room and no earlier frame waits. Gives back the share, NONE if nothing was
         reserved."""
+        # For every request, so what it asks is written out here.
         if small and not self._small_waiting and self._small_used + size <= self.small_limit:
             self._small_used += size
-            self._note_peak()
-            return MemoryShare.SMALL
-        if self._waiting or (small and self._small_waiting) or not self._leaves_room(size):
-            return MemoryShare.NONE
-        self._bulk_used += size
-        self._note_peak()
-        return MemoryShare.BULK
+            share = _SMALL
+        else:
+            used = self._bulk_used + size
+            if (
+                self._waiting
+                or used + self._kept_for_oldest > self.bulk_limit
+                or (small and self._small_waiting)
+            ):
+                return MemoryShare.NONE
+            self._bulk_used = used
+            share = _BULK
+        self.peak = max(self.peak, self._bulk_used + self._small_used)
+        return share
 
     def claim(self, size: int, granted: Callable[[], None], small: bool = False) -> Claim:
         """Queue up; `granted` is called from a later release or withdrawal, never from here."""

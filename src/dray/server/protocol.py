@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
-from dray.runtime import AnswerRoom, EndlessRoom
+from dray.runtime import AnswerRoom, CloseConnection, EndlessRoom
 from dray.server.answers import Reservation
-from dray.server.connection import Buffer, CloseConnection, Connection, at_once
+from dray.server.connection import Buffer, Connection, at_once
 from dray.server.exchange import Exchange, current_exchange
 from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader

@@ -127,6 +127,11 @@ class Metrics(ProcessMetrics):
         self.connections_closed = make.counters(
             "dray_connections_closed_by_server", "Connections the server ended, by its reason", "reason"
         )
+        self.audited = make.counters(
+            "dray_audited_acts",
+            "Acts for the audit log: allowed, denied, and lines left out for their rate",
+            "outcome",
+        )
         self.requests_in_flight = make.gauge("dray_requests_in_flight", "Requests read and not yet done with")
         self.received_bytes = make.counter("dray_received_bytes", "Bytes received from clients")
         self.sent_bytes = make.counter("dray_sent_bytes", "Bytes of answers handed to the network")

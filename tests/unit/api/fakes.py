@@ -48,7 +48,10 @@ from dray.protocol.messages.join_group import (
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.records import Batch, Record, patch, twin
 from dray.runtime import AnswerRoom, EndlessRoom
+from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
+from dray.security.audit import AuditedAct, AuditLog
+from dray.security.principals import ANONYMOUS
 from dray.security.users import Users
 from dray.topics import Topics, TopicsOptions
 
@@ -158,13 +161,13 @@ class FakeLog(FakeStreams):
 
 
 class FakeConnection:
-    def __init__(self, listener: str = "PLAINTEXT") -> None:
+    def __init__(self, listener: str = "PLAINTEXT", principal: str | None = None) -> None:
         self.peer = "127.0.0.1:40000"
         self.listener = listener
         self.ending = False
         self.state: dict[str, Any] = {}
         self.callbacks: list[Callable[[], None]] = []
-        self.principal: Any = None
+        self.principal: Any = principal
         self.welcomed = 0
         self.room = EndlessRoom
 
@@ -212,6 +215,9 @@ class Harness:
         self.connection = FakeConnection()
         self.observed: list[tuple[int, bool]] = []
         self.acls: Acls | None = None
+        self.super_users: Sequence[str] = [ANONYMOUS]
+        self.allow_if_no_acl = False
+        self.audited: list[AuditedAct] = []
 
     async def start(self, broker_id: int, options: TopicsOptions, zone: str | None = None) -> None:
         cluster = await open_cluster(self.store, self.runtime, 4)
@@ -234,6 +240,15 @@ class Harness:
         self.users = Users(self.store, self.runtime)  # it follows nobody: tests count what sleeps
         if self.acls is not None:
             await self.acls.start()
+        authorization = None
+        if self.acls is not None:
+            authorization = Authorization(
+                self.acls,
+                self.runtime,
+                self.super_users,
+                allow_if_no_acl=self.allow_if_no_acl,
+                audit=AuditLog(self.runtime.monotonic, lambda act, _times, _left: self.audited.append(act)),
+            )
         self.services = Services(
             self.log,
             self.topics,
@@ -243,7 +258,7 @@ class Harness:
             self.settings,
             groups=self.groups,
             users=self.users,
-            acls=self.acls,
+            authorization=authorization,
         )
         self.dispatcher = Dispatcher(self.services, observer=self._observe)
 
@@ -288,8 +303,9 @@ async def running(
     options: TopicsOptions = QUIET,
     zone: str | None = None,
     authorizes: bool = False,
+    allow_if_no_acl: bool = False,
 ) -> AsyncIterator[Harness]:
-    """A broker, alone or `beside` another."""
+    """A broker, alone or `beside` another. Where it `authorizes`, ANONYMOUS is a super user."""
     runtime = beside.runtime if beside else ImpatientRuntime(threads=2)
     harness = Harness(
         beside.state if beside else MemoryState(),
@@ -299,6 +315,7 @@ async def running(
     )
     if authorizes:
         harness.acls = Acls(harness.store, runtime)
+        harness.allow_if_no_acl = allow_if_no_acl
     await harness.start(broker_id, options, zone)
     yield harness
     await harness.stop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import io
+import logging
 import struct
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -10,21 +12,27 @@ from random import Random
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.services.authorization_cases import Place, produced
 from tests.unit.api.fakes import FakeConnection, Harness, frame, running
+from tests.unit.topics.fakes import eventually
 
 from dray.api.shared import RefuseConnection
 from dray.api.shared.sasl_gate import SaslGate
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages.api_versions import ApiVersionsRequest
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
 from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.security.sasl import plain
 from dray.security.sasl.plain import PlainExchange
 from dray.security.sasl.session import SaslSession
 from dray.security.scram_credentials import ScramMechanism, make_credential
 from dray.security.users import Upsertion
+from dray.telemetry.logs import LogFormat, configure_logging
 
 LISTENER = "OUTSIDE"
 GOOD, BAD = b"\0alice\0pencil", b"\0alice\0penzil"
@@ -285,6 +293,43 @@ async def test_a_known_clients_requests_wait_while_it_authenticates_again_and_th
             await asyncio.wait_for(behind, 5)
 
 
+async def test_a_user_that_was_deleted_is_served_no_longer() -> None:
+    async with gated() as gate:
+        await gate.log_in()
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+        await gate.broker.users.delete("alice", ScramMechanism.SHA_256)
+        reason, answer = await gate.refused(MetadataRequest(topics=[]), 12)
+        assert (reason, answer) == ("User:alice was deleted", None)
+        topic = await gate.broker.topics.ensure("t")
+        await gate.refused(produced(Place("t", topic.topic_id, "g", "")), 9)
+        assert not gate.broker.log.appended, "refused before anything is done"
+
+
+async def test_a_user_that_is_deleted_while_a_request_waits_does_not_see_the_answer() -> None:
+    async with gated() as gate:
+        await gate.log_in()
+        topic = await gate.broker.topics.ensure("t")
+        gate.broker.log.held = asyncio.Event()
+        wanted = FetchTopic(topic.topic_id, "t", [FetchPartition(0, partition_max_bytes=9)])
+        waiting = asyncio.create_task(
+            gate.ask(FetchRequest(max_wait_ms=9, min_bytes=1, max_bytes=9, topics=[wanted]), 12)
+        )
+        await eventually(lambda: gate.broker.log.fetches)
+        await gate.broker.users.delete("alice", ScramMechanism.SHA_256)
+        gate.broker.log.held.set()
+        with pytest.raises(RefuseConnection, match="User:alice was deleted"):
+            await waiting
+
+
+async def test_a_new_password_ends_no_session() -> None:
+    """As with Kafka: the client did prove who it is."""
+    async with gated() as gate:
+        await gate.log_in()
+        credential = make_credential(ScramMechanism.SHA_256, "another", Random(2))
+        await gate.broker.users.put(Upsertion("alice", ScramMechanism.SHA_256, credential))
+        assert (await gate.ask(MetadataRequest(topics=[]), 12)).brokers
+
+
 async def test_no_secret_in_what_is_told() -> None:
     async with gated() as gate:
         await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
@@ -292,6 +337,36 @@ async def test_no_secret_in_what_is_told() -> None:
             await gate.ask(SaslAuthenticateRequest(auth_bytes=b"\0mallory\0hunter2"), 2)
         told = f"{refusal.value!r} {refusal.value.reason} {refusal.value.__context__!r}"
         assert "hunter2" not in told
+
+
+@pytest.mark.parametrize("format", ["json", "console"])
+async def test_no_secret_in_a_traceback(format: LogFormat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours in the middle of an authentication: what is logged of it names no value."""
+
+    def broken(*_: object) -> bool:
+        raise RuntimeError("a mistake")
+
+    monkeypatch.setattr(plain, "verify_password", broken)
+    root = logging.getLogger()
+    handlers, level, before = root.handlers[:], root.level, structlog.get_config()
+    stream = io.StringIO()
+    secret = "hunter2"
+    token = f"\0alice\0{secret}".encode()
+    async with gated() as gate:
+        configure_logging(format, "debug", gate.broker.runtime, stream)
+        try:
+            await gate.ask(SaslHandshakeRequest(mechanism="PLAIN"), 1)
+            await gate.ask(SaslAuthenticateRequest(auth_bytes=token), 2)
+        except RuntimeError:
+            structlog.get_logger().exception("a request failed")
+        finally:
+            root.handlers[:] = handlers
+            root.setLevel(level)
+            structlog.configure(**before)
+    logged = stream.getvalue()
+    assert "a mistake" in logged
+    assert "_verify" in logged, "the traceback"
+    assert secret not in logged
 
 
 @settings(max_examples=60, deadline=None)

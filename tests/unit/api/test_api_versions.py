@@ -12,6 +12,7 @@ from tests.unit.api.fakes import Harness, frame, running
 from dray import api
 from dray.api import HANDLERS, Dispatcher, Feature, Handler, RefuseConnection, handles
 from dray.api.registry import MODULES
+from dray.api.shared import NO_CHECKS
 from dray.protocol import SCHEMAS, ApiKey, ErrorCode, RequestHeader, encode_request_header, request_class
 from dray.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from dray.protocol.messages.init_producer_id import InitProducerIdRequest
@@ -110,7 +111,7 @@ async def test_a_version_whose_response_can_say_so_is_answered(broker: Harness) 
 
 
 async def test_an_unserved_version_without_room_for_an_error_closes(broker: Harness) -> None:
-    @handles(request_class(ApiKey.METADATA), 5, 8)
+    @handles(request_class(ApiKey.METADATA), 5, 8, checks=NO_CHECKS)
     async def handle(context, request):
         raise AssertionError
 
@@ -152,7 +153,7 @@ async def test_the_observer_hears_of_each_request(broker: Harness) -> None:
     await broker.ask(ApiVersionsRequest(**NAMED), 3)
     assert broker.observed == [(ApiKey.API_VERSIONS, True)]
 
-    @handles(ApiVersionsRequest, 0, 4)
+    @handles(ApiVersionsRequest, 0, 4, checks=NO_CHECKS)
     async def failing(context, request):
         raise ZeroDivisionError
 
@@ -164,7 +165,7 @@ async def test_the_observer_hears_of_each_request(broker: Harness) -> None:
 
 def test_a_handler_cannot_serve_what_has_no_messages() -> None:
     with pytest.raises(ValueError, match="has versions"):
-        handles(ApiVersionsRequest, 0, 5)
+        handles(ApiVersionsRequest, 0, 5, checks=NO_CHECKS)
 
 
 async def test_two_handlers_for_one_api_are_a_mistake(broker: Harness) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, with_table
+from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, checks_table, with_table
 from dray.daemon.metrics import CompactorMetrics
 from dray.telemetry import Metrics
 
@@ -36,3 +36,9 @@ def test_the_api_table_of_the_readme_is_the_registrys() -> None:
     page = (ROOT / "README.md").read_text()
     assert page.count(TABLE_BEGINS) == page.count(TABLE_ENDS) == 1
     assert page == with_table(page), "run: python -m dray.cli.pages"
+
+
+def test_the_page_of_rights_has_the_checks_of_all_handlers() -> None:
+    page = (ROOT / "docs" / "authorization.md").read_text()
+    assert page.count(TABLE_BEGINS) == page.count(TABLE_ENDS) == 1
+    assert page == with_table(page, checks_table()), "run: python -m dray.cli.pages"

@@ -26,6 +26,7 @@ from dray.config.kinds import (
     Whole,
 )
 
+LOOPBACK = ("127.0.0.1", "127.9.9.9", "::1", "localhost")
 SIZE = Size(0, 1024**5)
 DURATION = Duration(0.0, 365 * DAY)
 
@@ -183,3 +184,9 @@ def test_no_value_breaks_a_kind(value: Any) -> None:
             kind.parse(value)
         except ValueError:
             continue
+
+
+def test_which_addresses_only_this_machine_reaches() -> None:
+    assert all(Address(host, 9092).is_loopback for host in LOOPBACK)
+    beyond = ("0.0.0.0", "::", "10.0.0.1", "example.com", "")
+    assert not any(Address(host, 9092).is_loopback for host in beyond)

@@ -61,6 +61,9 @@ ELSEWHERE = {
     "test_daemon_compactor_metrics.py::test_the_flag_and_the_default, test_cluster_up.py",
     "broker.longest_session": "a session of a connection has it: "
     "test_daemon_security.py::test_sessions_last_as_long_as_the_config_says",
+    "security.authorization": "test_daemon_security.py::test_clients_are_authorized_as_the_config_says",
+    "security.super_users": "the same",
+    "security.allow_if_no_acl": "the same",
     "oauth.key_set_file": "test_daemon_security.py::test_tokens_need_keys",
     "oauth.issuer": "test_daemon_security.py::test_what_a_token_must_say_comes_from_the_config",
     "oauth.audiences": "the same",

@@ -32,3 +32,22 @@ def test_an_embedded_broker_loads_no_engine_that_it_does_not_use(module: str) ->
     loaded = set(found.stdout.split())
     assert module in loaded
     assert loaded.isdisjoint(HEAVY)
+
+
+def test_a_broker_that_starts_a_console_beside_it_loads_none_of_it() -> None:
+    """What is loaded then is loaded on the event loop, which serves already."""
+    script = """
+import sys
+from dray.config import Settings
+from dray.config.model import ConsoleSection
+from dray.daemon.broker import serve
+from dray.daemon.console_child import console_child
+before = set(sys.modules)
+settings = Settings(console=ConsoleSection(listen="127.0.0.1:0"))
+assert console_child(settings, None, ["127.0.0.1:9092"]) is not None
+print(*(set(sys.modules) - before))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+    )
+    assert (found.returncode, found.stdout.split()) == (0, []), found.stderr

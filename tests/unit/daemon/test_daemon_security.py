@@ -14,13 +14,17 @@ from dray.config import ConfigError, Settings, load
 from dray.daemon.security import (
     KeySetFile,
     KeySetUnusable,
+    authorization,
     claim_rules,
     read_certificates,
     read_key_set,
     sasl_sessions,
+    warn_of_absent_super_users,
     warn_of_open_listeners,
 )
+from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
+from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.jwks import ClaimRules
 from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
@@ -136,3 +140,90 @@ def test_a_certificate_that_is_not_there_is_one_line_with_its_setting() -> None:
     listener = {"address": "127.0.0.1:0", "protocol": "SSL", "certificate_file": "/no/c", "key_file": "/no/k"}
     with pytest.raises(CertificateUnusable, match=r"^broker\.listeners\.TLS: cannot read /no/c: [^\n]+$"):
         read_certificates(settings(TLS=listener))
+
+
+@pytest.mark.parametrize("allows", [True, False])
+def test_clients_are_authorized_as_the_config_says(allows: bool) -> None:
+    runtime = SystemRuntime(threads=1)
+    store = MemoryStore(runtime)
+    assert authorization(load().settings, runtime, store) is None
+    config = load(
+        environment={
+            "DRAY_SECURITY__AUTHORIZATION": "acls",
+            "DRAY_SECURITY__SUPER_USERS": "User:admin; User:CN=broker,O=Example",
+            "DRAY_SECURITY__ALLOW_IF_NO_ACL": str(allows).lower(),
+        }
+    ).settings
+    made = authorization(config, runtime, store)
+    assert made is not None
+    asked = AclOperation.WRITE, AclResourceType.TOPIC, "orders"
+    for principal in ("User:admin", "User:CN=broker,O=Example"):
+        assert made.access(principal, "127.0.0.1:1").may(*asked)
+    for other in ("User:alice", "User:CN=broker", None):
+        assert made.access(other, "127.0.0.1:1").may(*asked) == allows
+    assert made.access(None, "127.0.0.1:1").principal == "User:ANONYMOUS"
+    runtime.close()
+
+
+@pytest.mark.parametrize(
+    ("users", "problem"),
+    [
+        ("", "else nobody could create the first ACL"),
+        ("admin", "must be principals such as User:admin"),
+        ("User:*", "must be principals such as User:admin"),
+        ("User:", "must be principals such as User:admin"),
+        ("User:admin;Group:wheel", "must be principals such as User:admin"),
+    ],
+)
+def test_super_users_that_are_none(users: str, problem: str) -> None:
+    with pytest.raises(ConfigError, match=problem):
+        load(environment={"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": users})
+
+
+SASL = {"address": "127.0.0.1:9099", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
+TOKENS = {"address": "127.0.0.1:9099", "protocol": "SASL_PLAINTEXT", "mechanisms": ["OAUTHBEARER"]}
+
+
+@pytest.mark.parametrize(
+    ("listener", "super_users", "known", "warning"),
+    [
+        (SASL, "User:admin", "", "add one with drayd admin user add admin --password-file FILE --data-dir"),
+        (SASL, "User:root;User:admin", "admin", None),
+        (SASL, "User:ANONYMOUS", "", None),
+        (None, "User:admin", "admin", "no listener asks clients who they are"),
+        (TOKENS, "User:admin", "", None),
+    ],
+)
+def test_super_users_that_cannot_log_in_are_one_line(
+    listener: dict[str, object] | None, super_users: str, known: str, warning: str | None
+) -> None:
+    environment = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": super_users}
+    if listener is not None:
+        environment["DRAY_BROKER__LISTENERS"] = json.dumps({"SECURE": listener})
+        environment["DRAY_OAUTH__KEY_SET_FILE"] = "keys.json"
+
+    class Known:
+        def of(self, user: str) -> dict[ScramMechanism, ScramCredential]:
+            return {ScramMechanism.SHA_256: ScramCredential(b"", b"", b"", 4096)} if user == known else {}
+
+    with structlog.testing.capture_logs() as lines:
+        warn_of_absent_super_users(load(environment=environment).settings, Known())
+    if warning is None:
+        assert lines == []
+    else:
+        [line] = lines
+        assert warning in line["event"]
+
+
+def test_the_warning_of_an_open_listener_says_whom_its_clients_are() -> None:
+    config = load(
+        environment={
+            "DRAY_SECURITY__AUTHORIZATION": "acls",
+            "DRAY_SECURITY__SUPER_USERS": "User:admin",
+            "DRAY_BROKER__LISTEN": "broker.example:9092",
+        }
+    ).settings
+    with structlog.testing.capture_logs() as lines:
+        warn_of_open_listeners(config)
+    [line] = lines
+    assert "User:ANONYMOUS" in line["event"]

@@ -274,8 +274,9 @@ def test_names_of_clients_are_not_remembered_without_bound() -> None:
     for number in range(20_100):
         authorizer.allowed("User:alice", "1", Op.READ, TOPIC, f"t{number}")
     authorizer.allowed("User:alice", "1", Op.READ, TOPIC, "x" * 300)
-    assert len(authorizer._decided) <= 20_000
-    assert all(len(key[3]) <= 256 for key in authorizer._decided)
+    remembered = [name for of_kind in authorizer._decided.values() for names in of_kind for name in names]
+    assert len(remembered) + len(authorizer._decided) <= 20_000
+    assert all(len(name) <= 256 for name in remembered)
 
 
 def test_a_decision_does_not_walk_through_all_acls() -> None:
@@ -345,3 +346,23 @@ def test_what_is_one() -> None:
     assert fault_of(acl()) is None
     assert fault_of(acl(CLUSTER_NAME, kind=AclResourceType.CLUSTER)) is None
     assert fault_of(acl(principal="User:")) is None, "as in Kafka"
+
+
+def test_clients_are_not_remembered_without_bound() -> None:
+    authorizer = Authorizer(AclIndex())
+    for number in range(30_000):
+        authorizer.allowed(f"User:{number}", "1", Op.READ, TOPIC, "t")
+    remembered = [name for of_kind in authorizer._decided.values() for names in of_kind for name in names]
+    assert 0 < len(remembered) + len(authorizer._decided) <= 20_000
+
+
+def test_what_a_client_is_remembered_by_ends_with_the_generation() -> None:
+    index = AclIndex()
+    authorizer = Authorizer(index)
+    before, decided = authorizer.generation(), authorizer.decided("User:alice", "1")
+    assert not authorizer.allowed("User:alice", "1", Op.READ, TOPIC, "orders")
+    assert authorizer.decided("User:alice", "1") is decided
+    index.add(acl(operation=Op.READ))
+    assert authorizer.generation() != before
+    assert authorizer.allowed("User:alice", "1", Op.READ, TOPIC, "orders")
+    assert authorizer.decided("User:alice", "1") is not decided

@@ -27,7 +27,7 @@ from dray.security.acls.model import (
 )
 from dray.security.acls.store import Acls, binding_of, key_of
 from dray.security.faults import SecurityUnavailable
-from dray.security.key_follower import REREAD_SECONDS
+from dray.security.key_follower import KNOWN_WITHIN, REREAD_SECONDS
 from dray.security.quotas import store as quota_store
 from dray.security.quotas.limits import PRODUCER_BYTE_RATE, QuotaEntity
 from dray.security.quotas.store import Quotas, decode_quotas, entity_of
@@ -212,6 +212,49 @@ async def test_with_the_store_away_the_last_known_holds() -> None:
         newcomer = SecuredBroker(state, 2)
         newcomer.store.down = True
         await newcomer.start()
+
+
+@simulated
+async def test_a_re_read_that_fails_is_made_again_within_the_bound() -> None:
+    """The watch says nothing, and the store is away for a moment just when the re-read is due."""
+    state = MemoryState()
+    one, two = await SecuredBroker(state, 1).start(), await SecuredBroker(state, 2).start()
+    await one.acls.create([ALICE_READS])
+    await asyncio.sleep(1)
+    assert two.reads()
+    two.store.deaf = True
+    [deleted] = await one.acls.delete([AclFilter()])
+    assert deleted == [ALICE_READS]
+    began = asyncio.get_running_loop().time()
+    await asyncio.sleep(REREAD_SECONDS - 3)
+    two.store.down = True
+    await asyncio.sleep(4)
+    assert two.reads(), "the last known holds"
+    two.store.down = False
+    await asyncio.sleep(began + KNOWN_WITHIN - asyncio.get_running_loop().time())
+    assert not two.reads()
+
+
+@simulated
+async def test_a_re_read_waits_for_a_barrier() -> None:
+    """A replica that is behind would keep a right alive."""
+    broker = await SecuredBroker(MemoryState()).start()
+    asked: list[str] = []
+    barrier, scan = broker.store.barrier, broker.store.scan
+
+    async def noted_barrier(domain: int) -> None:
+        asked.append("barrier")
+        await barrier(domain)
+
+    async def noted_scan(domain: int, start: str, end: str, limit: int | None = None):
+        asked.append(start)
+        return await scan(domain, start, end, limit)
+
+    broker.store.barrier, broker.store.scan = noted_barrier, noted_scan  # type: ignore[method-assign]
+    await asyncio.sleep(REREAD_SECONDS + 1)
+    for prefix in (keys.ACLS, keys.USERS):
+        assert prefix in asked
+    assert asked.count("barrier") == len(asked) / 2
 
 
 @simulated

@@ -72,8 +72,13 @@ def accept_at_once(
         said = unfolds_at_once(records)
         if said < 0 or settings.compression != "producer":
             return None
-        cost += _cost_of_looking(records, said)
-        if said:
+        if not said:
+            size = len(records)
+            count = records_said(records)
+            most = size // _SMALLEST_RECORD
+            cost += size // _BYTES_A_NANOSECOND + _RECORD * (count if 0 <= count < most else most)
+        else:
+            cost += _cost_of_looking(records, said)
             if said > request.left:
                 return None
             cost += _COMPRESSED * len(records) + said

@@ -5,6 +5,7 @@
 """
 
 from dray.api.shared.alterations import alter_each, check_named
+from dray.api.shared.checks import Check, Denial
 from dray.api.shared.configs import (
     ResourceType,
     describe_broker_configs,
@@ -33,11 +34,9 @@ from dray.api.shared.errors import (
     read_error,
     topic_error,
 )
-from dray.api.shared.groups import GROUP_OPERATIONS, NO_OPERATIONS, ask_and_wait, client_host
-from dray.api.shared.handler import Handler, handles
+from dray.api.shared.groups import NO_OPERATIONS, ask_and_wait, client_host
+from dray.api.shared.handler import NO_CHECKS, Handler, handles
 from dray.api.shared.partitions import (
-    CLUSTER_OPERATIONS,
-    TOPIC_OPERATIONS,
     broker_ids,
     find_stream,
     find_topic,
@@ -48,16 +47,16 @@ from dray.api.shared.routing import Routes
 
 __all__ = [
     "AT_A_TIME",
-    "CLUSTER_OPERATIONS",
-    "GROUP_OPERATIONS",
+    "NO_CHECKS",
     "NO_OPERATIONS",
     "NO_TRANSACTIONS",
     "RECORD_FAULTS",
-    "TOPIC_OPERATIONS",
     "TRANSACTIONS_REFUSED",
     "ApiSettings",
+    "Check",
     "ClientConnection",
     "Context",
+    "Denial",
     "Feature",
     "Handler",
     "LogService",

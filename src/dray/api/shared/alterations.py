@@ -7,16 +7,24 @@ A broker's configuration is set where it is started and read-only here; other re
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from typing import Final, Protocol, TypeVar
 
+from dray.api.shared.checks import ALTER_CLUSTER_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_TOPIC_CONFIGS, Check
 from dray.api.shared.configs import ResourceType
 from dray.api.shared.context import Context
 from dray.api.shared.errors import topic_error
 from dray.api.shared.partitions import repeated
 from dray.groups.coordinator import GroupUnavailable
 from dray.protocol import ErrorCode
+from dray.security.acls.model import CLUSTER_NAME
 from dray.topics import InvalidTopicRequest, TopicError, TopicsUnavailable
+
+_CHECKS: Final[Mapping[int, Check]] = {
+    ResourceType.TOPIC: ALTER_TOPIC_CONFIGS,
+    ResourceType.GROUP: ALTER_GROUP_CONFIGS,
+    **dict.fromkeys(ResourceType.of_cluster(), ALTER_CLUSTER_CONFIGS),
+}
 
 
 class Resource(Protocol):
@@ -41,6 +49,11 @@ async def alter_each(
         try:
             if (resource.resource_type, resource.resource_name) in twice:
                 raise InvalidTopicRequest("Each resource must appear at most once.")
+            check = _CHECKS.get(resource.resource_type)
+            name = CLUSTER_NAME if check is ALTER_CLUSTER_CONFIGS else resource.resource_name
+            about = f"configs of {resource.resource_name or 'all brokers'}" if name == CLUSTER_NAME else ""
+            if check is not None and not context.may(check, name, about=about):
+                return check.refusal, check.reason
             if not changes_nothing(resource):
                 _check_alterable(resource)
                 await alter(resource)

@@ -16,7 +16,14 @@ from dray.topics.configs import NO_EFFECT, effective_value
 class ResourceType(IntEnum):
     TOPIC = 2
     BROKER = 4
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
     GROUP = 32
+
+    @classmethod
+    def of_cluster(cls) -> tuple[ResourceType, ...]:
+        """Those that are authorized as the cluster."""
+        return cls.BROKER, cls.BROKER_LOGGER, cls.CLIENT_METRICS
 
 
 class ConfigSource(IntEnum):
@@ -37,7 +44,9 @@ _TYPES: Final[Mapping[ConfigType, int]] = {
 
 
 _PASSWORD: Final = 9
-_UNKNOWN: Final = BrokerDefault(_TYPES[ConfigType.STRING], None)
+_UNKNOWN: Final = BrokerDefault(0, None)
+"""Of settings that an authorizer has and Kafka itself does not know, `super.users` among them. Kafka keeps
+their values to itself, as it does passwords."""
 _IS_SET: Final = "A setting of this broker, under Kafka's name."
 
 
@@ -81,6 +90,7 @@ def describe_broker_configs(
     given = {one.synonym: defaults[one.name].strip() for one in of_topics.values() if one.name in defaults}
     for name in sorted({*BROKER_DEFAULTS, *settings}):
         kind, default = BROKER_DEFAULTS.get(name, _UNKNOWN)
+        hidden = kind in (_PASSWORD, _UNKNOWN.type)
         value = settings.get(name, given.get(name))
         source = ConfigSource.DEFAULT if value is None else ConfigSource.STATIC_BROKER
         says = [] if value is None else [(value, ConfigSource.STATIC_BROKER)]
@@ -89,11 +99,14 @@ def describe_broker_configs(
         text = _IS_SET if name in settings else NO_EFFECT if topic is None else topic.documentation
         yield DescribeConfigsResourceResult(
             name=name,
-            value=default if value is None else value,
+            value=None if hidden else default if value is None else value,
             read_only=True,
             config_source=source,
-            is_sensitive=kind == _PASSWORD,
-            synonyms=[DescribeConfigsSynonym(name=name, value=one, source=by) for one, by in says]
+            is_sensitive=hidden,
+            synonyms=[
+                DescribeConfigsSynonym(name=name, value=None if hidden else one, source=by)
+                for one, by in says
+            ]
             if synonyms
             else [],
             config_type=kind,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeVar
 
 import structlog
 
+from dray.api.shared.checks import Check
 from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
 from dray.log.types import (
@@ -22,6 +23,8 @@ from dray.log.types import (
 from dray.protocol import ApiKey, RequestHeader
 from dray.records import Batch
 from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
+from dray.security.acls.authorization import Access, Authorization
+from dray.security.acls.model import CLUSTER_NAME, SUPPORTED, AclResourceType
 from dray.security.acls.store import Acls
 from dray.security.users import Users
 from dray.topics import Topics
@@ -30,6 +33,8 @@ T = TypeVar("T")
 
 WORK_PER_TURN = 8 << 20
 """Bytes of records judged on the event loop within one turn of it: ten milliseconds or so."""
+
+_EVERYTHING = {kind: sum(1 << one for one in operations) for kind, operations in SUPPORTED.items()}
 
 _log: structlog.stdlib.BoundLogger = structlog.get_logger(__name__)
 
@@ -127,9 +132,13 @@ class Services:
     settings: ApiSettings
     groups: Groups = field(kw_only=True)
     users: Users = field(kw_only=True)
-    acls: Acls | None = None  # None: there is no authorizer, and every client may do everything
+    authorization: Authorization | None = None  # None: every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
+
+    @property
+    def acls(self) -> Acls | None:
+        return None if self.authorization is None else self.authorization.acls
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +153,7 @@ class VersionRange:
 class Context:
     """One request on its way through a handler."""
 
-    __slots__ = ("advertised", "connection", "header", "services")
+    __slots__ = ("access", "advertised", "connection", "header", "services")
 
     def __init__(
         self,
@@ -152,15 +161,49 @@ class Context:
         advertised: Sequence[VersionRange],
         header: RequestHeader,
         connection: ClientConnection,
+        access: Access | None = None,
     ) -> None:
         self.services = services
         self.advertised = advertised
         self.header = header
         self.connection = connection
+        self.access = access
+        """None where clients are not authorized."""
 
     @property
     def version(self) -> int:
         return self.header.api_version
+
+    def may(self, check: Check, name: str = CLUSTER_NAME, *, about: str = "") -> bool:
+        """Whether the client may do that to the resource of this name. A denial is noted: it is for what is
+        refused then. `about`: what a right to the cluster is asked for, for the audit log."""
+        access = self.access
+        return access is None or access.may(check.operation, check.resource, name, about=about)
+
+    def sees(self, check: Check, name: str = CLUSTER_NAME, *, about: str = "") -> bool:
+        """As `may`, where a denial refuses nothing: lists that leave out, checks that others stand in for."""
+        access = self.access
+        return access is None or access.may(
+            check.operation, check.resource, name, denial_is_noted=False, about=about
+        )
+
+    def may_change(self, check: Check, changes: Iterable[str]) -> bool:
+        """Whether the client may do that to the cluster, for changes of which each has a line in the audit
+        log."""
+        if self.access is None:
+            return True
+        answers = [self.may(check, about=change) for change in changes]
+        return all(answers) if answers else self.may(check)
+
+    def may_on_some(self, check: Check) -> bool:
+        """Whether the client may do that to any resource of this kind at all."""
+        return self.access is None or self.access.may_on_some(check.operation, check.resource)
+
+    def operations(self, kind: AclResourceType, name: str = CLUSTER_NAME) -> int:
+        """What the client may do to a resource, as the bits that answers have."""
+        if self.access is None:
+            return _EVERYTHING[kind]
+        return self.access.operations(kind, name)
 
     @staticmethod
     def logger() -> structlog.stdlib.BoundLogger:

@@ -5,7 +5,7 @@ A code decides what the client does next. Where the choice is not obvious, a com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
 from dray.log.types import (
@@ -17,8 +17,9 @@ from dray.log.types import (
     ProducerFenced,
     StreamClosed,
 )
-from dray.protocol import Buffer, ErrorCode
+from dray.protocol import ErrorCode
 from dray.records import RecordFault
+from dray.runtime import CloseConnection
 from dray.topics import (
     InvalidConfig,
     InvalidPartitions,
@@ -35,13 +36,8 @@ from dray.topics import (
 )
 
 
-class RefuseConnection(Exception):
-    """Close the connection, with `reason` as the one log line. `answer`, if there is one, is sent before."""
-
-    def __init__(self, reason: str, answer: Sequence[Buffer] | None = None) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.answer = answer
+class RefuseConnection(CloseConnection):
+    """A request to which no answer of Kafka's protocol fits."""
 
 
 NO_TRANSACTIONS: Final = (

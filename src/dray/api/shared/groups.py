@@ -9,9 +9,6 @@ from dray.api.shared.context import Context, unless_ending
 from dray.groups.coordinator import NotCoordinator
 from dray.groups.coordinator.machines import Event
 
-GROUP_OPERATIONS: Final = sum(1 << operation for operation in (3, 6, 8, 10, 11))
-"""The operations that Kafka lists for a client that may do anything to a group, as bits."""
-
 NO_OPERATIONS: Final = -(2**31)
 """The client did not ask for them."""
 

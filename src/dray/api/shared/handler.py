@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
 
+from dray.api.shared.checks import Check, Denial
 from dray.api.shared.context import Context
 from dray.protocol import SCHEMAS, Request, Response
 
 RequestType = TypeVar("RequestType", bound=Request[Any])
 
 Function = Callable[[Context, RequestType], Awaitable[Response | None]]
+
+
+Checks = Mapping[Check, Denial]
+NO_CHECKS: Final[Checks] = {}
+"""For APIs that any client may use: said, and not forgotten."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +28,7 @@ class Handler:
     advertised_from: int
     function: Callable[[Context, Any], Awaitable[Response | None]]
     name: str = ""
+    checks: Checks = field(default_factory=dict)
 
     @property
     def api_key(self) -> int:
@@ -29,15 +36,16 @@ class Handler:
 
 
 def handles(
-    request: type[RequestType], first: int, last: int, *, advertised_from: int | None = None
+    request: type[RequestType], first: int, last: int, *, checks: Checks, advertised_from: int | None = None
 ) -> Callable[[Function[RequestType]], Handler]:
-    """Serve these versions. `advertised_from`: what ApiVersions calls the first, where that must differ."""
+    """Serve these versions. `checks`: what the handler asks of the client's rights. `advertised_from`: what
+    ApiVersions calls the first, where that must differ."""
     schema = SCHEMAS[request.API_KEY]
     if not schema.first_version <= first <= last <= schema.last_version:
         raise ValueError(f"{request.__name__} has versions {schema.first_version} to {schema.last_version}")
 
     def handler_of(function: Function[RequestType]) -> Handler:
         advertised = first if advertised_from is None else advertised_from
-        return Handler(request, first, last, advertised, function, schema.name)
+        return Handler(request, first, last, advertised, function, schema.name, checks)
 
     return handler_of

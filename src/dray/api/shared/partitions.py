@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from typing import Final, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from dray.api.shared.context import Context
@@ -12,10 +12,6 @@ from dray.protocol import ErrorCode
 from dray.topics import Topic, TopicsUnavailable
 
 T = TypeVar("T")
-
-# The operations that Kafka lists for a client that may do anything, as bits.
-TOPIC_OPERATIONS: Final = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
-CLUSTER_OPERATIONS: Final = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def broker_ids(context: Context) -> set[int]:

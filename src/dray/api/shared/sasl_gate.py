@@ -116,7 +116,10 @@ class SaslGate:
             raise RefuseConnection("a request came behind an authentication that failed")
         if session.is_expired(self._runtime.monotonic()):
             raise RefuseConnection("the session of the client has expired, and it did not authenticate again")
-        return await self._dispatcher.dispatch(frame, connection)
+        _check_known(session)
+        answer = await self._dispatcher.dispatch(frame, connection)
+        _check_known(session)  # some requests wait for long
+        return answer
 
     async def _one_by_one(
         self, session: SaslSession, frame: memoryview, connection: ClientConnection
@@ -220,6 +223,12 @@ class SaslGate:
             connection.principal = session.principal
             connection.welcome()
         return outcome
+
+
+def _check_known(session: SaslSession) -> None:
+    """Raises `RefuseConnection` where the client's user was deleted since it authenticated."""
+    if session.is_revoked():
+        raise RefuseConnection(f"{session.principal} was deleted")
 
 
 def _decoded(kind: type[RequestType], frame: memoryview, position: int, version: int) -> RequestType:

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
+from dray.cli.commands import acls, table, users
 from dray.cli.commands import finish_compactions as release
 from dray.cli.commands import groups as admin_groups
-from dray.cli.commands import table, users
 from dray.cli.options import (
     DEFAULT_BOOTSTRAP,
     BootstrapOption,
@@ -46,6 +46,7 @@ topics_app = typer.Typer(help="Create, list, describe, delete and alter topics."
 app.add_typer(topics_app, name="topics")
 app.add_typer(admin_groups.app, name="groups")
 app.add_typer(users.app, name="user")
+app.add_typer(acls.app, name="acl")
 app.command("table")(table.table)
 app.command("finish-compactions")(release.finish_compactions)
 

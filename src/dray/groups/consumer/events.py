@@ -5,7 +5,7 @@ These are tuples, not messages: answers are built ten thousand times a second, a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 from uuid import UUID
@@ -26,6 +26,11 @@ class TimerKind(Enum):
 
 
 # Events
+
+
+MayDescribe: TypeAlias = Callable[[str], bool]
+"""Whether the client that asks may see a topic of this name. It is handed on and never called by the machine;
+None where clients are not authorized."""
 
 
 class Heartbeat(NamedTuple):
@@ -52,6 +57,7 @@ class Heartbeat(NamedTuple):
 
     server_assignor: str | None = None
     owned: OwnedPartitions | None = None
+    may_describe: MayDescribe | None = None
 
 
 class RemoveMembers(NamedTuple):
@@ -96,9 +102,11 @@ class CancelTimer(NamedTuple):
 
 
 class ResolvePatterns(NamedTuple):
-    """Find the topic names that match each of these whole, and come back with `PatternsResolved`."""
+    """Find the topic names that match each of these whole, and come back with `PatternsResolved`. As in
+    Kafka, the patterns of all members stand for what the one may see whose heartbeat had them resolved."""
 
     patterns: frozenset[str]
+    may_describe: MayDescribe | None = None
 
 
 Effect: TypeAlias = ScheduleTimer | CancelTimer | ResolvePatterns

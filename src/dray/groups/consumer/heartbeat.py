@@ -69,7 +69,7 @@ def on_heartbeats(
             effects += arrival.effects
             if group.patterns and (resolution := due_resolution(group, now_ms, view, settings)) is not None:
                 group = replace(group, notes=group.notes._replace(resolving=True, asked_ms=now_ms))
-                effects.append(resolution)
+                effects.append(resolution._replace(may_describe=beat.may_describe))
         arrivals.append(arrival)
     if group is None:
         return ConsumerResult(None, [arrival for arrival in arrivals if isinstance(arrival, Refusal)])

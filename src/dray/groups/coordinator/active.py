@@ -45,7 +45,7 @@ RETRY_SECONDS: Final = 1.0
 
 ScheduleTimer: TypeAlias = classic.ScheduleTimer | consumer.ScheduleTimer
 
-Resolve: TypeAlias = Callable[[frozenset[str]], Awaitable[tuple[Mapping[str, frozenset[str]], int]]]
+Resolve: TypeAlias = Callable[[consumer.ResolvePatterns], Awaitable[tuple[Mapping[str, frozenset[str]], int]]]
 """Finds the topic names that match patterns: names by pattern, and the version of the topics."""
 
 
@@ -307,7 +307,7 @@ class ActiveGroup:
             self._timers.cancel((effect.kind, effect.member_id))
 
     async def _resolve_patterns(self, effect: consumer.ResolvePatterns) -> None:
-        names, version = await self._resolve(effect.patterns)
+        names, version = await self._resolve(effect)
         if self.usable():
             self._submit(_Entry(consumer.PatternsResolved(names, version), None))
 

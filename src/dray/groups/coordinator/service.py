@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Final
 
 import structlog
 
@@ -42,6 +42,8 @@ from dray.runtime import ExpiryClock, KeptTask, Runtime, UndoubtedClock, keep_ru
 from dray.topics import Topics, TopicsUnavailable
 
 _log = structlog.get_logger(__name__)
+
+_JUDGED_AT_ONCE: Final = 1000
 
 
 class Groups:
@@ -207,10 +209,24 @@ class Groups:
                         self.view.look()
         return beat
 
-    async def _resolve(self, wanted: frozenset[str]) -> tuple[Mapping[str, frozenset[str]], int]:
+    async def _resolve(self, wanted: consumer.ResolvePatterns) -> tuple[Mapping[str, frozenset[str]], int]:
         self.view.look()
         version, names = self.view.version, self.view.names()
-        return await self.runtime.in_thread(patterns.resolve, wanted, names), version
+        found = await self.runtime.in_thread(patterns.resolve, wanted.patterns, names)
+        if wanted.may_describe is not None:
+            hidden = await self._hidden(frozenset().union(*found.values()), wanted.may_describe)
+            found = {pattern: matching - hidden for pattern, matching in found.items()}
+        return found, version
+
+    async def _hidden(self, names: Collection[str], may_describe: consumer.MayDescribe) -> set[str]:
+        """What a client may not see of these, so many at a time: a pattern may match every topic there is."""
+        hidden = set()
+        for count, name in enumerate(names, 1):
+            if not may_describe(name):
+                hidden.add(name)
+            if count % _JUDGED_AT_ONCE == 0:
+                await self.runtime.sleep(0)
+        return hidden
 
     # --- offsets
 

@@ -193,8 +193,13 @@ class AclIndex:
                     yield binding
 
 
+Decided = list[dict[str, int]]
+"""Of one principal and host, by the number of a kind of resource and by name: the bits that are allowed. (An
+enumeration's hash is slow; its number as an index is not.)"""
+
+
 class Authorizer:
-    """Decides. It remembers what it decided until an ACL changes."""
+    """Decides. It remembers what it decided until an ACL changes, or until it is too much."""
 
     def __init__(
         self, acls: AclIndex, super_users: Iterable[str] = (), *, allow_if_no_acl: bool = False
@@ -202,17 +207,19 @@ class Authorizer:
         self._acls = acls
         self._super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
-        self._decided: dict[tuple[str, str, AclResourceType, str], int] = {}
+        self._decided: dict[tuple[str, str], Decided] = {}
+        self._remembered = 0
         self._version = acls.version
+        self._generation = 0
 
     def allowed(
         self, principal: str, host: str, operation: AclOperation, kind: AclResourceType, name: str
     ) -> bool:
-        return bool(self._bits(principal, host, kind, name) >> operation & 1)
+        return bool(self.bits(principal, host, kind, name) >> operation & 1)
 
     def operations(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
         """The bit field of what may be done to the resource, as answers have it."""
-        bits = self._bits(principal, host, kind, name)
+        bits = self.bits(principal, host, kind, name)
         return sum(1 << operation for operation in SUPPORTED[kind] if bits >> operation & 1)
 
     def allowed_on_some(
@@ -234,24 +241,46 @@ class Authorizer:
             return True
         return any(not _is_covered(pattern, name, denied) for pattern, name in granted)
 
-    def _bits(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
-        if principal in self._super_users:
-            return _ALL
+    def generation(self) -> int:
+        """Another number when nothing that was decided holds any more."""
         if self._version != self._acls.version:
             self._version = self._acls.version
-            self._decided.clear()
-        key = principal, host, kind, name
-        bits = self._decided.get(key)
+            self._forget()
+        return self._generation
+
+    def decided(self, principal: str, host: str) -> Decided:
+        """What was decided for this client, and will be, as long as the generation is the same. To look in
+        here first is for those who ask often: else `bits` knows."""
+        self.generation()
+        found = self._decided.get((principal, host))
+        if found is None:
+            self._make_room()
+            found = self._decided[principal, host] = [{} for _ in AclResourceType]
+        return found
+
+    def bits(self, principal: str, host: str, kind: AclResourceType, name: str) -> int:
+        """One for each operation that is allowed."""
+        decided = self.decided(principal, host)[kind]
+        bits = decided.get(name)
         if bits is None:
             allowed, denied, named = self._acls.rights(principal, host, kind, name)
             bits = allowed & ~denied
-            if not named and self._allow_if_no_acl:
+            if principal in self._super_users or (not named and self._allow_if_no_acl):
                 bits = _ALL
             if len(name) <= _LONGEST_REMEMBERED:
-                if len(self._decided) >= _REMEMBERED:
-                    self._decided.clear()
-                self._decided[key] = bits
+                self._make_room()
+                decided[name] = bits
         return bits
+
+    def _make_room(self) -> None:
+        if self._remembered >= _REMEMBERED:
+            self._forget()
+        self._remembered += 1
+
+    def _forget(self) -> None:
+        self._decided.clear()
+        self._remembered = 0
+        self._generation += 1
 
 
 def _is_covered(pattern: PatternType, name: str, denied: set[tuple[PatternType, str]]) -> bool:

@@ -90,6 +90,15 @@ class AclBinding(NamedTuple):
     permission: Permission
 
 
+def text_of(each: AclBinding | AclFilter) -> str:
+    """For people, as one line."""
+    name = "any" if each.name is None else repr(each.name)
+    return (
+        f"{each.permission.name} {each.principal or 'any'} from {each.host or 'any'} {each.operation.name} "
+        f"{each.resource_type.name} {each.pattern_type.name} {name}"
+    )
+
+
 LONGEST_PART: Final = 1024
 """The longest name, principal or host in a binding, in bytes: a binding is a key of the metadata store."""
 

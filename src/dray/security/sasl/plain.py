@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from dray.security.sasl.steps import OTHER_AUTHORIZATION_ID, SaslRefusal, SaslStep, SaslSuccess, SaslWork
@@ -45,7 +46,10 @@ class PlainExchange:
         found = self._credentials.of(user)
 
         def verify() -> SaslSuccess | SaslRefusal:
-            return _verify(found, authorization_id, user, password)
+            step = _verify(found, authorization_id, user, password)
+            if isinstance(step, SaslSuccess):
+                step = replace(step, still_holds=lambda: bool(self._credentials.of(user)))
+            return step
 
         return SaslWork(verify)
 

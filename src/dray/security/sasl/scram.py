@@ -126,4 +126,5 @@ class ScramExchange:
         self.state = ScramState.COMPLETE
         self._credential = None
         verifier = b64encode(hmac.digest(credential.server_key, exchanged, name))
-        return SaslSuccess(self._user, b"v=" + verifier)
+        credentials, user, mechanism = self._credentials, self._user, self._mechanism
+        return SaslSuccess(user, b"v=" + verifier, still_holds=lambda: mechanism in credentials.of(user))

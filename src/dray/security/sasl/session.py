@@ -83,6 +83,7 @@ class SaslSession:
         self._exchange: SaslExchange | None = None
         self._expires: float | None = None
         self._again_since: float | None = None
+        self._still_holds: Callable[[], bool] = lambda: True
 
     @property
     def mechanisms(self) -> list[str]:
@@ -95,6 +96,10 @@ class SaslSession:
     def is_expired(self, now: float) -> bool:
         """A finished session past its lifetime: any request but a handshake ends the connection."""
         return self._expires is not None and now >= self._expires
+
+    def is_revoked(self) -> bool:
+        """The credential of a finished session is gone: its user was deleted."""
+        return not self._still_holds()
 
     # --- before a client is known
 
@@ -162,6 +167,7 @@ class SaslSession:
         lifetime_ms = self._lifetime_ms(step.expires_ms, wall_ms)
         self._expires = None if lifetime_ms is None else now + lifetime_ms / 1000
         self.principal = principal
+        self._still_holds = step.still_holds
         self.state = SaslState.COMPLETE
         self._exchange = None
         return SaslAnswer(step.token, lifetime_ms or 0, complete=True)

@@ -16,11 +16,14 @@ class SaslChallenge:
 
 @dataclass(frozen=True, slots=True)
 class SaslSuccess:
-    """The client is who it says. `expires_ms`: wall-clock time at which the credential ends, if it does."""
+    """The client is who it says. `expires_ms`: wall-clock time at which the credential ends, if it does.
+    `still_holds`: whether the credential is still there. A user that was deleted is served no longer; Kafka
+    serves it until it disconnects."""
 
     user: str
     token: bytes = field(default=b"", repr=False)
     expires_ms: int | None = None
+    still_holds: Callable[[], bool] = field(default=lambda: True, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,125 @@
+"""The batches of a Kafka segment, one after the other. Their bytes stay as they are.
+
+Offsets may have holes: where compaction removed records, and where a transaction's markers once were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from dray.records import HEADER_SIZE, BatchHeader, Buffer, crc32c, read_header
+from dray.records.header import CONTROL, MAGIC, MAGIC_AT, PREFIX, TRANSACTIONAL
+
+from .faults import ForeignDamage, ForeignFault, ForeignUnsupported
+
+_CHECKED_FROM: Final = 21
+"""The checksum is of all that follows it: the attributes and on."""
+
+_LARGEST_DELTA: Final = 2**31 - 1
+
+
+class SegmentBatch(NamedTuple):
+    position: int
+    header: BatchHeader
+
+    @property
+    def end(self) -> int:
+        """Where the next batch begins."""
+        return self.position + self.header.size
+
+    @property
+    def last_offset(self) -> int:
+        return self.header.base_offset + self.header.last_offset_delta
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.header.attributes & CONTROL)
+
+    @property
+    def is_transactional(self) -> bool:
+        return bool(self.header.attributes & TRANSACTIONAL)
+
+
+def walk_batches(segment: Buffer, position: int = 0, *, from_offset: int = 0) -> Iterator[SegmentBatch]:
+    """Every batch from this position, which must be where one begins, to the end. Each is whole, its checksum
+    holds, and its offsets are above those before it and at least `from_offset`. Raises `ForeignFault`."""
+    view = memoryview(segment)
+    next_offset = from_offset
+    while position < len(view):
+        batch = _read(view, position)
+        header = batch.header
+        if header.base_offset < next_offset:
+            raise ForeignDamage(
+                f"a batch begins at offset {header.base_offset}, and {next_offset} is the least it may be",
+                position,
+            )
+        if crc32c(view[position + _CHECKED_FROM : batch.end]) != header.checksum:
+            raise ForeignDamage(
+                f"the checksum of the batch at offset {header.base_offset} is wrong", position
+            )
+        yield batch
+        next_offset = batch.last_offset + 1
+        position = batch.end
+
+
+def cut_torn_tail(segment: Buffer, *, from_offset: int = 0) -> int:
+    """How much of the last file of a log is whole. A broker that was killed may leave half a batch behind, or
+    a batch whose bytes did not all reach the disk: only at the very end, so bytes that make a batch again
+    after such a place are damage, and are refused."""
+    end = 0
+    try:
+        for batch in walk_batches(segment, from_offset=from_offset):
+            end = batch.end
+    except ForeignUnsupported:
+        raise
+    except ForeignFault as fault:
+        if _holds_a_batch_behind(memoryview(segment), end):
+            raise ForeignDamage(f"{fault.reason}; and there are batches behind it", fault.position) from None
+    return end
+
+
+def _read(view: memoryview, position: int) -> SegmentBatch:
+    left = len(view) - position
+    if left > MAGIC_AT and PREFIX.unpack_from(view, position)[1] <= 0:
+        raise ForeignDamage("a batch without a length", position)  # zeros, where a file grew before its bytes
+    if left > MAGIC_AT and view[position + MAGIC_AT] in (0, 1):
+        raise ForeignUnsupported(
+            f"records of message format {view[position + MAGIC_AT]}: rewrite them at the source first "
+            "(they are of before Kafka 0.11)",
+            position,
+        )
+    if left < HEADER_SIZE:
+        raise ForeignDamage(f"{left} bytes are left, and the header of a batch has {HEADER_SIZE}", position)
+    header = read_header(view, position)
+    if header.magic != MAGIC:
+        raise ForeignUnsupported(f"message format {header.magic} is not known", position)
+    if header.size < HEADER_SIZE or header.size > left:
+        raise ForeignDamage(f"a batch of {header.size} bytes, where {left} are left", position)
+    if header.base_offset < 0 or not 0 <= header.last_offset_delta <= _LARGEST_DELTA:
+        raise ForeignDamage(
+            f"offsets {header.base_offset} and on, {header.last_offset_delta} more of them", position
+        )
+    if header.base_offset + header.last_offset_delta >= 2**63:
+        raise ForeignDamage("offsets beyond the largest", position)
+    if not 0 <= header.record_count <= header.last_offset_delta + 1:
+        raise ForeignDamage(
+            f"{header.record_count} records in {header.last_offset_delta + 1} offsets", position
+        )
+    return SegmentBatch(position, header)
+
+
+def _holds_a_batch_behind(view: memoryview, position: int) -> bool:
+    """Is there a whole batch after the one at `position` that is broken? Only where that one says where it
+    ends, as a length that is lost says nothing."""
+    if len(view) - position < PREFIX.size:
+        return False
+    _, length = PREFIX.unpack_from(view, position)
+    behind = position + PREFIX.size + length
+    if length <= 0 or behind >= len(view):
+        return False
+    try:
+        next(walk_batches(view, behind), None)
+    except ForeignFault:
+        return False
+    return True

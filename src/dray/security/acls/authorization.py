@@ -1,0 +1,121 @@
+"""Authorization as the APIs ask for it: one `Access` per client, which knows who it is, and from
+where."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address, ip_address
+from typing import Final
+
+from dray.runtime import Runtime
+from dray.security.acls.decision import Authorizer, Decided
+from dray.security.acls.model import AclOperation, AclResourceType
+from dray.security.acls.store import Acls
+from dray.security.audit import AuditedAct, AuditLog
+from dray.security.principals import ANONYMOUS
+
+_CHANGES: Final = sum(
+    1 << operation
+    for operation in (
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.CLUSTER_ACTION,
+    )
+)
+"""Noted in the audit log when they are allowed, too."""
+
+
+def host_of(peer: str) -> str:
+    """The host of `address:port` as Java writes it, since that is what ACLs for Kafka have: an IPv6 address
+    in eight numbers, none of them left out, and an IPv4 address in IPv6's clothes as IPv4."""
+    host = peer.rpartition(":")[0].strip("[]")
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return host
+    if not isinstance(address, IPv6Address):
+        return str(address)
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    numbers = ":".join(f"{address.packed[at] << 8 | address.packed[at + 1]:x}" for at in range(0, 16, 2))
+    return numbers if address.scope_id is None else f"{numbers}%{address.scope_id}"
+
+
+class Access:
+    """What one principal, from one host, may do."""
+
+    __slots__ = ("_audit", "_authorizer", "_decided", "_generation", "host", "principal")
+
+    def __init__(self, authorizer: Authorizer, audit: AuditLog, principal: str, host: str) -> None:
+        self._authorizer = authorizer
+        self._audit = audit
+        self._decided: Decided = []
+        self._generation = -1
+        self.principal = principal
+        self.host = host
+
+    def may(
+        self,
+        operation: AclOperation,
+        kind: AclResourceType,
+        name: str,
+        *,
+        denial_is_noted: bool = True,
+        about: str = "",
+    ) -> bool:
+        """`denial_is_noted`: False where a denial is no refusal, as in lists that show what may be seen.
+        `about`: for the audit log, what a right to the cluster is asked for."""
+        generation = self._authorizer.generation()
+        if generation != self._generation:
+            self._decided = self._authorizer.decided(self.principal, self.host)
+            self._generation = self._authorizer.generation()
+        bits = self._decided[kind].get(name)
+        if bits is None:
+            bits = self._authorizer.bits(self.principal, self.host, kind, name)
+        if bits >> operation & 1:
+            if _CHANGES >> operation & 1:
+                self._note(True, operation, kind, name, about)
+            return True
+        if denial_is_noted:
+            self._note(False, operation, kind, name, about)
+        return False
+
+    def may_on_some(self, operation: AclOperation, kind: AclResourceType) -> bool:
+        """On at least one resource of this type."""
+        allowed = self._authorizer.allowed_on_some(self.principal, self.host, operation, kind)
+        if not allowed:
+            self._note(allowed, operation, kind, "(any)")
+        return allowed
+
+    def operations(self, kind: AclResourceType, name: str) -> int:
+        """The bit field of what may be done to the resource."""
+        return self._authorizer.operations(self.principal, self.host, kind, name)
+
+    def _note(
+        self, allowed: bool, operation: AclOperation, kind: AclResourceType, name: str, about: str = ""
+    ) -> None:
+        act = AuditedAct(allowed, self.principal, self.host, operation.name, kind.name, name, about)
+        self._audit.note(act)
+
+
+class Authorization:
+    """Where clients are authorized: the ACLs, those whom none restrict, and the audit log."""
+
+    def __init__(
+        self,
+        acls: Acls,
+        runtime: Runtime,
+        super_users: Iterable[str] = (),
+        *,
+        allow_if_no_acl: bool = False,
+        audit: AuditLog | None = None,
+    ) -> None:
+        self.acls = acls
+        self.audit = audit or AuditLog(runtime.monotonic)
+        self._authorizer = Authorizer(acls.index, super_users, allow_if_no_acl=allow_if_no_acl)
+
+    def access(self, principal: str | None, peer: str) -> Access:
+        """Of a client. Who was not asked for a name has the one that all such clients have."""
+        return Access(self._authorizer, self.audit, principal or ANONYMOUS, host_of(peer))

@@ -1,0 +1,81 @@
+"""Rules of who is served, each taken out of the code."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from tests.simulation.noticing import Mutation
+
+from dray.api import fetch
+from dray.metadata.follow import Follower
+from dray.security.acls.authorization import Access
+from dray.security.acls.decision import AclIndex, Authorizer
+from dray.security.sasl.session import SaslSession
+from dray.security.users import Users
+
+
+def nothing_is_re_read(patch: pytest.MonkeyPatch) -> None:
+    async def wait(_: Follower) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    patch.setattr(Follower, "_reread", wait)
+
+
+def decisions_are_remembered_for_ever(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Authorizer, "generation", lambda _: 0)
+
+
+def connections_remember_their_rights(patch: pytest.MonkeyPatch) -> None:
+    may = Access.may
+
+    def remembered(self: Access, *about: Any, **more: Any) -> bool:
+        if self._generation != -1:
+            self._generation = self._authorizer.generation()
+        return may(self, *about, **more)
+
+    patch.setattr(Access, "may", remembered)
+
+
+def a_deleted_user_stays(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(SaslSession, "is_revoked", lambda _: False)
+
+
+def a_deleted_user_logs_in(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Users, "_forget", lambda *_: None)
+
+
+def a_fetch_that_waited_is_not_asked_again(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(fetch, "_may_still_read", lambda *_: True)
+
+
+def acls_are_not_forgotten(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AclIndex, "remove", lambda *_: None)
+
+
+def a_deny_counts_for_nothing(patch: pytest.MonkeyPatch) -> None:
+    rights = AclIndex.rights
+
+    def without_denials(self: AclIndex, *about: Any) -> tuple[int, int, bool]:
+        allowed, _, named = rights(self, *about)
+        return allowed, 0, named
+
+    patch.setattr(AclIndex, "rights", without_denials)
+
+
+def new_acls_are_not_learned(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AclIndex, "add", lambda *_: None)
+
+
+MUTATIONS: dict[str, tuple[Mutation, int]] = {
+    "nothing is re-read": (nothing_is_re_read, 2),
+    "decisions are remembered for ever": (decisions_are_remembered_for_ever, 2),
+    "connections remember their rights": (connections_remember_their_rights, 0),
+    "a deleted user stays": (a_deleted_user_stays, 6),
+    "a deleted user logs in": (a_deleted_user_logs_in, 3),
+    "a fetch that waited is not asked again": (a_fetch_that_waited_is_not_asked_again, 2),
+    "ACLs are not forgotten": (acls_are_not_forgotten, 0),
+    "a DENY counts for nothing": (a_deny_counts_for_nothing, 2),
+    "new ACLs are not learned": (new_acls_are_not_learned, 9),
+}

@@ -1,0 +1,363 @@
+"""Rights that are taken, in all kinds of weather: nobody is served later than the bound after that.
+
+Brokers with ACLs and a listener that asks. Tenants log in, read and look around, all the time and with
+requests that wait. A warden takes from one of them what it has (the ACL that allows, by a DENY, or the user
+itself), sees to it that this is acknowledged, and gives it back later. A producer, which may do everything,
+writes what tenants wait for.
+
+No write arrives after its caller gave it up: the engines hold none back beyond their connection, and ACLs
+rest on that (docs/design/0081-authorization.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from dray.config import Settings
+from dray.config.kinds import Address as ListenAddress
+from dray.config.kinds import ListenerAddress
+from dray.protocol import ErrorCode, Request, parse_response_header, response_class
+from dray.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
+from dray.protocol.messages.create_acls import AclCreation, CreateAclsRequest
+from dray.protocol.messages.delete_acls import DeleteAclsFilter, DeleteAclsRequest
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
+from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
+from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
+from dray.security.acls.model import AclOperation, AclResourceType, PatternType, Permission
+from dray.security.key_follower import KNOWN_WITHIN
+from dray.simulation.checks.log_truth import Violation
+from dray.simulation.cluster.client import SimulatedClient, SimulatedConnection, Unanswered
+from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
+from dray.simulation.cluster.disasters import play_disasters
+from dray.simulation.cluster.ending import first_trouble
+from dray.simulation.cluster.producers import PlainProducer
+from dray.simulation.cluster.run import ClusterReport
+from dray.simulation.cluster.topics import MAIN
+from dray.simulation.cluster.world import ClusterWorld
+from dray.simulation.kernel.loop import run
+from dray.simulation.kernel.network import NetworkWeather
+from dray.simulation.kernel.weather import Weather
+
+SECONDS: Final = 150.0
+SECURE_PORT: Final = 9093
+TENANTS: Final = ("alice", "bob")
+PASSWORD: Final = "known to the simulation"
+_PAUSE: Final = 3.0  # of a broker, at most
+BOUND: Final = KNOWN_WITHIN + _PAUSE
+"""By true time: a broker that stands still answers late."""
+
+_SALT: Final = b"of the simulation"
+_SALTED: Final = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), _SALT, 4096)
+_STORES_FAIL: Final = "NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR"
+_LONG_POLL: Final = 50.0
+
+
+@dataclass(slots=True)
+class SecuredConditions(ClusterConditions):
+    def settings(self, place: int, host: str, port: int) -> Settings:
+        """With times as they are configured: a run is long, and little happens in it."""
+        given = Settings()
+        return given.model_copy(
+            update={
+                "cluster": given.cluster.model_copy(update={"domains": self.domains}),
+                "broker": given.broker.model_copy(
+                    update={
+                        "id": place,
+                        "listen": ListenAddress(host, port),
+                        "listeners": {
+                            "SECURE": ListenerAddress(
+                                host, SECURE_PORT, protocol="SASL_PLAINTEXT", mechanisms=("PLAIN",)
+                            )
+                        },
+                        "http": None,
+                        "shutdown_grace": 0.5,
+                    }
+                ),
+                "security": given.security.model_copy(
+                    update={"authorization": "acls", "super_users": ("User:ANONYMOUS",)}
+                ),
+                "objects": given.objects.model_copy(update={"url": "memory:"}),
+                "log": given.log.model_copy(update={"tail_cache_bytes": 64 << 20}),
+                "topics": given.topics.model_copy(update={"auto_create": False}),
+            }
+        )
+
+
+def conditions_of(seed: int) -> SecuredConditions:
+    random = Random(seed)
+    kinds = (Disaster.CRASH, Disaster.STOP, Disaster.PAUSE, Disaster.CUT, Disaster.CUT)
+    disasters = [
+        PlannedDisaster(
+            random.uniform(1.0, SECONDS), random.choice(kinds), random.randrange(2), random.random() * _PAUSE
+        )
+        for _ in range(6)
+    ]
+    return SecuredConditions(
+        seed=seed,
+        brokers=2,
+        compactors=0,
+        partitions=1,
+        seconds=SECONDS,
+        pace=4.0,
+        weather=Weather(
+            Random(seed ^ 0xACC),
+            late=0.0,
+            twice=0.0,
+            stale=random.choice((0.0, 0.05)),
+            unheard=random.choice((0.1, 0.6)),
+        ),
+        network=NetworkWeather(Random(seed ^ 0x4E7), broken=0.003, silent=0.001),
+        disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),
+    )
+
+
+class Rights:
+    """What tenants have, by true time: the oracle. `taken` and `given` are moments at which a change was
+    acknowledged; None while it is not known which way it stands."""
+
+    def __init__(self, world: ClusterWorld) -> None:
+        self._world = world
+        self.taken: dict[str, float] = {}
+        self.deleted: dict[str, float] = {}
+        """As `taken`, where the user itself is gone: then it cannot log in either."""
+        self.given: dict[str, float] = {}
+
+    def changing(self, tenant: str) -> None:
+        for moments in (self.taken, self.deleted, self.given):
+            moments.pop(tenant, None)
+
+    def served(self, tenant: str, what: str) -> None:
+        self._check_served(tenant, what, self.taken.get(tenant, self.deleted.get(tenant)))
+
+    def let_in(self, tenant: str) -> None:
+        self._check_served(tenant, "its login", self.deleted.get(tenant))
+
+    def _check_served(self, tenant: str, what: str, taken: float | None) -> None:
+        now = self._world.now()
+        self._world.counts["served"] += 1
+        if taken is not None:
+            self._world.counts["served after"] += 1
+            if now > taken + BOUND:
+                raise Violation(f"{tenant}: {what} was served {now - taken:.1f} s after the right was taken")
+
+    def refused(self, tenant: str, what: str) -> None:
+        now, given = self._world.now(), self.given.get(tenant)
+        self._world.counts["refused"] += 1
+        if given is not None and now > given + BOUND:
+            raise Violation(f"{tenant}: {what} was refused {now - given:.1f} s after the right was given")
+
+
+class Tenant(SimulatedClient):
+    """`SimulatedClient` for its chance and patience; its connections are to the listener that asks."""
+
+    def __init__(self, world: ClusterWorld, name: str, seed: int, rights: Rights) -> None:
+        super().__init__(world, name, seed)
+        self._rights = rights
+
+    async def play(self) -> None:
+        while True:
+            await asyncio.sleep(self.random.random())
+            try:
+                connection = await self._log_in()
+                while not connection.broken:
+                    await self._ask_something(connection)
+                    await asyncio.sleep(self.random.random() * 1.5)
+            except Unanswered:
+                continue
+
+    async def _log_in(self) -> SimulatedConnection:
+        host = self.random.choice(self.world.brokers).host
+        try:
+            _, connection = await asyncio.get_running_loop().create_connection(
+                SimulatedConnection, host, SECURE_PORT
+            )
+        except OSError as error:
+            raise Unanswered(str(error)) from error
+        await self._asked(connection, SaslHandshakeRequest(mechanism="PLAIN"), 1)
+        token = f"\0{self.name}\0{PASSWORD}".encode()
+        answer = await self._asked(connection, SaslAuthenticateRequest(auth_bytes=token), 2)
+        if answer.error_code:
+            self._rights.refused(self.name, "its login")
+            connection.close()
+            raise Unanswered("refused")
+        self._rights.let_in(self.name)
+        return connection
+
+    async def _ask_something(self, connection: SimulatedConnection) -> None:
+        chance = self.random.random()
+        if chance < 0.3:
+            wanted = ListOffsetsTopic(MAIN, [ListOffsetsPartition(0, -1, -1)])
+            answer = await self._asked(connection, ListOffsetsRequest(topics=[wanted]), 7)
+            part, what = answer.topics[0].partitions[0], "ListOffsets"
+        else:
+            least, wait = (1 << 20, _LONG_POLL) if chance < 0.6 else (1, 1.0)
+            part, what = await self._fetch(connection, least, wait), f"a fetch of {wait:.0f} s"
+        if part.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self._rights.refused(self.name, what)
+        elif part.error_code == ErrorCode.NONE:
+            self._rights.served(self.name, what)
+        else:
+            self.world.expect(self.name, what, part.error_code, _STORES_FAIL)
+
+    async def _fetch(self, connection: SimulatedConnection, least: int, wait: float) -> Any:
+        """From the start: with so many bytes to wait for, what is there is answered when time is up."""
+        wanted = FetchTopic(topic=MAIN, partitions=[FetchPartition(0, partition_max_bytes=1 << 20)])
+        request = FetchRequest(
+            max_wait_ms=round(wait * 1000), min_bytes=least, max_bytes=1 << 20, topics=[wanted]
+        )
+        answer = await self._asked(connection, request, 12, wait + self.patience)
+        return answer.responses[0].partitions[0]
+
+    async def _asked(
+        self, connection: SimulatedConnection, request: Request[Any], version: int, patience: float = 8.0
+    ) -> Any:
+        timer = asyncio.get_running_loop().call_later(patience, connection.close, "no answer in time")
+        try:
+            frame = await connection.send(request, version, self.name)
+        finally:
+            timer.cancel()
+        self.world.counts["operations"] += 1
+        _, position = parse_response_header(frame, request.API_KEY, version)
+        response, _ = response_class(request.API_KEY).decode(frame, position, version)
+        return response
+
+
+class Warden(SimulatedClient):
+    """Takes and gives back, one tenant at a time; on the listener that does not ask."""
+
+    def __init__(self, world: ClusterWorld, name: str, seed: int, rights: Rights) -> None:
+        super().__init__(world, name, seed)
+        self._rights = rights
+
+    async def found(self) -> None:
+        for tenant in TENANTS:
+            await self._until_done(_password(tenant))
+            await self._until_done(_creation(tenant, Permission.ALLOW))
+            self._rights.given[tenant] = self.world.now()
+
+    async def play(self, tenant: str) -> None:
+        while True:
+            await asyncio.sleep(self.random.random() * 20)
+            how = self.random.choice(("ACL", "DENY", "user"))
+            ways: dict[str, tuple[Request[Any], Request[Any]]] = {
+                "ACL": (_deletion(tenant, Permission.ALLOW), _creation(tenant, Permission.ALLOW)),
+                "DENY": (_creation(tenant, Permission.DENY), _deletion(tenant, Permission.DENY)),
+                "user": (_no_password(tenant), _password(tenant)),
+            }
+            takes, gives = ways[how]
+            moments = self._rights.deleted if how == "user" else self._rights.taken
+            await self._change(tenant, takes, moments, f"took {how} of")
+            await asyncio.sleep(BOUND + 1 + self.random.random() * 15)
+            await self._change(tenant, gives, self._rights.given, f"gave {how} to")
+            await asyncio.sleep(BOUND / 2)
+
+    async def _change(self, tenant: str, request: Request[Any], moments: dict[str, float], verb: str) -> None:
+        self._rights.changing(tenant)
+        await self._until_done(request)
+        moments[tenant] = self.world.now()
+        self.world.counts[verb] += 1
+        self.world.trace(self.name, verb, tenant)
+
+    async def _until_done(self, request: Request[Any]) -> None:
+        while True:
+            try:
+                answer: Any = await self.ask(self.any_address(), request, patience=5.0)
+            except Unanswered:
+                continue
+            if isinstance(request, DeleteAclsRequest):
+                codes = {result.error_code for result in answer.filter_results}
+            else:
+                codes = {result.error_code for result in answer.results}
+            if codes <= {ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND}:
+                return
+            for code in codes:
+                self.world.expect(self.name, type(request).__name__, code, "REQUEST_TIMED_OUT")
+            await asyncio.sleep(0.2)
+
+
+def _creation(tenant: str, permission: Permission) -> CreateAclsRequest:
+    creation = AclCreation(
+        AclResourceType.TOPIC,
+        MAIN,
+        PatternType.LITERAL,
+        f"User:{tenant}",
+        "*",
+        AclOperation.ALL,
+        permission,
+    )
+    return CreateAclsRequest(creations=[creation])
+
+
+def _deletion(tenant: str, permission: Permission) -> DeleteAclsRequest:
+    wanted = DeleteAclsFilter(
+        AclResourceType.TOPIC,
+        MAIN,
+        PatternType.LITERAL,
+        f"User:{tenant}",
+        None,
+        AclOperation.ANY,
+        permission,
+    )
+    return DeleteAclsRequest(filters=[wanted])
+
+
+def _password(tenant: str) -> AlterUserScramCredentialsRequest:
+    return AlterUserScramCredentialsRequest(
+        upsertions=[ScramCredentialUpsertion(tenant, 1, 4096, _SALT, _SALTED)]
+    )
+
+
+def _no_password(tenant: str) -> AlterUserScramCredentialsRequest:
+    return AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(tenant, 1)])
+
+
+def simulate_revocations(seed: int) -> ClusterReport:
+    """Raises what it found; else says what it covered."""
+    return run(_simulate(conditions_of(seed)))
+
+
+async def _simulate(conditions: SecuredConditions) -> ClusterReport:
+    world = ClusterWorld(conditions)
+    seed = conditions.seed * 1000
+    rights = Rights(world)
+    try:
+        await world.start()
+        await world.create_topics()
+        wardens = {
+            tenant: Warden(world, f"warden of {tenant}", seed + number, rights)
+            for number, tenant in enumerate(TENANTS)
+        }
+        await wardens[TENANTS[0]].found()
+        makers: list[Callable[[], Any]] = [
+            PlainProducer(world, "producer", seed + 10).play,
+            lambda: play_disasters(world),
+        ]
+        tasks = [asyncio.ensure_future(make()) for make in makers]
+        tasks += [asyncio.ensure_future(warden.play(tenant)) for tenant, warden in wardens.items()]
+        tasks += [
+            asyncio.ensure_future(Tenant(world, tenant, seed + 20 + 2 * number + one, rights).play())
+            for number, tenant in enumerate(TENANTS)
+            for one in range(2)
+        ]
+        try:
+            await first_trouble(world, tasks, conditions.seconds)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        for broker in world.brokers:
+            broker.check()
+    finally:
+        for broker in world.brokers:
+            broker.runtime.kill()
+    return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
