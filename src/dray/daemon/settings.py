@@ -179,7 +179,7 @@ def log_settings(settings: Settings) -> LogSettings:
         brake=Brake(log.collect_percent / 100),
         job_seconds=log.job_ttl,
         carry=carry_limits(settings),
-        pack_look_seconds=min(10.0, log.collect_interval),
+        pack_look_seconds=log.collect_interval / 6,  # packing is looked after more often than garbage
     )
 
 

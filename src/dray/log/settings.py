@@ -46,7 +46,7 @@ class LogSettings:
     audit_every_rounds: int
     brake: Brake
     # Small appends ride in their commit. None: all are objects.
-    carry: CarryLimits | None = None
-    pack_look_seconds: float = 10.0
+    carry: CarryLimits | None
+    pack_look_seconds: float
     # Retention no longer waits for a compaction that has stood still for so long.
     job_seconds: float
