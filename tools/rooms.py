@@ -40,11 +40,11 @@ ROOMS: dict[str, Room] = {
     ),
     "console": _room(
         "the cluster in a browser: pages, live records, what may change something",
-        "client inspection metadata",
+        "client inspection metadata topics",
     ),
     "inspection": _room(
         "a cluster as typed views, from Kafka's protocol and from the stores; no HTTP",
-        "client cluster log metadata protocol records runtime topics",
+        "client cluster log metadata protocol records runtime tables topics",
     ),
     "spark_source": _room(
         "the log as a data source of Spark: batches and streams", "client protocol records runtime"

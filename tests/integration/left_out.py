@@ -22,6 +22,8 @@ MODULES: Final = {
     "test_limits": ONE_MACHINE + ", and the memory of its one process",
     "test_shared_bucket": ONE_MACHINE + "; where a stranger comes by another data directory",
     "test_spark_masters": ONE_MACHINE,
+    "test_watching": ONE_MACHINE,
+    "test_console_at_size": ONE_MACHINE,
     "test_etcd_broker": OWN_SERVERS,
     "test_etcd_leaders": OWN_SERVERS,
     "test_etcd_store": OWN_SERVERS,

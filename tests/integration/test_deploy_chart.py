@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tests.services.helm import render, run_helm
+from tools import alerts, dashboards
 
 from dray.cli.main import load_command
 from dray.config import Settings, load
@@ -198,3 +201,24 @@ def test_the_defaults_render_and_a_compactor_can_be_left_out(tmp_path: Path) -> 
     version = re.search(r'appVersion: "(.*)"', (CHART / "Chart.yaml").read_text())
     assert version is not None
     assert container(brokers)["image"] == f"dray:{version[1]}"
+
+
+def test_what_watches_the_cluster_comes_if_asked_for(tmp_path: Path, objects: list[dict[str, Any]]) -> None:
+    kinds = ("PrometheusRule", "PodMonitor")
+    assert [found for found in objects if found["kind"] in kinds] == []
+    values = {**THREE_ZONES, "monitoring": {"dashboards": True, "rules": True, "podMonitor": True}}
+    found = render(tmp_path, CHART, values)
+    [rules] = of_kind(found, "PrometheusRule")
+    assert rules["spec"] == yaml.safe_load(alerts.FILE.read_text())
+    [boards] = [
+        each for each in of_kind(found, "ConfigMap") if "grafana_dashboard" in each["metadata"]["labels"]
+    ]
+    for board in dashboards.DASHBOARDS:
+        assert json.loads(boards["data"][f"dray-{board.name}.json"]) == json.loads(dashboards.rendered(board))
+    [monitor] = of_kind(found, "PodMonitor")
+    for workload in of_kind(found, "StatefulSet") + of_kind(found, "Deployment"):
+        labels = workload["spec"]["template"]["metadata"]["labels"]
+        assert monitor["spec"]["selector"]["matchLabels"].items() <= labels.items()
+        assert "http" in {port["name"] for port in container(workload)["ports"]}
+    job = f"data/{monitor['metadata']['name']}"  # as the operator calls it
+    assert re.fullmatch(r"(.*/)?dray.*", job)

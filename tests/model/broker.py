@@ -26,6 +26,8 @@ from tests.model.world import (
     fold,
 )
 
+_MARGIN_STEPS = 5  # by which a broker's own clock would give up before a collector may take its mark
+
 
 @dataclass(slots=True)
 class Attempt:
@@ -50,6 +52,8 @@ class Append:
     undecided: bool = False  # somewhere a write may still land
     unclear: set[int] = field(default_factory=set)  # streams given up after a lost reply
     beside: dict[int, Chunk] = field(default_factory=dict)  # without a rule: bytes that lie elsewhere
+    born: int = 0
+    stood_still: int = 0  # for so many steps its broker did, clock and all (only without a rule)
 
     @property
     def is_carried(self) -> bool:
@@ -69,7 +73,7 @@ def broker(world: World) -> Steps[None]:
 
 
 def _append_object(world: World, chunks: dict[int, Chunk]) -> Steps[None]:
-    append = Append(ObjectName("wal", world.number()), chunks)
+    append = Append(ObjectName("wal", world.number()), chunks, born=world.now)
     staged = world.send(_stage(world, append))  # 1
     yield
     if staged is None and "staging-unsure" not in world.without:
@@ -139,6 +143,11 @@ def _commit(world: World, append: Append) -> Steps[None]:
         seen = world.store.find(Key("staging", 0, append.name.number))
         if "check-then-hwm" in world.without:
             yield
+        if "recheck-clock" in world.without and world.chance(0.2):
+            stopped = world.now
+            for _ in range(world.random.randint(1, 20)):
+                yield
+            append.stood_still += world.now - stopped
         for stream in [stream for stream, attempt in append.open.items() if attempt is None]:
             yield from _aim(world, append, stream)  # 3
         if not append.open:
@@ -149,6 +158,8 @@ def _commit(world: World, append: Append) -> Steps[None]:
             ours = seen is not None and (
                 append.staged is None or seen.version == append.staged or "recheck-present" in world.without
             )
+            if "recheck-clock" in world.without:
+                ours = world.now - append.born - append.stood_still < world.orphan_steps - _MARGIN_STEPS
             if not ours and not ("stg-in-commit" in world.without and rounds > 1):
                 world.counts["fenced"] += 1
                 append.undecided = True

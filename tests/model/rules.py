@@ -24,6 +24,7 @@ COLLECTION = {
     "no-fence": "the collector does not seal the streams of an orphan before it judges",
     "no-recheck": "a broker commits without looking at its staging mark",
     "recheck-present": "a broker looks whether the mark is there, and not at its version",
+    "recheck-clock": "a broker looks at its own clock, which stood still with its host, and not at the mark",
     "check-then-hwm": "the mark is looked at before the high watermark is read, and not after",
     "gc-stale-live": "the collector counts covered and expired entries as live",
     "no-list": "the bucket is not listed: only keys lead to WAL objects",

@@ -23,6 +23,7 @@ BREAKS_AT = {
     "no-fence": 1,
     "no-recheck": 15,
     "recheck-present": 0,
+    "recheck-clock": 1,
     "check-then-hwm": 44,
     "gc-stale-live": 809,
     "no-list": 1,

@@ -1,21 +1,19 @@
 """A real browser: Chromium without a window, from Debian's packages, unpacked without root.
 
-apt downloads with lists and a cache of its own, and nothing is installed. `DRAY_TEST_BROWSER` names another
-program. Playwright drives it; Playwright's own download is not used.
+`DRAY_TEST_BROWSER` names another program. Playwright drives it; Playwright's own download is not used.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from tests.services.tools import cache_directory, exclusively, missing
+from tests.services.debian import unpacked
+from tests.services.tools import missing
 
 PACKAGE = "chromium-headless-shell"
 PROGRAM = f"usr/lib/chromium/{PACKAGE}"
@@ -29,34 +27,7 @@ def require_browser() -> Path:
         if not os.access(named, os.X_OK):
             missing(f"DRAY_TEST_BROWSER names {named}, which cannot be run")
         return Path(named)
-    directory = cache_directory() / "chromium"
-    with exclusively(directory):
-        program = directory / "root" / PROGRAM
-        if not program.exists():
-            _unpack(directory)
-        return program
-
-
-def _unpack(directory: Path) -> None:
-    if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        missing("needs apt-get and dpkg-deb to fetch Chromium, or DRAY_TEST_BROWSER")
-    lists, cache, root = directory / "lists", directory / "cache", directory / "root.part"
-    for folder in (lists / "partial", cache / "archives" / "partial"):
-        folder.mkdir(parents=True, exist_ok=True)
-    options = ["-o", f"Dir::State::Lists={lists}", "-o", f"Dir::Cache={cache}", "-o", "Debug::NoLocking=1"]
-    try:
-        for command in (["update"], ["--yes", "--download-only", "install", PACKAGE]):
-            subprocess.run(
-                ["apt-get", "--quiet=2", *options, *command], check=True, capture_output=True, timeout=300
-            )
-        shutil.rmtree(root, ignore_errors=True)
-        for package in sorted((cache / "archives").glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", str(package), str(root)], check=True, timeout=120)
-    except (subprocess.SubprocessError, OSError) as error:
-        missing(f"Chromium cannot be fetched: {error}")
-    shutil.rmtree(cache)
-    shutil.rmtree(lists)
-    root.rename(directory / "root")
+    return unpacked(PACKAGE, "chromium") / PROGRAM
 
 
 @contextmanager

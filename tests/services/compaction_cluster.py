@@ -28,6 +28,7 @@ from dray.records import Record, decode, twin, validate
 from dray.simulation.cluster.tables import MemoryCatalog, Table
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.tables.contract import TableChange, Tables
+from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import LiveTopics
 from dray.topics.model import Topic
 from dray.topics.settings import TopicSettings
@@ -117,6 +118,7 @@ class Worker:
             settings,
             room_settings.log(),
             observer,
+            requests=CompactionRequests(self.store, self.runtime) if cluster.requests else None,
         )
 
     async def once(self) -> CycleSummary:
@@ -150,6 +152,7 @@ class Cluster:
     written: dict[int, list[bytes]] = field(default_factory=dict)  # by stream: every value that was appended
     real_tables: Callable[[SimulatedRuntime], Tables] | None = None  # instead of those in memory
     may_delete: MayDelete = bucket_is_ours
+    requests: bool = False  # whether compactors look for topics that were asked for
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
 
     def __post_init__(self) -> None:

@@ -21,6 +21,7 @@ from tests.services.helm import require_helm
 from tests.services.iceberg_rest import require_rest_jars, require_spark_jars
 from tests.services.maven import require_kafka_jars, require_kafka_tools
 from tests.services.oxia_build import require_oxia
+from tests.services.prometheus import require_prometheus
 from tests.services.s3 import require_s3
 from tests.services.tools import require_tool
 
@@ -34,6 +35,7 @@ SERVERS: dict[str, Callable[[], Path | list[Path]]] = {
     "an S3 server": require_s3,
     "Helm": require_helm,
     "Chromium": require_browser,
+    "Prometheus": require_prometheus,
     "franz-go": require_franz,
     "sarama": require_sarama,
     "kcat": partial(require_tool, "kcat"),

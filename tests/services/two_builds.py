@@ -47,6 +47,7 @@ from dray.security.users import Upsertion, Users
 from dray.simulation.cluster.tables import MemoryCatalog, MemoryTables
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.topics import NewTopic, Topic, Topics
+from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
@@ -240,6 +241,7 @@ class World:
         self.first.groups.forget(resting)
         await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
         await self._say_who_may_do_what()
+        await CompactionRequests(self.first.store, self.first.runtime).ask(self.topics["orders"])
         await self.first.topics.delete("gone")
         await self._leave_an_object_behind()
         await self._carry()

@@ -250,9 +250,9 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 11),
-    "groups are written without a version": (groups_are_written_without_a_version, 135),
-    "offsets are written without a version": (offsets_are_written_without_a_version, 331),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 74),
+    "groups are written without a version": (groups_are_written_without_a_version, 25),
+    "offsets are written without a version": (offsets_are_written_without_a_version, 341),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 0),
     "offsets are not loaded": (offsets_are_not_loaded, 0),
@@ -262,19 +262,19 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "outdated generations commit": (outdated_generations_commit, 8),
     "a block of ids is used though its reply was lost": (
         a_block_of_ids_is_used_though_its_reply_was_lost,
-        54,
+        59,
     ),
     "silence is taken for proof": (silence_is_taken_for_proof, 0),
     "bounds are answered from memory": (bounds_are_answered_from_memory, 0),
-    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 7),
+    "what others deleted is served from memory": (what_others_deleted_is_served_from_memory, 51),
     "produce requests overtake": (produce_requests_overtake, 0),
     "answers without waiting for the log": (answers_without_waiting_for_the_log, 0),
     "deletions are answered before the topic is gone": (deletions_are_answered_before_the_topic_is_gone, 0),
     "deleted topics are never swept": (deleted_topics_are_never_swept, 0),
-    "lost hints are not made up for": (lost_hints_are_not_made_up_for, 0),
+    "lost hints are not made up for": (lost_hints_are_not_made_up_for, 16),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 111),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 116),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }

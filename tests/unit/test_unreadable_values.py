@@ -45,6 +45,7 @@ from dray.security.scram_credentials import ScramMechanism, make_credential
 from dray.security.users import CREDENTIAL_FORMAT, Upsertion
 from dray.simulation.kernel.loop import run
 from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
+from dray.topics.compaction_requests import REQUEST_FORMAT, CompactionRequests
 from dray.topics.model import TOMBSTONE_FORMAT, TOPIC_FORMAT
 
 Refusal = Callable[[World, Process], Awaitable[object]]
@@ -176,6 +177,16 @@ CASES = {
     ),
     "deleted-topics/<id>": Case(
         TOMBSTONE_FORMAT, lambda world: keys.deleted_topic(world.topics["gone"].topic_id), topic="gone"
+    ),
+    # Left to a build that can read it, and not asked for again over it.
+    "compaction-requests/<name>": Case(
+        REQUEST_FORMAT,
+        lambda _: keys.compaction_request("orders"),
+        topic=None,
+        refusal=lambda world, process: CompactionRequests(process.store, process.runtime).ask(
+            world.topics["orders"]
+        ),
+        raises=UnreadableValue,
     ),
     "counters/streams": Case(
         counters.FORMAT,
@@ -339,7 +350,8 @@ def family_of(key: str) -> str:
     """The key without what it names."""
     family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
     family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
-    family = re.sub(r"^(topics|groups|group-leases|group-fences|group-configs)/[^/]+$", r"\1/<name>", family)
+    named = r"^(topics|compaction-requests|groups|group-leases|group-fences|group-configs)/[^/]+$"
+    family = re.sub(named, r"\1/<name>", family)
     family = re.sub(r"^client-quotas/.+$", "client-quotas/<name>", family)
     if family.startswith(("users/", "acls/")) and not family.endswith("/"):
         head, *parts = family.split("/")
@@ -373,6 +385,7 @@ NOT_MAKING_KEYS = {
         "process_of_clock",
         "topic_of",
         "deleted_topic_of",
+        "topic_of_compaction_request",
         "stream_of",
         "stream_of_high_watermark",
         "end_of_index_entry",

@@ -14,6 +14,8 @@ from dray.protocol.messages.describe_acls import (
     DescribeAclsResource,
     DescribeAclsResponse,
 )
+from dray.security.acls.decision import matching
+from dray.security.acls.model import AclBinding
 
 
 @handles(DescribeAclsRequest, 1, 3, checks={DESCRIBE_CLUSTER: Denial.REQUEST})
@@ -41,9 +43,13 @@ async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAcls
         return DescribeAclsResponse(
             error_code=DESCRIBE_CLUSTER.refusal, error_message=DESCRIBE_CLUSTER.reason
         )
+    return await acls.look_through(lambda bindings: _described(matching(bindings, wanted)))
+
+
+def _described(bindings: list[AclBinding]) -> DescribeAclsResponse:
     response = DescribeAclsResponse(error_message=None)
     resources: dict[tuple[int, int, str], DescribeAclsResource] = {}
-    for found in sorted(acls.index.matching(wanted)):
+    for found in sorted(bindings):
         place = found.resource_type, found.pattern_type, found.name
         resource = resources.get(place)
         if resource is None:

@@ -7,6 +7,7 @@
 - The fetches of one connection are worked on one at a time, as in Kafka: what is answered ahead of a client
   that does not read must fit into memory. All connections share a bound on that: an answer is planned with
   what it leaves, and one that finds no room is given later, or without records.
+- A client above its quota is answered without partitions, and asks again when its time is over.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
@@ -28,6 +29,7 @@ from typing import Final
 
 from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
 from dray.api.shared.checks import READ_TOPIC, Denial
+from dray.api.shared.quotas import most_to_fetch
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
@@ -39,6 +41,7 @@ from dray.protocol.messages.fetch import (
     PartitionData,
 )
 from dray.records import LEADER_EPOCH
+from dray.telemetry import TopicTraffic
 from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
@@ -71,7 +74,9 @@ async def handle(context: Context, request: FetchRequest) -> FetchResponse:
         for one, partition in zip(row, topic.partitions, strict=True)
         if not one.error
     ]
-    results = iter(await _read(context, request, reads))
+    read = await _read(context, request, reads)
+    _count(context.services.traffic, wanted, read)
+    results = iter(read)
     response = FetchResponse()
     for row, topic in zip(wanted, request.topics, strict=True):
         parts = [
@@ -189,7 +194,7 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
     if not reads:
         return []
     log = context.services.log
-    limit = context.services.settings.fetch_max_bytes
+    limit = most_to_fetch(context, context.services.settings.fetch_max_bytes)
     most = max(min(request.max_bytes, limit), 0)
     least = min(request.min_bytes, limit)
     room = context.connection.room()
@@ -201,6 +206,22 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
         if results is not None:
             return results
     return await log.fetch(reads, min_bytes=0, max_bytes=most, max_wait_ms=0, room=room)
+
+
+def _count(traffic: TopicTraffic, wanted: list[list[_Wanted]], read: list[ReadResult]) -> None:
+    place = 0
+    for row in wanted:
+        topic: Topic | None = None
+        size = 0
+        for one in row:
+            if not one.error:
+                topic = one.topic
+                size += read[place].size
+                place += 1
+        if topic is not None:
+            counters = traffic.find(topic.name)
+            counters.fetch_requests += 1
+            counters.fetch_bytes += size
 
 
 async def _answer(

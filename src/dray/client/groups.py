@@ -6,6 +6,7 @@ group is not known beforehand: it is described as a KIP-848 group first, and as 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,6 +15,7 @@ from typing import Final, NoReturn, TypeVar
 from dray.client.cluster import Cluster, Place, coordinator_in
 from dray.client.connection import BrokerConnection
 from dray.client.errors import ClientError, RequestFailed, check
+from dray.client.group_offsets import NAMES_UNTIL, committed_together
 from dray.protocol import DecodeError, ErrorCode
 from dray.protocol.messages import consumer_group_describe, describe_groups
 from dray.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
@@ -31,9 +33,6 @@ from dray.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchR
 
 T = TypeVar("T")
 
-NAMES_UNTIL: Final = 9
-"""The last version of OffsetFetch and OffsetCommit that names topics: a topic that is gone has no id."""
-
 NO_EPOCH: Final = -1
 CLASSIC: Final = "classic"
 CONSUMER: Final = "consumer"
@@ -46,6 +45,8 @@ _ASK_AGAIN: Final = {
 }
 _PATIENCE_SECONDS: Final = 30.0
 _VERSION_SIZE: Final = 2
+_AT_ONCE: Final = 8
+_TOGETHER: Final = 500
 
 
 @dataclass(frozen=True)
@@ -158,6 +159,24 @@ class GroupCalls:
             check(f"{attempt} in {name}-{partition}", error)
         return {(name, partition): offset for name, partition, _, offset in found if offset >= 0}
 
+    async def committed_of(self, group_ids: Sequence[str]) -> dict[str, dict[Place, int] | None]:
+        """The offsets of many groups, all of one coordinator in one request; None for a group whose
+        coordinator does not answer. A broker that takes one group at a time is asked so."""
+        found: dict[str, dict[Place, int] | None] = {}
+        for some in _pieces(group_ids):
+            found.update(await committed_together(self._cluster, some))
+        gate = asyncio.Semaphore(_AT_ONCE)
+
+        async def alone(group_id: str) -> dict[Place, int] | None:
+            async with gate:
+                try:
+                    return await self.committed(group_id)
+                except (ClientError, RequestFailed):
+                    return None
+
+        left = [group_id for group_id in group_ids if group_id not in found]
+        return found | dict(zip(left, await asyncio.gather(*map(alone, left)), strict=True))
+
     async def commit(self, group_id: str, offsets: Mapping[Place, int]) -> None:
         """For a group without members; all or, where a partition is refused, perhaps some."""
         attempt = f"cannot reset the offsets of group {group_id}"
@@ -229,6 +248,10 @@ class GroupCalls:
             return answer, BrokerAddress(found.node_id, found.host, found.port)
 
         return await self._cluster.patiently(ask, _PATIENCE_SECONDS, _ASK_AGAIN)
+
+
+def _pieces(group_ids: Sequence[str]) -> list[Sequence[str]]:
+    return [group_ids[first : first + _TOGETHER] for first in range(0, len(group_ids), _TOGETHER)]
 
 
 def refuse_live(group_id: str, state: str = "", members: int = 0) -> NoReturn:

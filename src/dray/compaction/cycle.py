@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from dray.compaction.asked_topics import LOOK_SECONDS, AskedTopics
 from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.job_board import JobBoard
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
@@ -36,6 +37,7 @@ from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore
 from dray.runtime import ExpiryClock, Runtime
 from dray.tables.contract import Tables, TopicTable
+from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import TopicSource
 from dray.topics.model import Topic
 from dray.topics.retention import TopicRetention
@@ -67,8 +69,9 @@ class Compactor:
         log_settings: LogSettings,
         observer: CompactionObserver | None = None,
         expiry: ExpiryClock | None = None,
+        requests: CompactionRequests | None = None,
     ) -> None:
-        """`log_settings`: those of the brokers, for retention."""
+        """`log_settings`: those of the brokers, for retention. `requests`: where topics are asked for."""
         self._settings = settings
         self._observer = observer or CompactionObserver()
         self._store = stores.streams
@@ -80,6 +83,9 @@ class Compactor:
         self._known = StreamMemories(self._settings)
         self._starts = RaisedStarts()
         self._saga = Saga(self._store, runtime, runtime.uuid().hex, expiry)
+        self._asked = (
+            None if requests is None else AskedTopics(requests, self._store, runtime, self._saga.owner)
+        )
         self._commits = TableCommits(tables, self._saga, runtime, self._observer)
         retention = Retention(
             self._store,
@@ -98,6 +104,7 @@ class Compactor:
             self._known,
             self._starts,
             has_tables=tables is not None,
+            asked=self._asked,
         )
         self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)
         self.upkeep = Upkeep(
@@ -142,8 +149,18 @@ class Compactor:
                 self._runtime.background.report("compaction", error)
             self._observer.interrupted()
             _log.warning("compaction cycle interrupted", error=str(error) or type(error).__name__)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), 0.0 if more else self._settings.interval_seconds)
+        await self._rest(stop, 0.0 if more else self._settings.interval_seconds)
+
+    async def _rest(self, stop: asyncio.Event, seconds: float) -> None:
+        """Until the next cycle: sooner if a topic is asked for."""
+        until = self._runtime.monotonic() + seconds
+        while True:
+            left = max(0.0, until - self._runtime.monotonic())
+            pause = left if self._asked is None else min(left, LOOK_SECONDS)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), pause)
+            if stop.is_set() or left <= pause or (self._asked is not None and await self._asked.has_new()):
+                return
 
     async def run_cycle(self, *, everything: bool) -> CycleSummary:
         """`everything`: seal and compact all there is, of any age, carry on the jobs of any compactor, and
@@ -153,8 +170,10 @@ class Compactor:
         for _ in range(_MOST_ROUNDS):
             summary.more = False
             progressed = await self._round(summary, everything)
-            if not (everything and progressed):
+            if not (everything and progressed) and not (progressed and self._is_asked()):
                 break
+        if self._asked is not None:
+            await self._asked.report(summary)
         collects = everything or self._runtime.monotonic() >= self._next_collection
         with self._timed(Phase.RETAIN):
             topics = await self._retain(summary, everything)
@@ -171,9 +190,14 @@ class Compactor:
         self._observer.finished(summary)
         return summary
 
+    def _is_asked(self) -> bool:
+        return self._asked is not None and self._asked.is_open
+
     async def _round(self, summary: CycleSummary, everything: bool) -> bool:
         live = await self._topics.live()
         now = Round(live.known, summary, everything, self._settings.streams_at_once, self._runtime.background)
+        if self._asked is not None:
+            await self._asked.take(live.known)
         self._known.keep_only(now.places)
         self._starts.keep_only(now.places)
         self._known.hear(*self._hints.take(), self._store.domains)  # before the barriers of the board

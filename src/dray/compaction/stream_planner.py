@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from dray.compaction.asked_topics import AskedTopics
 from dray.compaction.job_board import JobBoard
 from dray.compaction.plan import StreamPlan, plan_stream, size_of
 from dray.compaction.raised_starts import RaisedStarts
@@ -35,7 +36,10 @@ class StreamPlanner:
         starts: RaisedStarts,
         *,
         has_tables: bool,
+        asked: AskedTopics | None = None,
     ) -> None:
+        """`asked`: topics that are compacted whatever the age of their records."""
+        self._asked = asked
         self._store = store
         self._runtime = runtime
         self._board = board
@@ -125,7 +129,7 @@ class StreamPlanner:
         """One look at a stream, unless it is known to rest; what late writes brought back is swept, and an
         old head is sealed."""
         recalled = self._known.recall(stream, topic.settings, self._runtime.monotonic())
-        known = None if now.everything else recalled
+        known = None if self._wants_everything(now, stream) else recalled
         if known is not None and await self._rests(stream, known, job):
             return None
         view = None if known is None else await self._end_of_index(stream, known)
@@ -134,12 +138,14 @@ class StreamPlanner:
         if view is None or view.high_watermark.value.closed:
             return None
         now.summary.looked += 1
+        if self._asked is not None:
+            self._asked.saw(stream, view)
         trim = self._trims(topic, stream)
         plan = plan_stream(
             view,
             self._runtime.wall_ms(),
             self._settings,
-            everything=now.everything,
+            everything=self._wants_everything(now, stream),
             by_day=topic.settings.partition_by_day,
             most_inputs=self._most_inputs(),
             settled_files=0 if known is None else known.settled_files,
@@ -159,6 +165,9 @@ class StreamPlanner:
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             now.summary.sealed += 1
         return plan
+
+    def _wants_everything(self, now: Round, stream: int) -> bool:
+        return now.everything or (self._asked is not None and self._asked.wants(stream))
 
     def _most_inputs(self) -> int:
         """The write that ends a job names each of its inputs, and so does the job's own value: in half a

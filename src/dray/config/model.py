@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from dray.config.http import HttpSection
 from dray.config.kinds import (
     DAY,
     GIB,
@@ -32,6 +33,7 @@ from dray.config.kinds import (
 )
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
+from dray.config.metrics import MetricsSection
 from dray.config.pipeline import CompactionSection, IcebergSection, SparkSection
 from dray.config.section import Section
 from dray.config.security import OAuthSection, SecuritySection
@@ -471,7 +473,9 @@ class Settings(Section):
     console: ConsoleSection = ConsoleSection()
     security: SecuritySection = SecuritySection()
     oauth: OAuthSection = OAuthSection()
+    http: HttpSection = HttpSection()
     logging: LoggingSection = LoggingSection()
+    metrics: MetricsSection = MetricsSection()
 
     @property
     def domains(self) -> int:

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
-from dray.console import group_pages, live, record_pages, topic_actions, topic_pages
+from dray.console import compaction_pages, group_pages, live, record_pages, topic_actions, topic_pages
 from dray.console.forms import BadInput
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
@@ -30,6 +30,7 @@ from dray.inspection.reading import NoSuchPartition, NoSuchTopic
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.metadata.contract import MetadataError
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
@@ -66,14 +67,17 @@ def make_app(
     brokers: Brokers,
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
+    compactions: CompactionRequests | None = None,
 ) -> ASGIApp:
-    """`history`: the numbers of the cluster's processes; without it there is no page of the stores."""
+    """`history`: the numbers of the cluster's processes; without it there is no page of the stores.
+    `compactions`: where a topic can be asked to be compacted, if anything can be changed."""
     templates = Templates(
         {
             "writable": settings.writable,
             "version": settings.version,
             "has_stores": stored is not None,
             "has_history": history is not None,
+            "can_compact": stored is not None and compactions is not None,
         }
     )
     console = Console(settings, brokers, stored, Pages(templates))
@@ -100,6 +104,8 @@ def make_app(
             return Content(stores_view(measured))
 
         routes += console.pages.page("/stores", "stores.html", stores)
+    if stored is not None and compactions is not None:
+        routes += compaction_pages.routes(console, stored, compactions)
     failures = _Failures(console.pages)
     handlers: dict[Any, Callable[[Request, Exception], Awaitable[Response]]] = {
         HTTPException: failures.http,

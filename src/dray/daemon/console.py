@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -21,20 +22,26 @@ from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app
 from dray.console.security import hosts_of
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.http_security import TokensUnusable, refresh_files
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
+from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
-from dray.runtime import Runtime, SystemRuntime
+from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
+from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
+from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
 _CONNECTIONS: Final = 256
 _STOP_SECONDS: Final = 2
+_NICENESS: Final = 10
+"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first."""
 
 
 def serve_console(
@@ -47,6 +54,7 @@ def serve_console(
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
     name them."""
+    os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
 
@@ -70,10 +78,17 @@ async def _run(
     opened = await open_stores(settings, runtime) if stores else None
     brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
     history: ScrapeHistory | None = None
+    refreshing: KeptTask | None = None
     try:
         stored = None if opened is None else await _stored(settings, opened)
         if stored is not None:
-            history = ScrapeHistory(stored, runtime)
+            try:
+                access, files = scrape_access(settings)
+            except (TokensUnusable, CertificateUnusable) as error:
+                raise Failure(str(error), USAGE) from error
+            if files:
+                refreshing = keep_running(runtime, "re-read the token", lambda: refresh_files(files, runtime))
+            history = ScrapeHistory(stored, runtime, access)
             history.start()
         app = make_app(
             ConsoleSettings(
@@ -85,12 +100,15 @@ async def _run(
             brokers,
             stored,
             history,
+            CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None,
         )
         address = f"http://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)
         await _serve(app, listening, signals, runtime)
     finally:
+        if refreshing is not None:
+            await refreshing.stop()
         if history is not None:
             await history.stop()
         await brokers.close()

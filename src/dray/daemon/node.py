@@ -28,6 +28,8 @@ from dray.compaction.bucket_survey import survey_bucket
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
+from dray.daemon.group_lag import CoordinatedGroups, GroupLag
+from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
@@ -37,18 +39,19 @@ from dray.daemon.settings import (
     LISTENER,
     api_settings,
     groups_settings,
-    http_settings,
     log_settings,
     server_settings,
     topics_options,
 )
 from dray.groups.coordinator import Groups
 from dray.log import Log
+from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
 from dray.records import uninitialised
 from dray.runtime import Allowance, CloseConnection, Runtime
 from dray.server import Answer, Connection, Health, HttpServer, Server
+from dray.server.health import OPEN_PATHS
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -96,10 +99,16 @@ class Node:
             notes={"collection": lambda: self._observed.held, "clock": lambda: clock_doubt(self._clocks)},
         )
         self._observed = MeasuredLog(self.metrics)
+        self._http_security = HttpSecurity(settings, runtime)
         self._http = (
             None
             if settings.broker.http is None
-            else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
+            else HttpServer(
+                self.health.routes(),
+                runtime,
+                self._http_security.settings_at(settings.broker.http),
+                OPEN_PATHS,
+            )
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
         if self._security.authorization is not None:
@@ -110,6 +119,7 @@ class Node:
             server_settings(settings, self._security.certificates),
             self.metrics,
             allocate=uninitialised,
+            newcomer_wait=self._security.newcomer_wait,
         )
         self.reads_carried = True  # False stands for an older build, in simulations
         self._clocks: ClockGuard | None = None
@@ -118,6 +128,8 @@ class Node:
         self._retention: RetentionLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
+        self._group_lag: GroupLag | None = None
+        self._traffic = self.metrics.topic_traffic(settings.metrics.topics, runtime.monotonic)
 
     @property
     def address(self) -> tuple[str, int]:
@@ -197,6 +209,15 @@ class Node:
         )
         measure_groups(self.metrics, self._groups)
         await self._groups.start()
+        self._group_lag = GroupLag(
+            CoordinatedGroups(self._groups, self._topics),
+            StreamStore(self._metadata, cluster.domains, log_settings(self._settings).producer_expiry_ms),
+            self._runtime,
+            self.metrics,
+            self._settings.metrics.groups,
+            self._settings.metrics.lag_interval,
+        )
+        self._group_lag.start()
         await self._security.start()
         dispatcher = Dispatcher(
             Services(
@@ -209,7 +230,11 @@ class Node:
                 groups=self._groups,
                 users=self._security.users,
                 authorization=self._security.authorization,
+                quotas=self._security.quotas,
+                throttle=self._security.throttle,
+                throttled=self.metrics.throttle_seconds.observe,
                 unfolding=unfolding,
+                traffic=self._traffic,
             ),
             observer=MeasuredRequests(self.metrics),
         )
@@ -244,6 +269,7 @@ class Node:
             if self._http is not None and self._settings.broker.http is not None:
                 address = self._settings.broker.http
                 await self._http.start()
+                self._http_security.start()
         except OSError as error:
             wanted = {LISTENER: address, **self._settings.broker.listeners}
             failed = next((wanted[name] for name in wanted if name not in self._server.addresses), address)
@@ -260,6 +286,7 @@ class Node:
             ("server", lambda: self._server.stop(grace)),
         ]
         parts = {
+            "lag of groups": self._group_lag,
             "groups": self._groups,
             "security": self._security,
             "retention": self._retention,
@@ -268,6 +295,7 @@ class Node:
             "membership": self._membership,
             "clocks": self._clocks,
             "http": self._http,
+            "http's files": self._http_security,
         }
         steps += [(name, part.stop) for name, part in parts.items() if part is not None]
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]

@@ -7,9 +7,10 @@ Everything that is asked here may be asked twice. What changes something goes ov
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Final, TypeAlias, TypeVar
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
 
 from dray.client import ClientError, Cluster, Dialer, KafkaConnection
 from dray.client.admin import offsets_at
@@ -20,11 +21,25 @@ from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopi
 from dray.runtime import Runtime
 
 ResponseType = TypeVar("ResponseType", bound=Response)
+T = TypeVar("T")
 HostPort: TypeAlias = tuple[str, int]
 
 CLIENT_ID: Final = "dray-console"
 LARGEST_FRAME: Final = 128 * 1024 * 1024
 PLAIN_DIALER: Final = Dialer(client_id=CLIENT_ID, largest_frame=LARGEST_FRAME)
+
+
+RECALLED_FOR: Final = 20
+LONGEST_RECALL: Final = 10.0
+
+
+class _KnownList:
+    """The answer to a question about everything, and until when it is good."""
+
+    def __init__(self) -> None:
+        self.asking = asyncio.Lock()
+        self.until = float("-inf")
+        self.answer: Any = None
 
 
 class BrokerUnreachable(Exception):
@@ -115,6 +130,7 @@ class Brokers:
         self._bootstrap = tuple(bootstrap)
         self._seconds = seconds
         self._links: dict[HostPort, BrokerLink] = {}
+        self._lists: dict[str, _KnownList] = {}
 
     @property
     def bootstrap(self) -> Sequence[HostPort]:
@@ -140,10 +156,32 @@ class Brokers:
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
         """The metadata of these topics; None: of all."""
-        wanted = None if topics is None else [MetadataRequestTopic(name=name) for name in topics]
+        if topics is None:
+            return await self.recall("topics", partial(self._metadata, None))
+        return await self._metadata([MetadataRequestTopic(name=name) for name in topics])
+
+    async def _metadata(self, wanted: list[MetadataRequestTopic] | None) -> MetadataResponse:
         return await (await self.first()).request(
             MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
         )
+
+    async def recall(self, what: str, ask: Callable[[], Awaitable[T]]) -> T:
+        """A list of everything, as it was a moment ago: for as much longer as it took to be asked for. So ten
+        thousand topics cost the brokers no more than a small part of their time, however many pages are
+        open, and a small cluster is shown as it is. What is changed from here is seen at once."""
+        known = self._lists.setdefault(what, _KnownList())
+        async with known.asking:
+            began = self.runtime.monotonic()
+            if began >= known.until:
+                known.answer = await ask()
+                now = self.runtime.monotonic()
+                known.until = now + min(LONGEST_RECALL, RECALLED_FOR * (now - began))
+            answer: T = known.answer
+            return answer
+
+    def forget_lists(self) -> None:
+        """Something was changed from here."""
+        self._lists.clear()
 
     async def offsets(self, metadata: MetadataResponse, time: int) -> dict[Place, int]:
         """The offset of a time (or EARLIEST, LATEST) in every partition, as `offsets_at` has it."""
@@ -169,16 +207,22 @@ class Brokers:
         async def connect(host: str, port: int, /) -> BrokerConnection:
             return await _connect(self._dialer, (host, port), self._seconds)
 
-        async with Cluster(self._bootstrap, connect, self.runtime) as cluster:
-            yield cluster
+        try:
+            async with Cluster(self._bootstrap, connect, self.runtime) as cluster:
+                yield cluster
+        finally:
+            self.forget_lists()
 
     @asynccontextmanager
     async def fresh(self, address: HostPort | None = None) -> AsyncIterator[KafkaConnection]:
         """A connection of its own to that broker, or to one that answers: for what must not be sent twice."""
         if address is None:
             address = (await self.first()).address
-        async with await _connect(self._dialer, address, self._seconds) as connection:
-            yield connection
+        try:
+            async with await _connect(self._dialer, address, self._seconds) as connection:
+                yield connection
+        finally:
+            self.forget_lists()
 
     def of(self, metadata: MetadataResponse) -> Mapping[int, BrokerLink]:
         """The links of a cluster's brokers, by their ids."""

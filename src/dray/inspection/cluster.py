@@ -11,7 +11,7 @@ from dray.client.admin import describe_cluster
 from dray.cluster.broker import Broker
 from dray.inspection.brokers import Brokers
 from dray.inspection.costs import Flow
-from dray.inspection.groups import group_calls
+from dray.inspection.groups import listed_groups
 from dray.inspection.stored import StoredCluster
 
 
@@ -122,7 +122,7 @@ async def _compactors(stored: StoredCluster | None) -> list[CompactorRow]:
 
 async def _groups(brokers: Brokers) -> tuple[dict[str, int], list[str]]:
     try:
-        listed = await group_calls(brokers).list_groups()
+        listed = await listed_groups(brokers)
     except (ClientError, RequestFailed) as error:
         return {}, [str(error)]
     return dict(Counter(group.group_state for group in listed)), []

@@ -117,10 +117,15 @@ def group_calls(brokers: Brokers) -> GroupCalls:
     return GroupCalls(brokers.cluster())
 
 
+async def listed_groups(brokers: Brokers) -> list[ListedGroup]:
+    """Every broker lists its groups, one request each."""
+    return await brokers.recall("groups", group_calls(brokers).list_groups)
+
+
 async def groups_page(brokers: Brokers, wanted: str = "", page: int = 1, size: int = PAGE) -> GroupsPage:
-    """Every broker lists its groups, one request each; offsets are asked for the rows of this page alone."""
+    """Offsets are asked for the rows of this page alone, all of one coordinator in one request."""
     calls = group_calls(brokers)
-    listed = await calls.list_groups()
+    listed = await listed_groups(brokers)
     matching = [group for group in listed if wanted.lower() in group.group_id.lower()]
     pages = max(1, -(-len(matching) // size))
     page = min(max(page, 1), pages)
@@ -143,19 +148,9 @@ def _row(group: ListedGroup, committed: Mapping[Place, int] | None, ends: Mappin
 
 async def _committed(
     calls: GroupCalls, groups: Sequence[ListedGroup]
-) -> dict[str, Mapping[Place, int] | None]:
+) -> Mapping[str, Mapping[Place, int] | None]:
     """The committed offsets of groups; None for a group whose coordinator does not answer."""
-    gate = asyncio.Semaphore(_AT_ONCE)
-
-    async def ask(name: str) -> Mapping[Place, int] | None:
-        async with gate:
-            try:
-                return await calls.committed(name)
-            except (ClientError, RequestFailed):
-                return None
-
-    found = await asyncio.gather(*(ask(group.group_id) for group in groups))
-    return {group.group_id: offsets for group, offsets in zip(groups, found, strict=True)}
+    return await calls.committed_of([group.group_id for group in groups])
 
 
 async def _ends(brokers: Brokers, topics: Iterable[str]) -> dict[Place, int]:
@@ -188,7 +183,7 @@ async def group_view(brokers: Brokers, name: str, time_of: TimeOf | None = None)
         for place in places
         if place in committed and place in ends
     }
-    ages = await _ages(brokers, committed, lags, time_of or _Fetching(brokers).time_of)
+    ages = await _ages(brokers, committed, lags, time_of or RecordTimes(brokers).time_of)
     partitions = [
         GroupPartition(
             *place,
@@ -248,7 +243,7 @@ async def _ages(
     return ages | {place: age for place, age in zip(behind, found, strict=False) if age is not None}
 
 
-class _Fetching:
+class RecordTimes:
     """The time of a record, from the record itself."""
 
     def __init__(self, brokers: Brokers) -> None:
@@ -274,7 +269,7 @@ class _Fetching:
 async def readers_of(brokers: Brokers, topic: str) -> TopicReaders:
     """The groups that have committed offsets of a topic."""
     calls = group_calls(brokers)
-    listed = await calls.list_groups()
+    listed = await listed_groups(brokers)
     asked = listed[:ASKED_FOR_TOPIC]
     committed = await _committed(calls, asked)
     ends = await _ends(brokers, [topic])

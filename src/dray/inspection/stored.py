@@ -9,6 +9,7 @@ from typing import NoReturn
 from dray.cluster.broker import Broker, decode_broker
 from dray.cluster.clock_guard import StoredBeat, decode_beat
 from dray.log.entries import IndexEntry
+from dray.log.entry_times import time_in
 from dray.log.jobs import Job
 from dray.log.stream_store import StreamStore, StreamView
 from dray.metadata import keys
@@ -148,20 +149,7 @@ class StoredCluster:
             return None
         start = (await self._streams.start(stream)).value
         found = await self.entry_of(stream, max(offset, start))
-        return None if found is None else _time_in(found.entry, max(offset, start))
+        return None if found is None else time_in(found.entry, max(offset, start))
 
     async def _scan(self, prefix: str) -> list[StoredValue]:
         return await self._store.scan(keys.CLUSTER_DOMAIN, prefix, keys.prefix_end(prefix))
-
-
-def _time_in(entry: IndexEntry, offset: int) -> int:
-    found = entry.min_timestamp
-    if entry.is_parquet:
-        for group in entry.row_groups():
-            if group.first_offset <= offset:
-                found = group.min_timestamp
-        return found
-    for base, batch in entry.batches():
-        if base <= offset < base + batch.record_count:
-            return batch.min_timestamp
-    return found

@@ -24,7 +24,7 @@ from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntr
 from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
-from dray.log.stream_state import StreamState, load_stream_state
+from dray.log.stream_state import StreamState, load_stream_state, load_stream_states
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
@@ -218,6 +218,7 @@ class Committer:
         self, staged: StagedObject, waiting: dict[int, CommitAttempt | None], failed: list[int]
     ) -> dict[int, CommitAttempt]:
         aims: dict[int, CommitAttempt] = {}
+        await self._load_together([stream for stream, aim in waiting.items() if aim is None])
         for count, stream in enumerate(list(waiting), 1):
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
@@ -268,6 +269,12 @@ class Committer:
             self._on_duplicate(stream, remembered, pending)
         for error, pending in judgement.refused:
             pending.refuse(error)
+
+    async def _load_together(self, streams: list[int]) -> None:
+        """Read the states of an object's streams side by side, where several are not known."""
+        unknown = [stream for stream in streams if stream not in self._states]
+        if len(unknown) > 1:
+            self._states |= await load_stream_states(self._store, unknown)
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)

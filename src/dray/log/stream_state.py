@@ -7,14 +7,18 @@ refused, and the state is loaded again.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dray.log.entries import HighWatermark
 from dray.log.producer_state import ProducerStates
 from dray.log.stream_store import StreamStore, Versioned
-from dray.log.types import LogUnavailable, StreamClosed
+from dray.log.types import LogError, LogUnavailable, StreamClosed
+from dray.metadata.contract import MetadataError
 
 _TRIES = 8
+_LOADED_AT_ONCE: Final = 128
 
 
 @dataclass(slots=True)
@@ -43,6 +47,21 @@ async def load_stream_state(store: StreamStore, stream: int) -> StreamState:
     raise LogUnavailable(f"stream {stream}: its index and its producer snapshot do not meet")
 
 
+async def load_stream_states(store: StreamStore, streams: Sequence[int]) -> dict[int, StreamState]:
+    """The states of several streams, read side by side. A stream whose state cannot be read is left out: its
+    own load says why."""
+    states: dict[int, StreamState] = {}
+    for first in range(0, len(streams), _LOADED_AT_ONCE):
+        asked = streams[first : first + _LOADED_AT_ONCE]
+        loads = [load_stream_state(store, stream) for stream in asked]
+        for stream, loaded in zip(asked, await asyncio.gather(*loads, return_exceptions=True), strict=True):
+            if isinstance(loaded, StreamState):
+                states[stream] = loaded
+            elif not isinstance(loaded, LogError | MetadataError):
+                raise loaded
+    return states
+
+
 async def _load(store: StreamStore, stream: int) -> StreamState:
     # The order is a rule: high watermark, then index, then snapshot. The high watermark first, so
     # that the fold can only know more than the version the commit will name. The index before the
@@ -54,6 +73,9 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
         high_watermark = await store.high_watermark(stream)
     if high_watermark is None or high_watermark.value.closed:
         raise StreamClosed(f"stream {stream} is closed")
+    if high_watermark.value.end == 0:
+        # Nothing was ever appended: there are neither producers nor entries, and the start is 0.
+        return StreamState(high_watermark, ProducerStates(store.producer_expiry_ms))
     glance, start = await asyncio.gather(store.snapshot(stream), store.start(stream))
     entries = await store.entries_above(stream, glance.value.upto)
     snapshot = (await store.snapshot(stream)).value

@@ -28,14 +28,17 @@ class Follower:
         read_key: Callable[[str], Awaitable[None]],
         interval: float,
         pause: float = 1.0,
+        reread: Callable[[], Awaitable[None]] | None = None,
         retry: float | None = None,
     ) -> None:
-        """`retry`: how long after a periodic re-read that failed the next one comes; else as after any."""
+        """`reread`: how everything is read periodically, if not as it is read when the watch says so.
+        `retry`: how long after a periodic re-read that failed the next one comes; else as after any."""
         self._store = store
         self._runtime = runtime
         self._domain = domain
         self._prefix = prefix
         self._read_all = read_all
+        self._read_again = reread or read_all
         self._read_key = read_key
         self._interval = interval
         self._pause = pause
@@ -71,7 +74,7 @@ class Follower:
             await self._runtime.sleep(wait)
             wait = self._interval
             try:
-                await self._read_all()
+                await self._read_again()
             except MetadataError as error:
                 wait = self._retry
                 _log.warning("a periodic re-read failed", prefix=self._prefix, error=str(error))

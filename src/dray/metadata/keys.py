@@ -69,6 +69,7 @@ BROKERS: Final = f"{ROOT}brokers/"
 CLOCKS: Final = f"{ROOT}clocks/"
 TOPICS: Final = f"{ROOT}topics/"
 DELETED_TOPICS: Final = f"{ROOT}deleted-topics/"
+COMPACTION_REQUESTS: Final = f"{ROOT}compaction-requests/"
 STREAM_COUNTER: Final = f"{ROOT}counters/streams"
 PRODUCER_COUNTER: Final = f"{ROOT}counters/producers"
 
@@ -115,6 +116,15 @@ def deleted_topic_of(key: str) -> UUID | None:
     except ValueError:
         return None
     return topic_id if key == deleted_topic(topic_id) else None
+
+
+def compaction_request(topic_name: str) -> str:
+    return f"{COMPACTION_REQUESTS}{name(topic_name)}"
+
+
+def topic_of_compaction_request(key: str) -> str | None:
+    """The topic's name in the key of a request."""
+    return _name_below(COMPACTION_REQUESTS, key)
 
 
 # --- streams
@@ -339,10 +349,11 @@ def parts_of_client_quota(key: str) -> dict[str, str] | None:
 
 # --- WAL objects
 
-STAGING: Final = f"{ROOT}wal/staging/"
-OBJECTS: Final = f"{ROOT}wal/objects/"
-REFERENCES: Final = f"{ROOT}wal/refs/"
-CARRIED: Final = f"{ROOT}wal/carried/"
+WAL: Final = f"{ROOT}wal/"
+STAGING: Final = f"{WAL}staging/"
+OBJECTS: Final = f"{WAL}objects/"
+REFERENCES: Final = f"{WAL}refs/"
+CARRIED: Final = f"{WAL}carried/"
 
 
 def staging(wal_id: UUID) -> str:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import structlog
 
@@ -172,12 +172,29 @@ class Worker(Generic[AnyJob]):
                 raise  # with the loop gone, no task waits for an answer
 
 
+class Bell(Protocol):
+    """What wakes a polling thread before its time. All but `interrupt` is called in that thread."""
+
+    def open(self) -> bool:
+        """False where there is none: then the thread wakes by time alone."""
+
+    def wait(self, seconds: float) -> bool:
+        """Did it ring within that time?"""
+
+    def interrupt(self) -> None:
+        """End the wait that is under way. Called from any thread."""
+
+    def close(self) -> None: ...
+
+
 class PollingThread:
     """One thread that calls `poll` at once and then every `interval` seconds, until stopped. When `poll` has
     found nothing for a while it is called every `quiet_interval` seconds: waking up is what costs an idle
-    process most."""
+    process most. With a `bell`, it is also called whenever that rings, though not more often than every
+    `REST_SECONDS`: a neighbour that rings a thousand times a second must not take a core."""
 
     QUIET_AFTER: Final = 25
+    REST_SECONDS: Final = 0.004
 
     def __init__(
         self,
@@ -186,12 +203,14 @@ class PollingThread:
         quiet_interval: float,
         poll: Callable[[], bool],
         finish: Callable[[], None],
+        bell: Bell | None = None,
     ) -> None:
         self._interval = interval
         self._quiet_interval = quiet_interval
         self._poll = poll
         self._failing = False
         self._finish = finish
+        self._bell = bell
         # A bare lock: waiting on a `threading.Event` takes four times the processor time, and this
         # wait is all that an idle process does.
         self._running = threading.Lock()
@@ -201,6 +220,8 @@ class PollingThread:
     def stop(self) -> None:
         if self._running.locked():
             self._running.release()
+            if self._bell is not None:
+                self._bell.interrupt()
 
     def _look(self) -> bool:
         """The end of this thread would not be noticed: whatever one look raises, there is a next one."""
@@ -215,12 +236,22 @@ class PollingThread:
         return moved
 
     def _run(self) -> None:
-        in_vain = 0
+        in_vain, rang = 0, False
         try:
+            bell = self._bell if self._bell is not None and self._bell.open() else None
             while True:
                 in_vain = 0 if self._look() else in_vain + 1
-                quiet = in_vain >= self.QUIET_AFTER
-                if self._running.acquire(timeout=self._quiet_interval if quiet else self._interval):
+                seconds = self._quiet_interval if in_vain >= self.QUIET_AFTER else self._interval
+                if bell is None:
+                    if self._running.acquire(timeout=seconds):
+                        break
+                    continue
+                if rang and self._running.acquire(timeout=self.REST_SECONDS):
+                    break
+                rang = bell.wait(seconds)
+                if self._running.acquire(blocking=False):
                     break
         finally:
             self._finish()
+            if self._bell is not None:
+                self._bell.close()

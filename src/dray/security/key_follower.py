@@ -50,9 +50,10 @@ class KeyFollower:
             runtime,
             keys.CLUSTER_DOMAIN,
             prefix,
-            read_all=self._read_all_anew,
+            read_all=self.read_all,
             read_key=self.read_key,
             interval=REREAD_SECONDS,
+            reread=self._read_all_anew,
             retry=RETRY_SECONDS,
         )
 

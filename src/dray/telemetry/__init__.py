@@ -6,6 +6,7 @@ At the bottom of the house: every room may use it, and it knows none of them.
 from dray.telemetry.instruments import Counter, Family, Gauge, Histogram
 from dray.telemetry.logs import RequestContext, bind_request, configure_logging, current_request, quiet_logs
 from dray.telemetry.metrics import ApiMetrics, Metrics, ProcessMetrics
+from dray.telemetry.topic_traffic import TopicCounters, TopicTraffic, uncounted_traffic
 
 __all__ = [
     "ApiMetrics",
@@ -16,8 +17,11 @@ __all__ = [
     "Metrics",
     "ProcessMetrics",
     "RequestContext",
+    "TopicCounters",
+    "TopicTraffic",
     "bind_request",
     "configure_logging",
     "current_request",
     "quiet_logs",
+    "uncounted_traffic",
 ]

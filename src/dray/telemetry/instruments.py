@@ -116,6 +116,13 @@ class Family(Generic[T]):
             child = self._children[values] = self._make()
         return child
 
+    def put(self, child: T, *values: str) -> None:
+        """Show an instrument that was made elsewhere."""
+        self._children[values] = child
+
+    def drop(self, *values: str) -> None:
+        self._children.pop(values, None)
+
     def keep_only(self, values: Iterable[tuple[str, ...]]) -> None:
         """Forget the other children: a family whose labels come from outside must not grow for ever."""
         kept = set(values)
@@ -142,6 +149,9 @@ class Instruments(Collector):
     def collect(self) -> Iterator[MetricFamily]:
         for family in list(self._families.values()):
             yield family.export()
+
+    def families(self) -> list[Family[Any]]:
+        return list(self._families.values())
 
     def counters(self, name: str, help_text: str, *labels: str) -> Family[Counter]:
         return self._add(Family(name, help_text, labels, Counter))

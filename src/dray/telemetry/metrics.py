@@ -3,6 +3,7 @@ simulation run several brokers in a process)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from platform import python_version
 
 from prometheus_client import (
@@ -16,6 +17,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from dray.runtime import BackgroundTasks
 from dray.telemetry.instruments import Counter, Histogram, Instruments
+from dray.telemetry.topic_traffic import TopicTraffic
 
 SECONDS = (
     0.0001, 0.00025, 0.0005, 0.001, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015, 0.02, 0.03, 0.05, 0.075,
@@ -159,6 +161,9 @@ class Metrics(ProcessMetrics):
         self.request_seconds = make.histograms(
             "dray_request_seconds", "From frame to answer, by API", "api", bounds=SECONDS
         )
+        self.throttle_seconds = make.histogram(
+            "dray_throttle_seconds", "For how long clients above a quota are not read, per answer", SECONDS
+        )
         self.produce_seconds = make.histogram(
             "dray_produce_seconds", "Produce latency: from frame to committed", SECONDS
         )
@@ -225,6 +230,26 @@ class Metrics(ProcessMetrics):
         self.groups_lost = make.counter(
             "dray_groups_lost", "Groups that this broker had to give up, since its lease may have ended"
         )
+
+        self.group_lag_records = make.gauges(
+            "dray_group_lag_records",
+            "Records that a group has not read, of the groups and topics that lag most",
+            "group",
+            "topic",
+        )
+        self.group_lag_seconds = make.gauges(
+            "dray_group_lag_seconds",
+            "How old the first record is that a group has not read",
+            "group",
+            "topic",
+        )
+        self.group_lag_left_out = make.gauge(
+            "dray_group_lag_left_out", "Pairs of group and topic without series of their own"
+        )
+
+    def topic_traffic(self, limit: int, monotonic: Callable[[], float]) -> TopicTraffic:
+        """Counters by topic, for as many topics; to be asked for once."""
+        return TopicTraffic(self.instruments, limit, monotonic)
 
     def api(self, name: str) -> ApiMetrics:
         return ApiMetrics(

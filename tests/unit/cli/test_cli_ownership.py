@@ -35,6 +35,7 @@ from dray.runtime import SystemRuntime
 from dray.server import Health
 from dray.server.http_requests import HttpRequest
 from dray.telemetry import Metrics, ProcessMetrics
+from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import StoredTopics
 from dray.wal import object_path
 
@@ -309,8 +310,9 @@ async def test_what_a_compactor_process_is_made_of(tmp_path: Path, monkeypatch: 
     made: list[tuple[CompactedStores, object]] = []
 
     class Recorded:
-        def __init__(self, *given: object, expiry: object) -> None:
+        def __init__(self, *given: object, expiry: object, requests: object) -> None:
             stores = given[0]
+            assert isinstance(requests, CompactionRequests)
             assert isinstance(stores, CompactedStores)
             assert isinstance(expiry, ClockGuard)
             made.append((stores, next(each for each in given if isinstance(each, LogSettings))))

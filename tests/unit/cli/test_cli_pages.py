@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 from dray.cli.pages import TABLE_BEGINS, TABLE_ENDS, checks_table, with_table
@@ -17,6 +18,7 @@ def test_every_metric_is_on_the_operations_page_and_none_else() -> None:
     listed = dict(re.findall(r"^\| `(dray_\w+)` \| (\w+) \|", page, re.MULTILINE))
     metrics = Metrics(process=False)
     CompactorMetrics(metrics, lambda: 0, topics=0)
+    metrics.topic_traffic(0, lambda: 0.0)
     exported = {family.name: family.type for family in metrics.registry.collect()}
     assert listed == exported
 
@@ -36,6 +38,20 @@ def test_the_api_table_of_the_readme_is_the_registrys() -> None:
     page = (ROOT / "README.md").read_text()
     assert page.count(TABLE_BEGINS) == page.count(TABLE_ENDS) == 1
     assert page == with_table(page), "run: python -m dray.cli.pages"
+
+
+def test_every_dependency_is_listed_with_its_licence() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    asked = [
+        *project["project"]["dependencies"],
+        *(one for some in project["project"]["optional-dependencies"].values() for one in some),
+        *(one for some in project["dependency-groups"].values() for one in some if isinstance(one, str)),
+    ]
+    named = {found[0] for found in (re.match(r"[A-Za-z0-9._-]+", one) for one in asked) if found}
+    page = (ROOT / "docs" / "dependencies.md").read_text()
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    listed = {name for packages, licence in rows for name in re.findall(r"`([^`]+)`", packages) if licence}
+    assert listed == named
 
 
 def test_the_page_of_rights_has_the_checks_of_all_handlers() -> None:

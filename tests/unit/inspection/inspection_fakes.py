@@ -107,6 +107,7 @@ class FakeKafka:
         }
         self.groups: dict[str, dict[tuple[str, int], int]] = {}
         self.states: dict[str, str] = {}
+        self.group_errors: dict[str, int] = {}
         self.fetch_bytes = 1 << 20
         self.failures: list[int] = []
         """Error codes for the next fetches."""
@@ -230,18 +231,26 @@ class FakeKafka:
         )
 
     def _findcoordinator(self, request: Any) -> FindCoordinatorResponse:
-        found = Coordinator(key=request.key, node_id=0, host="fake", port=9092)
-        return FindCoordinatorResponse(coordinators=[found])
+        return FindCoordinatorResponse(
+            coordinators=[
+                Coordinator(key=key, node_id=0, host="fake", port=9092) for key in request.coordinator_keys
+            ]
+        )
 
     def _offsetfetch(self, request: offset_fetch.OffsetFetchRequest) -> offset_fetch.OffsetFetchResponse:
+        return offset_fetch.OffsetFetchResponse(
+            groups=[self._offsets_of(group.group_id) for group in request.groups]
+        )
+
+    def _offsets_of(self, group_id: str) -> offset_fetch.OffsetFetchResponseGroup:
         by_topic: dict[str, list[Any]] = {}
-        for (topic, partition), offset in self.groups.get(request.group_id, {}).items():
+        for (topic, partition), offset in self.groups.get(group_id, {}).items():
             by_topic.setdefault(topic, []).append(
                 offset_fetch.OffsetFetchResponsePartitions(partition_index=partition, committed_offset=offset)
             )
         topics = [offset_fetch.OffsetFetchResponseTopics(name=n, partitions=p) for n, p in by_topic.items()]
-        answer = offset_fetch.OffsetFetchResponseGroup(group_id=request.group_id, topics=topics)
-        return offset_fetch.OffsetFetchResponse(groups=[answer])
+        error = self.group_errors.get(group_id, 0)
+        return offset_fetch.OffsetFetchResponseGroup(group_id=group_id, topics=topics, error_code=error)
 
     def _consumergroupdescribe(self, request: Any) -> Any:
         code = ErrorCode.GROUP_ID_NOT_FOUND

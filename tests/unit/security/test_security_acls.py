@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -366,3 +367,21 @@ def test_what_a_client_is_remembered_by_ends_with_the_generation() -> None:
     assert authorizer.generation() != before
     assert authorizer.allowed("User:alice", "1", Op.READ, TOPIC, "orders")
     assert authorizer.decided("User:alice", "1") is not decided
+
+
+def test_what_is_allowed_on_some_is_remembered_until_an_acl_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    index = AclIndex([acl("abc")])
+    authorizer = Authorizer(index)
+    looked: list[str] = []
+    of_principal = AclIndex.of_principal
+
+    def noted(self: AclIndex, principal: str, *about: Any) -> Iterator[AclBinding]:
+        looked.append(principal)
+        return of_principal(self, principal, *about)
+
+    monkeypatch.setattr(AclIndex, "of_principal", noted)
+    for _ in range(3):
+        assert authorizer.allowed_on_some("User:alice", "1", Op.READ, TOPIC)
+    assert looked == ["User:alice"], "it goes through all ACLs of the principal"
+    index.remove(acl("abc"))
+    assert not authorizer.allowed_on_some("User:alice", "1", Op.READ, TOPIC)

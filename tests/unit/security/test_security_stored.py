@@ -251,7 +251,9 @@ async def test_a_re_read_waits_for_a_barrier() -> None:
         return await scan(domain, start, end, limit)
 
     broker.store.barrier, broker.store.scan = noted_barrier, noted_scan  # type: ignore[method-assign]
-    await asyncio.sleep(REREAD_SECONDS + 1)
+    await asyncio.sleep(5)  # the watch has begun, and read everything
+    asked.clear()
+    await asyncio.sleep(REREAD_SECONDS)
     for prefix in (keys.ACLS, keys.USERS):
         assert prefix in asked
     assert asked.count("barrier") == len(asked) / 2
@@ -265,7 +267,16 @@ async def test_many_acls_are_read_page_by_page() -> None:
     await one.acls.create(many)
     two = await SecuredBroker(state, 2).start()
     assert len(two.acls.index) == 2500
+    in_threads: list[str] = []
+    in_thread = two.runtime.in_thread
+
+    async def noted(function, *arguments):
+        in_threads.append("looked through")
+        return await in_thread(function, *arguments)
+
+    two.runtime.in_thread = noted  # type: ignore[method-assign]
     [deleted] = await two.acls.delete([AclFilter(name="topic-7")])
+    assert in_threads, "so many are not looked through on the event loop"
     assert deleted == [ALICE_READS._replace(name="topic-7")]
     await two.acls.delete([AclFilter(principal="User:alice")])
     assert len(two.acls.index) == 0

@@ -13,6 +13,12 @@ import pytest
 from dray.cluster.broker import AdvertisedListener, Broker, decode_broker, encode_broker
 from dray.cluster.identity import ClusterInfo, decode_cluster, encode_cluster
 from dray.metadata.values import FormatTooNew, ValueCorrupt, seal, unseal, unseal_json
+from dray.topics.compaction_requests import (
+    CompactionRequest,
+    RequestState,
+    decode_request,
+    encode_request,
+)
 from dray.topics.model import (
     Tombstone,
     Topic,
@@ -43,13 +49,24 @@ BROKER = Broker(
     TOPIC_ID,
 )
 
+REQUEST = CompactionRequest(
+    TOPIC_ID, RequestState.RUNNING, 1700000002000, 1700000002500, 3, 1, "compactor-1", "the catalog is down"
+)
+
 READERS: dict[str, Callable[[bytes], Any]] = {
     "topic": lambda value: decode_topic("orders", value, {}),
     "tombstone": lambda value: decode_tombstone("key", value),
+    "compaction-request": lambda value: decode_request("key", value),
     "cluster": decode_cluster,
     "broker": lambda value: decode_broker(3, value),
 }
-EXPECTED = {"topic": TOPIC, "tombstone": TOMBSTONE, "cluster": CLUSTER, "broker": BROKER}
+EXPECTED = {
+    "topic": TOPIC,
+    "tombstone": TOMBSTONE,
+    "compaction-request": REQUEST,
+    "cluster": CLUSTER,
+    "broker": BROKER,
+}
 
 
 @pytest.mark.parametrize("kind", READERS)
@@ -62,6 +79,7 @@ def test_what_is_written_reads_back() -> None:
     assert READERS["topic"](encode_topic(REPLICATED)) == REPLICATED
     assert READERS["topic"](encode_topic(TOPIC)).settings.retention_ms == 60000
     assert READERS["tombstone"](encode_tombstone(TOMBSTONE)) == TOMBSTONE
+    assert READERS["compaction-request"](encode_request(REQUEST)) == REQUEST
     assert READERS["cluster"](encode_cluster(CLUSTER)) == CLUSTER
     assert READERS["broker"](encode_broker(BROKER)) == BROKER
 

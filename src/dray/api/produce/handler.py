@@ -118,6 +118,10 @@ def _begin_alone(context: Context, parts: _Parts, request_bytes: DecompressionBu
         return rejected
     if accepted is None:
         return None
+    counters = services.traffic.find(topic.name)
+    counters.produce_requests += 1
+    counters.produce_bytes += accepted.batch.length
+    counters.produce_records += accepted.batch.record_count
     stream = topic.streams[part.index]
     return topic, services.log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)
 
@@ -184,6 +188,8 @@ def _judge_at_once(
 
 def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) -> list[_Begun]:
     log = context.services.log
+    traffic = context.services.traffic
+    counted: Topic | None = None
     begun: list[_Begun] = []
     for one, (_, part) in zip(judged, parts, strict=True):
         assert one is not None
@@ -191,6 +197,12 @@ def _begin(context: Context, judged: Sequence[_Judged | None], parts: _Parts) ->
             begun.append(one)
             continue
         topic, accepted = one
+        if topic is not counted:  # the partitions of a topic come together
+            counted = topic
+            counters = traffic.find(topic.name)
+            counters.produce_requests += 1
+        counters.produce_bytes += accepted.batch.length
+        counters.produce_records += accepted.batch.record_count
         stream = topic.streams[part.index]
         begun.append((topic, log.append(stream, accepted.batch, accepted.buffer, accepted.append_time_ms)))
     return begun

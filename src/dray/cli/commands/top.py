@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated
@@ -27,6 +28,7 @@ from dray.client.properties import ClientSecurity
 from dray.daemon.failures import Failure
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
 from dray.inspection.cluster import ClusterSummary, cluster_view
+from dray.inspection.group_ages import GroupAges
 from dray.inspection.groups import GroupsPage, groups_page
 from dray.inspection.plain import as_plain
 from dray.inspection.shown import printable
@@ -39,6 +41,8 @@ class TopView:
     cluster: ClusterSummary
     topics: TopicsPage
     groups: GroupsPage
+    ages: Mapping[str, int]
+    """By group, how old its first unread record is, in milliseconds."""
 
 
 def top(
@@ -83,13 +87,14 @@ async def _watch(
     runtime = SystemRuntime()
     brokers = Brokers(addresses, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
     try:
-        seen = await look(brokers, rows, wanted)
+        ages = GroupAges(brokers)
+        seen = await look(brokers, ages, rows, wanted)
         if json:
             print_json(as_plain(seen))
         elif once:
             Console().print(picture(seen, None, 0.0))
         else:
-            await _follow(brokers, seen, interval, rows, wanted)
+            await _follow(brokers, ages, seen, interval, rows, wanted)
     except (ClientError, RequestFailed, BrokerUnreachable) as error:
         raise Failure(str(error)) from error
     finally:
@@ -97,14 +102,16 @@ async def _watch(
         runtime.close()
 
 
-async def _follow(brokers: Brokers, seen: TopView, interval: float, rows: int, wanted: str) -> None:
+async def _follow(
+    brokers: Brokers, ages: GroupAges, seen: TopView, interval: float, rows: int, wanted: str
+) -> None:
     runtime = brokers.runtime
     at = runtime.monotonic()
     with Live(picture(seen, None, 0.0), screen=True, auto_refresh=False) as live:
         while True:
             await runtime.sleep(interval)
             try:
-                now = await look(brokers, rows, wanted)
+                now = await look(brokers, ages, rows, wanted)
             except (ClientError, RequestFailed, BrokerUnreachable) as error:
                 trouble = Text(f"not up to date: {error}", style="bold red")
                 live.update(Group(trouble, picture(seen, None, 0.0)), refresh=True)
@@ -114,11 +121,13 @@ async def _follow(brokers: Brokers, seen: TopView, interval: float, rows: int, w
             seen, at = now, at + seconds
 
 
-async def look(brokers: Brokers, rows: int, wanted: str) -> TopView:
+async def look(brokers: Brokers, ages: GroupAges, rows: int, wanted: str) -> TopView:
+    groups = await groups_page(brokers, wanted, size=rows)
     return TopView(
         await cluster_view(brokers),
         await topics_page(brokers, wanted, size=rows),
-        await groups_page(brokers, wanted, size=rows),
+        groups,
+        await ages.look([row.name for row in groups.rows]),
     )
 
 
@@ -136,27 +145,41 @@ def picture(view: TopView, before: TopView | None, seconds: float) -> Renderable
 
 
 def _topics(view: TopView, before: TopView | None, seconds: float) -> Table:
-    known = {row.name: row.records for row in before.topics.rows} if before is not None else {}
-    table = _table(f"topics ({view.topics.matching})", "partitions", "records", "records/s", "bytes")
+    known = {row.name: row for row in before.topics.rows} if before is not None else {}
+    table = _table(
+        f"topics ({view.topics.matching})", "partitions", "records", "records/s", "bytes", "bytes/s"
+    )
     for row in view.topics.rows:
         old = known.get(row.name)
-        rate = "-"
-        if old is not None and row.records is not None and seconds > 0:
-            rate = f"{max(0, row.records - old) / seconds:,.0f}"
         table.add_row(
             Text(printable(row.name, lines=False)),
             str(row.partitions),
             _whole(row.records),
-            rate,
+            _rate(row.records, None if old is None else old.records, seconds),
             _whole(row.size),
+            _rate(row.size, None if old is None else old.size, seconds),
         )
     return table
 
 
+def _rate(now: int | None, before: int | None, seconds: float) -> str:
+    """What came in a second; nothing where less is there than before, since some has expired."""
+    if now is None or before is None or seconds <= 0:
+        return "-"
+    return f"{max(0, now - before) / seconds:,.0f}"
+
+
 def _groups(view: TopView) -> Table:
-    table = _table(f"groups ({view.groups.matching})", "state", "type", "lag")
+    table = _table(f"groups ({view.groups.matching})", "state", "type", "lag", "seconds")
     for row in view.groups.rows:
-        table.add_row(Text(printable(row.name, lines=False)), row.state, row.group_type, _whole(row.lag))
+        age = view.ages.get(row.name)
+        table.add_row(
+            Text(printable(row.name, lines=False)),
+            row.state,
+            row.group_type,
+            _whole(row.lag),
+            "-" if age is None else f"{age / 1000:,.1f}",
+        )
     return table
 
 

@@ -1,4 +1,5 @@
-"""Hearing of what other processes wrote: `PRAGMA data_version` every few milliseconds.
+"""Hearing of what other processes wrote: a look at `PRAGMA data_version` when one of them rings
+(`doorbells`), and every few milliseconds in case none does.
 
 It looks at shared memory and takes some microseconds; only when it moved are the rows of `changes`
 read. It runs in a thread of its own, so an idle store costs the event loop nothing at all. Where nobody
@@ -16,6 +17,7 @@ from typing import Any
 
 import structlog
 
+from dray.metadata.sqlite.doorbells import Doorbell
 from dray.metadata.sqlite.schema import connect_reader
 from dray.metadata.watching import WatchHub
 from dray.runtime.workers import PollingThread
@@ -57,7 +59,12 @@ class ForeignChanges:
             self._started = loop.create_future()
             tail = _Tail(self._path, self._identity, self._busy_timeout, self._publisher(loop, self._started))
             self._poller = PollingThread(
-                "metadata-watch", self._interval, self._quiet_interval, tail.poll, tail.close
+                "metadata-watch",
+                self._interval,
+                self._quiet_interval,
+                tail.poll,
+                tail.close,
+                Doorbell(self._path, self._identity),
             )
         await asyncio.shield(self._started)
 

@@ -105,6 +105,14 @@ def connect_reader(path: Path, busy_timeout: float) -> sqlite3.Connection:
     return connection
 
 
+def connect_checkpointer(path: Path, busy_timeout: float) -> sqlite3.Connection:
+    """A connection that only copies the log into the file. As the file's pages must be on the disk before the
+    log begins anew, it syncs like a writer."""
+    connection = sqlite3.connect(path, timeout=busy_timeout, isolation_level=None)
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
 def _check_or_create(connection: sqlite3.Connection, path: Path) -> None:
     try:
         (found,) = connection.execute("PRAGMA user_version").fetchone()

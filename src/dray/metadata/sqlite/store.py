@@ -1,8 +1,9 @@
 """`SqliteStore`: the contract on one SQLite file, for all processes of one machine.
 
-A thread writes (`writer`: group commit under a lock between processes, `lock`), one answers point
-reads and one scans (`reader`), and one listens for other processes while somebody watches
-(`changes`). The event loop only ever queues and delivers.
+A thread writes (`writer`: group commit under a lock between processes, `lock`), one copies what was
+written into the file now and then (`checkpoints`), one answers point reads and one scans (`reader`),
+and one listens for other processes while somebody watches (`changes`, woken by `doorbells`). The
+event loop only ever queues and delivers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from dray.metadata.contract import (
 )
 from dray.metadata.sessions import KeptSession, SendTime, session_identity
 from dray.metadata.sqlite.changes import ForeignChanges
+from dray.metadata.sqlite.checkpoints import Checkpointer, CheckpointJob
 from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.reader import GET, GREATEST, LEAST, SCAN, ReadJob, SqliteReader, records_of
 from dray.metadata.sqlite.sessions import (
@@ -50,7 +52,7 @@ LIMITS: Final = Limits(operations=10_000, value_bytes=16 << 20)
 @dataclass(frozen=True, slots=True)
 class SqliteSettings:
     watch_interval: float = 0.02
-    """Seconds between looks for what other processes wrote."""
+    """Seconds between looks for what other processes wrote, where none of them rings."""
 
     quiet_interval: float = 0.05
     """The same, once there was no write for some looks."""
@@ -66,7 +68,7 @@ class SqliteSettings:
     closes) and for strangers such as its command line: our own writers queue elsewhere."""
 
     checkpoint_pages: int = 4000
-    """Pages in SQLite's log before they are copied into the file."""
+    """Pages in SQLite's log, about, before they are copied into the file."""
 
 
 class SqliteStore:
@@ -91,7 +93,7 @@ class SqliteStore:
         """Create or check the file. `UnusableFile` when it is not ours or too new."""
         clock = self._runtime.monotonic
         lock = WriterLock(self._path)
-        group_writer = GroupWriter(
+        self._group_writer = GroupWriter(
             self._path,
             identity=self._identity,
             clock=clock,
@@ -101,11 +103,15 @@ class SqliteStore:
         )
 
         def finish_writing() -> None:
-            group_writer.close()
+            self._group_writer.finish()
             lock.close()
 
         self._writer: Worker[AnyWrite] = Worker(
-            "metadata-writer", clock, group_writer.run, guard=lock.held, finish=finish_writing
+            "metadata-writer", clock, self._group_writer.run, guard=lock.held, finish=finish_writing
+        )
+        checkpointer = Checkpointer(self._path, WriterLock(self._path), self._settings.busy_timeout)
+        self._checkpointer: Worker[CheckpointJob] = Worker(
+            "metadata-checkpointer", clock, checkpointer.run, finish=checkpointer.finish
         )
         self._readers: list[Worker[ReadJob]] = []
         for name in ("metadata-reader", "metadata-scanner"):
@@ -143,6 +149,7 @@ class SqliteStore:
         patience = self._settings.lock_timeout
         for reader in self._readers:
             await reader.close(patience)
+        await self._checkpointer.close(patience)
         if not await self._writer.close(patience):
             self._writer.withdraw(float("inf"), self._waited_too_long)
 
@@ -229,6 +236,8 @@ class SqliteStore:
     def _publish(self, changed: Changed) -> None:
         for domain, keys in changed.items():
             self._hub.publish(domain, keys)
+        if self._open and self._group_writer.is_checkpoint_due():
+            self._checkpointer.submit(CheckpointJob())
 
     async def _upkeep(self) -> None:
         """Any process removes what any process left behind, so that watchers hear of it."""

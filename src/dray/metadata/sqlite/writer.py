@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from dray.metadata.contract import Ambiguous, MetadataError, Operation, Outcome, SessionEnded, Unavailable
+from dray.metadata.keys import WAL
+from dray.metadata.sqlite.doorbells import Neighbours
 from dray.metadata.sqlite.group import Group, Place, conditional_places
 from dray.metadata.sqlite.schema import STORE_DOMAIN, VERSION_KEY, connect_writer, error_code
 from dray.runtime.workers import Afterwards, WorkItem
@@ -28,6 +30,10 @@ CHANGES_TRIMMED_EVERY: Final = 256
 CHANGE_KEYS_LENGTH: Final = 64 << 10
 PUT_BYTES: Final = 32 << 20
 """Values per statement: far below the size at which SQLite refuses a blob."""
+
+_PAGE_BYTES: Final = 4096
+_PAGES_OF_A_GROUP: Final = 2
+_TIMES_AS_LONG: Final = 4
 
 ALIVE: Final = "expires > ?1 AND expires <= ?1 + ttl"
 
@@ -99,7 +105,9 @@ class GroupWriter:
         self._busy_timeout = busy_timeout
         self._checkpoint_pages = checkpoint_pages
         self._published = published
+        self._neighbours = Neighbours(path, identity, clock)
         self._connection: sqlite3.Connection | None = None
+        self._pages = 0  # written since the last checkpoint, about
 
     def run(self, jobs: Sequence[AnyWrite]) -> Afterwards:
         """One transaction for all of them. Until COMMIT is tried nothing can have happened; when it
@@ -124,7 +132,23 @@ class GroupWriter:
         except BaseException:
             self.close()
             raise
-        return (lambda: self._published(changed)) if changed else None
+        if not changed:
+            return None
+        if any(map(_is_waited_for, changed.values())):
+            self._neighbours.ring()
+        return lambda: self._published(changed)
+
+    def is_checkpoint_due(self) -> bool:
+        """Is SQLite's log about as long as it should get? Once this was answered with yes, the caller has a
+        checkpoint made (`checkpoints`), and the next is due after as many pages."""
+        if self._pages < self._checkpoint_pages:
+            return False
+        self._pages = 0
+        return True
+
+    def finish(self) -> None:
+        self.close()
+        self._neighbours.close()
 
     def close(self) -> None:
         """Let go of the connection, and with it of any transaction left open."""
@@ -135,7 +159,9 @@ class GroupWriter:
 
     def _connected(self) -> sqlite3.Connection:
         if self._connection is None:
-            self._connection = connect_writer(self._path, self._busy_timeout, self._checkpoint_pages)
+            # Where checkpoints do not come or do not finish, the writer makes one itself.
+            at_last = _TIMES_AS_LONG * self._checkpoint_pages
+            self._connection = connect_writer(self._path, self._busy_timeout, at_last)
         return self._connection
 
     def _fail(self, jobs: Sequence[AnyWrite], kind: type[MetadataError], text: str) -> None:
@@ -175,6 +201,8 @@ class GroupWriter:
             group.puts[STORE_DOMAIN, VERSION_KEY] = (b"", group.last_version, None)
         for arguments in _put_arguments(group.puts):
             connection.execute(_PUT, arguments)
+            self._pages += len(arguments[1]) // _PAGE_BYTES
+        self._pages += _PAGES_OF_A_GROUP + len(group.puts) + len(group.deletes)
 
     def _read(
         self, connection: sqlite3.Connection, now: float, writes: list[WriteJob]
@@ -198,6 +226,12 @@ class GroupWriter:
         last = connection.execute(_TELL, (self._identity, json.dumps(rows))).lastrowid or 0
         if last // CHANGES_TRIMMED_EVERY != (last - len(rows)) // CHANGES_TRIMMED_EVERY:
             connection.execute(_FORGET, (last - CHANGES_KEPT,))
+
+
+def _is_waited_for(changed: Iterable[str] | None) -> bool:
+    """May a process wait for one of these keys? None waits for what is noted of WAL objects, which is half of
+    all writes."""
+    return changed is None or not all(key.startswith(WAL) for key in changed)
 
 
 def _by_domain(places: Iterable[Place]) -> dict[int, list[str]]:

@@ -2,9 +2,8 @@
 ACLs are.
 
 A resource is looked up by its name, by each of its beginnings that has the length of a prefix that some ACL
-has, and by `*`. Behind each pattern stand principals, behind a principal hosts, and behind a host two sets
-of bits, one per operation: allowed and denied. What an ALLOW implies is among its bits; a DENY implies
-nothing.
+has, and by `*`. Behind each pattern stand principals with hosts, and behind these two sets of bits, one per
+operation: allowed and denied. What an ALLOW implies is among its bits; a DENY implies nothing.
 """
 
 from __future__ import annotations
@@ -51,10 +50,11 @@ class _Entry:
     __slots__ = ("allowed", "bindings", "denied")
 
     def __init__(self) -> None:
-        self.bindings: set[AclBinding] = set()
+        self.bindings: tuple[AclBinding, ...] = ()
         self.allowed = self.denied = 0
 
-    def sum_up(self) -> None:
+    def hold(self, bindings: tuple[AclBinding, ...]) -> None:
+        self.bindings = bindings
         self.allowed = self.denied = 0
         for binding in self.bindings:
             bits = _bits(binding.operation, binding.permission)
@@ -64,7 +64,7 @@ class _Entry:
                 self.denied |= bits
 
 
-_Pattern = dict[str, dict[str, _Entry]]  # by principal, then by host
+_Pattern = dict[tuple[str, str], _Entry]  # by principal and host
 
 
 class _OfType:
@@ -111,12 +111,12 @@ class AclIndex:
     def __contains__(self, binding: AclBinding) -> bool:
         return binding in self._bindings
 
+    def bindings(self) -> list[AclBinding]:
+        """All that there are now, those that allow nothing (`store._place_holder`) among them."""
+        return list(self._bindings)
+
     def matching(self, wanted: AclFilter) -> list[AclBinding]:
-        return [
-            binding
-            for binding in self._bindings
-            if wanted.matches(binding) and binding.operation is not AclOperation.UNKNOWN
-        ]
+        return matching(self._bindings, wanted)
 
     def add(self, binding: AclBinding) -> None:
         if binding in self._bindings:
@@ -130,10 +130,9 @@ class AclIndex:
             if binding.name not in patterns:
                 of_type.lengths[len(binding.name)] += 1
                 of_type.prefixes = sorted(of_type.lengths)
-        hosts = patterns.setdefault(binding.name, {}).setdefault(binding.principal, {})
-        entry = hosts.setdefault(binding.host, _Entry())
-        entry.bindings.add(binding)
-        entry.sum_up()
+        pattern = patterns.setdefault(binding.name, {})
+        entry = pattern.setdefault((binding.principal, binding.host), _Entry())
+        entry.hold((*entry.bindings, binding))
         self.version += 1
 
     def remove(self, binding: AclBinding) -> None:
@@ -148,15 +147,12 @@ class AclIndex:
         is_prefixed = binding.pattern_type is PatternType.PREFIXED
         patterns = of_type.prefixed if is_prefixed else of_type.literal
         pattern = patterns[binding.name]
-        entry = pattern[binding.principal][binding.host]
-        entry.bindings.discard(binding)
-        entry.sum_up()
+        entry = pattern[binding.principal, binding.host]
+        entry.hold(tuple(each for each in entry.bindings if each != binding))
         self.version += 1
         if entry.bindings:
             return
-        del pattern[binding.principal][binding.host]
-        if not pattern[binding.principal]:
-            del pattern[binding.principal]
+        del pattern[binding.principal, binding.host]
         if not pattern:
             del patterns[binding.name]
             if is_prefixed:
@@ -171,19 +167,14 @@ class AclIndex:
         if of_type is None:
             return 0, 0, False
         named = False
+        asking = [(who, where) for who in (principal, WILDCARD) for where in (host, ANYTHING)]
         for pattern in of_type.patterns(name):
             named = True
-            for who in (principal, WILDCARD):
-                hosts = pattern.get(who)
-                if hosts is None:
-                    continue
-                for where in (host, ANYTHING):
-                    entry = hosts.get(where)
-                    if entry is not None:
-                        allowed |= entry.allowed
-                        denied |= entry.denied
-                if principal == WILDCARD:
-                    break
+            for who_and_where in asking:
+                entry = pattern.get(who_and_where)
+                if entry is not None:
+                    allowed |= entry.allowed
+                    denied |= entry.denied
         return allowed, denied, named
 
     def of_principal(self, principal: str, host: str, kind: AclResourceType) -> Iterator[AclBinding]:
@@ -191,6 +182,14 @@ class AclIndex:
             for binding in self._of_principal.get((kind, who), ()):
                 if binding.host in (host, ANYTHING):
                     yield binding
+
+
+def matching(bindings: Iterable[AclBinding], wanted: AclFilter) -> list[AclBinding]:
+    return [
+        binding
+        for binding in bindings
+        if wanted.matches(binding) and binding.operation is not AclOperation.UNKNOWN
+    ]
 
 
 Decided = list[dict[str, int]]
@@ -208,6 +207,7 @@ class Authorizer:
         self._super_users = frozenset(super_users)
         self._allow_if_no_acl = allow_if_no_acl
         self._decided: dict[tuple[str, str], Decided] = {}
+        self._on_some: dict[tuple[str, str, AclOperation, AclResourceType], bool] = {}
         self._remembered = 0
         self._version = acls.version
         self._generation = 0
@@ -226,9 +226,20 @@ class Authorizer:
         self, principal: str, host: str, operation: AclOperation, kind: AclResourceType
     ) -> bool:
         """On at least one resource of this type that may exist: an ALLOW that no DENY covers whole. Kafka's
-        `authorizeByResourceType`, which asks for one name first, and does not count what an ALLOW implies."""
+        `authorizeByResourceType`, which asks for one name first, and does not count what an ALLOW implies.
+        Remembered as all decisions are: it goes through all ACLs of the principal."""
         if self.allowed(principal, host, operation, kind, "hardcode"):
             return True
+        asked = principal, host, operation, kind
+        found = self._on_some.get(asked)
+        if found is None:
+            self._make_room()
+            found = self._on_some[asked] = self._is_allowed_on_some(*asked)
+        return found
+
+    def _is_allowed_on_some(
+        self, principal: str, host: str, operation: AclOperation, kind: AclResourceType
+    ) -> bool:
         denied: set[tuple[PatternType, str]] = set()
         granted: set[tuple[PatternType, str]] = set()
         for binding in self._acls.of_principal(principal, host, kind):
@@ -279,6 +290,7 @@ class Authorizer:
 
     def _forget(self) -> None:
         self._decided.clear()
+        self._on_some.clear()
         self._remembered = 0
         self._generation += 1
 

@@ -4,7 +4,7 @@ deleting one is deleting a key that may be gone; the value says only in which fo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, TypeVar
 
 import structlog
@@ -14,7 +14,7 @@ from dray.metadata.contract import ABSENT, Delete, MetadataError, MetadataStore,
 from dray.metadata.update import update
 from dray.metadata.values import UnreadableValue, seal_json, unseal_json
 from dray.runtime import Runtime
-from dray.security.acls.decision import AclIndex
+from dray.security.acls.decision import AclIndex, matching
 from dray.security.acls.model import (
     AclBinding,
     AclFilter,
@@ -31,6 +31,9 @@ _log = structlog.get_logger(__name__)
 ACL_FORMAT: Final = 1
 _VALUE: Final = seal_json(ACL_FORMAT, {})
 _READ_ONE_BY_ONE: Final = 50
+_LOOKED_THROUGH_AT_ONCE: Final = 2_000
+
+T = TypeVar("T")
 
 Kind = TypeVar("Kind", AclResourceType, PatternType, AclOperation, Permission)
 
@@ -97,12 +100,22 @@ class Acls:
             await self._followed.read_all()
         except MetadataError as error:
             raise SecurityUnavailable(str(error)) from error
-        matched = [self.index.matching(wanted) for wanted in filters]
+        matched = await self.look_through(
+            lambda bindings: [matching(bindings, wanted) for wanted in filters], times=len(filters)
+        )
         gone = list(dict.fromkeys(key_of(binding) for found in matched for binding in found))
         versions = {key: self._followed.version_of(key) for key in gone}
         await self._write([Delete(key, version) for key, version in versions.items() if version is not None])
         await self._learn_of(gone)
         return matched
+
+    async def look_through(self, work: Callable[[list[AclBinding]], T], times: int = 1) -> T:
+        """What `work` makes of all bindings, in a thread where they are many: 100,000 take a second, and the
+        event loop is everybody's. `times`: how often it goes through them."""
+        known = self.index.bindings()
+        if len(known) * times <= _LOOKED_THROUGH_AT_ONCE:
+            return work(known)
+        return await self._runtime.in_thread(work, known)
 
     async def _write(self, operations: Sequence[Operation]) -> None:
         step = min(self._store.limits.operations, 500)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final
 
+from pyiceberg.conversions import from_bytes
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
     DataFile,
@@ -28,6 +29,9 @@ from pyiceberg.manifest import (
 )
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
+from pyiceberg.types import LongType
+
+from dray.tables.iceberg.schema import OFFSET
 
 TIER: Final = 10
 LARGEST_MERGE: Final = 20_000
@@ -188,6 +192,25 @@ class KnownPaths:
 
 def read_list(io: FileIO, location: str) -> list[ManifestFile]:
     return list(read_manifest_list(io.new_input(location)))
+
+
+def end_of(file: DataFile) -> tuple[int, int] | None:
+    """The partition of a file and the offset after its last one; None for one without the bound."""
+    last = (file.upper_bounds or {}).get(OFFSET)
+    return None if last is None else (int(file.partition[0]), int(from_bytes(LongType(), last)) + 1)
+
+
+def ends_in(manifests: Sequence[ManifestFile], io: FileIO) -> dict[int, int]:
+    """Per partition, the offset after the last one in any live file. Reads every manifest."""
+    ends: dict[int, int] = {}
+    for manifest in manifests:
+        if manifest.content != ManifestContent.DATA:
+            continue
+        for entry in manifest.fetch_manifest_entry(io, discard_deleted=True):
+            found = end_of(entry.data_file)
+            if found is not None:
+                ends[found[0]] = max(ends.get(found[0], 0), found[1])
+    return ends
 
 
 def live_count(manifest: ManifestFile) -> int:

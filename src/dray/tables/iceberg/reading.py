@@ -6,14 +6,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import UUID
 
-from pyiceberg.conversions import from_bytes
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
-from pyiceberg.types import LongType
+from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
+from dray.tables.iceberg.history import is_ours
 from dray.tables.iceberg.identity import topic_of, why_refused
-from dray.tables.iceberg.manifests import read_list
-from dray.tables.iceberg.schema import COLUMNS, OFFSET
+from dray.tables.iceberg.manifests import end_of, ends_in, read_list
+from dray.tables.iceberg.schema import COLUMNS, ENDS
+from dray.tables.snapshots import TableSnapshot, parse_ends
 
 
 @dataclass(frozen=True)
@@ -68,11 +69,9 @@ def view(table: Table, cluster_id: str) -> TableView | None:
             files.append(file.file_path)
             rows += file.record_count
             size += file.file_size_in_bytes
-            partition = int(file.partition[0])
-            last = (file.upper_bounds or {}).get(OFFSET)
-            if last is not None:
-                end = int(from_bytes(LongType(), last)) + 1
-                ends[partition] = max(ends.get(partition, 0), end)
+            reached = end_of(file)
+            if reached is not None:
+                ends[reached[0]] = max(ends.get(reached[0], 0), reached[1])
     return TableView(
         name=".".join(table.name()),
         topic=topic.topic,
@@ -99,3 +98,42 @@ def _columns(table: Table) -> list[Column]:
     return [
         Column(field.name, ours.get(field.field_id), str(field.field_type)) for field in table.schema().fields
     ]
+
+
+def snapshots(table: Table, cluster_id: str) -> list[TableSnapshot]:
+    """The history of the current snapshot, newest first; from the table's own metadata file alone."""
+    metadata = table.metadata
+    return [_snapshot(each, cluster_id) for each in ancestors_of(metadata.current_snapshot(), metadata)]
+
+
+def _snapshot(snapshot: Snapshot, cluster_id: str) -> TableSnapshot:
+    summary = snapshot.summary
+
+    def count(name: str) -> int:
+        text = summary.get(name) if summary else None
+        return int(text) if text and text.isdecimal() else 0
+
+    return TableSnapshot(
+        snapshot.snapshot_id,
+        snapshot.parent_snapshot_id,
+        snapshot.timestamp_ms,
+        summary.operation.value if summary else "unknown",
+        count("added-records"),
+        count("deleted-records"),
+        count("added-data-files"),
+        count("deleted-data-files"),
+        count("total-records"),
+        count("total-data-files"),
+        count("total-files-size"),
+        parse_ends(summary.get(ENDS)) if summary else None,
+        is_ours(snapshot, cluster_id),
+    )
+
+
+def ends_of(table: Table, snapshot_id: int) -> Mapping[int, int] | None:
+    """The ends of one snapshot: its own word, or its manifests'. None for one that has expired."""
+    snapshot = table.metadata.snapshot_by_id(snapshot_id)
+    if snapshot is None:
+        return None
+    said = parse_ends(snapshot.summary.get(ENDS)) if snapshot.summary else None
+    return ends_in(read_list(table.io, snapshot.manifest_list), table.io) if said is None else said

@@ -38,6 +38,7 @@ TOPIC_ID: Final = "dray.topic_id"
 CLUSTER_ID: Final = "dray.cluster_id"
 VERSION: Final = "dray.schema_version"
 JOBS: Final = "dray.jobs"
+ENDS: Final = "dray.ends"
 
 _HEADER: Final = StructType(
     NestedField(12, "key", StringType(), required=True),

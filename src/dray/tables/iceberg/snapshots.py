@@ -30,8 +30,9 @@ from pyiceberg.table.update import (
 from dray.tables.contract import TableChange
 from dray.tables.iceberg.files import data_file
 from dray.tables.iceberg.locations import Locations
-from dray.tables.iceberg.manifests import KnownPaths, Manifests, read_list
-from dray.tables.iceberg.schema import CLUSTER_ID, JOBS
+from dray.tables.iceberg.manifests import KnownPaths, Manifests, ends_in, read_list
+from dray.tables.iceberg.schema import CLUSTER_ID, ENDS, JOBS
+from dray.tables.snapshots import TOO_MANY, ends_text, parse_ends
 
 _ENGINE: Final = "engine-name"
 _NO_TOTALS: Final = {
@@ -143,6 +144,7 @@ class CommitPreparation:
             io.delete(passing)
             self.written.remove(passing)
         totals = parent.summary if parent else None
+        ends = self._ends(changes, parent, manifests)
         snapshot = Snapshot.model_validate(
             {
                 "snapshot-id": made.snapshot_id,
@@ -150,12 +152,29 @@ class CommitPreparation:
                 "sequence-number": sequence,
                 "timestamp-ms": max(self.ids.now_ms, parent.timestamp_ms if parent else 0),
                 "manifest-list": location,
-                "summary": summary(added, removed, totals, jobs_property(changes), self.cluster_id),
+                "summary": summary(added, removed, totals, jobs_property(changes), self.cluster_id, ends),
                 "schema-id": self.table.metadata.current_schema_id,
             }
         )
         # Read back, since the list is where manifests get their sequence numbers.
         return snapshot, read_list(io, location)
+
+    def _ends(
+        self, changes: Sequence[TableChange], parent: Snapshot | None, manifests: Sequence[ManifestFile]
+    ) -> str:
+        """The parent's, raised by the files that are added. Files that expire lower none: what was in them
+        was in the table. A parent that says nothing is of an older build or another writer: its manifests,
+        which were just read, say it once."""
+        before = parent.summary.get(ENDS) if parent and parent.summary else None
+        if before == TOO_MANY:
+            return TOO_MANY
+        ends = parse_ends(before)
+        if ends is None:
+            ends = ends_in(manifests, self.table.io)
+        for change in changes:
+            for file in change.added:
+                ends[file.partition] = max(ends.get(file.partition, 0), file.last_offset + 1)
+        return ends_text(ends)
 
 
 def same_table(metadata: TableMetadata) -> tuple[TableRequirement, ...]:
@@ -198,6 +217,7 @@ def summary(
     previous: Mapping[str, str] | None,
     jobs: str,
     cluster_id: str,
+    ends: str,
 ) -> Summary:
     counts = {
         "added-data-files": len(added),
@@ -215,7 +235,9 @@ def summary(
         if before.get(total) is not None:
             texts[total] = str(int(before[total]) + counts.get(plus, 0) - counts.get(minus, 0))
     return Summary(
-        operation=_operation(counts), **texts, **{JOBS: jobs, CLUSTER_ID: cluster_id, _ENGINE: "dray"}
+        operation=_operation(counts),
+        **texts,
+        **{JOBS: jobs, CLUSTER_ID: cluster_id, ENDS: ends, _ENGINE: "dray"},
     )
 
 

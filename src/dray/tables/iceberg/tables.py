@@ -7,7 +7,7 @@ of `commit` is the whole of its safety, see `docs/design/0052-iceberg-commits.md
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, TypeVar
 
 import structlog
@@ -43,10 +43,11 @@ from dray.tables.iceberg.history import jobs_in
 from dray.tables.iceberg.locations import Locations, table_path
 from dray.tables.iceberg.maintenance import delete_files, forgotten_versions, metadata_of, plan_expiry
 from dray.tables.iceberg.manifests import KnownPaths, read_list
-from dray.tables.iceberg.reading import TableView, view
+from dray.tables.iceberg.reading import TableView, ends_of, snapshots, view
 from dray.tables.iceberg.schema import COLUMNS, find_spec, partition_spec, properties
 from dray.tables.iceberg.settings import CatalogSettings
 from dray.tables.iceberg.snapshots import CommitIds, CommitPreparation, PreparedCommit
+from dray.tables.snapshots import TableSnapshot
 
 T = TypeVar("T")
 
@@ -154,6 +155,15 @@ class IcebergTables:
         """The same as its readers see it."""
         return await self._call(self._view, topic)
 
+    async def snapshots(self, topic: str) -> list[TableSnapshot] | None:
+        """Its history, newest first; None where there is no table of this cluster."""
+        return await self._call(self._snapshots, topic)
+
+    async def ends_of(self, topic: str, snapshot_id: int) -> Mapping[int, int] | None:
+        """Per partition, the offset up to which that snapshot holds the log; None where there is no such
+        snapshot any more."""
+        return await self._call(self._ends_of, topic, snapshot_id)
+
     async def close(self) -> None:
         if self._opened is not None:
             await self._runtime.in_thread(self._opened.close)
@@ -241,6 +251,14 @@ class IcebergTables:
     def _view(self, catalog: Catalog, topic: str) -> TableView | None:
         table = self._find_named(catalog, topic)
         return None if table is None else view(table, self._cluster_id)
+
+    def _snapshots(self, catalog: Catalog, topic: str) -> list[TableSnapshot] | None:
+        table = self._find_named(catalog, topic)
+        return None if table is None else snapshots(table, self._cluster_id)
+
+    def _ends_of(self, catalog: Catalog, topic: str, snapshot_id: int) -> Mapping[int, int] | None:
+        table = self._find_named(catalog, topic)
+        return None if table is None else ends_of(table, snapshot_id)
 
     def _create(self, catalog: Catalog, topic: TopicTable) -> Table:
         identifier = self._settings.identifier(topic.topic)

@@ -1,0 +1,19 @@
+"""When the records of an index entry were written, as far as the entry itself says."""
+
+from __future__ import annotations
+
+from dray.log.entries import IndexEntry
+
+
+def time_in(entry: IndexEntry, offset: int) -> int:
+    """When the record at an offset was written, to its batch or row group."""
+    found = entry.min_timestamp
+    if entry.is_parquet:
+        for group in entry.row_groups():
+            if group.first_offset <= offset:
+                found = group.min_timestamp
+        return found
+    for base, batch in entry.batches():
+        if base <= offset < base + batch.record_count:
+            return batch.min_timestamp
+    return found

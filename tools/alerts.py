@@ -1,0 +1,237 @@
+"""Alert rules for Prometheus, in `deploy/prometheus/dray-alerts.yaml`: `python -m tools.alerts` writes them.
+
+Each has a section of its own name in `docs/runbooks.md`: what it means, what to look at, what to do. Bounds
+are where a cluster of any size is in trouble; adapt them to what yours does.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from tools.metric_series import metrics_in
+
+ROOT: Final = Path(__file__).parents[1]
+FILE: Final = ROOT / "deploy" / "prometheus" / "dray-alerts.yaml"
+CHARTS_COPY: Final = ROOT / "deploy" / "helm" / "dray" / "monitoring" / "dray-alerts.yaml"
+"""A chart reads files of its own folder alone."""
+RUNBOOKS: Final = ROOT / "docs" / "runbooks.md"
+_HEAD: Final = (
+    "# Written by `python -m tools.alerts`. Scrape jobs of brokers and compactors have names such as dray.\n"
+    "# Runbooks are in docs/runbooks.md: put the address at which you keep them before `runbook_url`.\n"
+)
+PAGE: Final = "page"
+TICKET: Final = "ticket"
+
+
+@dataclass(frozen=True)
+class Alert:
+    name: str
+    expression: str
+    wait: str
+    """How long it holds before somebody is called."""
+    severity: str
+    summary: str
+
+    @property
+    def anchor(self) -> str:
+        return self.name.lower()
+
+
+def _p99(histogram: str, selector: str = "") -> str:
+    return f"histogram_quantile(0.99, sum by (le, instance) (rate({histogram}_bucket{selector}[5m])))"
+
+
+ALERTS: Final = (
+    Alert(
+        "DrayProcessDown",
+        'up{job=~"(.*/)?dray.*"} == 0',
+        "2m",
+        PAGE,
+        "{{ $labels.instance }} does not answer Prometheus.",
+    ),
+    Alert(
+        "DrayNoBroker",
+        'absent(dray_build_info{role="broker"})',
+        "1m",
+        PAGE,
+        "No broker of the cluster answers.",
+    ),
+    Alert(
+        "DrayTaskEnded",
+        "dray_background_tasks_ended > 0",
+        "2m",
+        PAGE,
+        "A task that should run in the background of {{ $labels.instance }} has ended.",
+    ),
+    Alert(
+        "DrayBackgroundFailing",
+        "sum by (instance, task) (increase(dray_background_failures_total[15m])) > 0",
+        "0m",
+        TICKET,
+        "The task {{ $labels.task }} of {{ $labels.instance }} failed in a way that is not foreseen.",
+    ),
+    Alert(
+        "DrayClockDoubted",
+        "dray_clock_doubted == 1",
+        "10m",
+        TICKET,
+        "The clock of {{ $labels.instance }} disagrees with others: nothing expires there.",
+    ),
+    Alert(
+        "DrayMetadataStoreFailing",
+        "sum by (instance) (rate(dray_metadata_failures_total[5m])) > 0.1",
+        "5m",
+        PAGE,
+        "{{ $labels.instance }} does not reach the metadata store, or not always.",
+    ),
+    Alert(
+        "DrayMetadataStoreSlow",
+        f"{_p99('dray_metadata_seconds')} > 0.5",
+        "10m",
+        TICKET,
+        "The metadata store answers {{ $labels.instance }} slowly.",
+    ),
+    Alert(
+        "DrayObjectStoreFailing",
+        'sum by (instance) (rate(dray_object_store_failures_total{error!="ObjectMissing"}[5m])) > 0.1',
+        "5m",
+        PAGE,
+        "{{ $labels.instance }} does not reach the object store, or not always.",
+    ),
+    Alert(
+        "DrayObjectStoreSlow",
+        _p99("dray_object_store_seconds", '{operation="put"}') + " > 3",
+        "10m",
+        TICKET,
+        "Puts of {{ $labels.instance }} to the object store are slow.",
+    ),
+    Alert(
+        "DrayProduceSlow",
+        f"{_p99('dray_produce_seconds')} > 2",
+        "10m",
+        PAGE,
+        "One produce request in a hundred takes more than 2 s on {{ $labels.instance }}.",
+    ),
+    Alert(
+        "DrayRequestMemoryFull",
+        "dray_frame_memory_waiting_connections > 0",
+        "5m",
+        TICKET,
+        "Connections of {{ $labels.instance }} wait for memory: the stores are slower than the producers.",
+    ),
+    Alert(
+        "DrayAnswerMemoryFull",
+        "dray_answer_memory_waiting_requests > 0",
+        "5m",
+        TICKET,
+        "Fetches of {{ $labels.instance }} wait for memory: clients ask for more than they read.",
+    ),
+    Alert(
+        "DrayConnectionsRefused",
+        "increase(dray_connections_refused_total[5m]) > 0",
+        "0m",
+        TICKET,
+        "{{ $labels.instance }} refuses connections: it has as many as it may.",
+    ),
+    Alert(
+        "DrayEventLoopHeldUp",
+        "increase(dray_loop_slow_turns_total[15m]) > 3",
+        "0m",
+        TICKET,
+        "Single requests hold {{ $labels.instance }} up, and all others wait.",
+    ),
+    Alert(
+        "DrayCommitsContended",
+        "sum by (instance) (rate(dray_commit_retries_total[10m])) > "
+        "sum by (instance) (rate(dray_wal_flush_seconds_count[10m]))",
+        "15m",
+        TICKET,
+        "Commits of {{ $labels.instance }} lose more often than they win: too many write to one domain.",
+    ),
+    Alert(
+        "DrayGroupsLost",
+        "increase(dray_groups_lost_total[15m]) > 0",
+        "0m",
+        TICKET,
+        "{{ $labels.instance }} could not keep its leases, and gave groups up.",
+    ),
+    Alert(
+        "DrayGroupLagGrowing",
+        "max by (group, topic) (dray_group_lag_seconds) > 600 "
+        "and max by (group, topic) (deriv(dray_group_lag_records[15m])) > 0",
+        "15m",
+        TICKET,
+        "{{ $labels.group }} falls behind in {{ $labels.topic }}: its next record is {{ $value }} s old.",
+    ),
+    Alert(
+        "DrayOrphansGrowing",
+        "max(delta(dray_collection_orphan_objects[6h])) > 1000",
+        "1h",
+        TICKET,
+        "Objects gather that no broker finishes or deletes.",
+    ),
+    Alert(
+        "DrayDeletionsHeld",
+        "sum by (instance, reason) (increase(dray_deletions_held_total[2h])) > 0",
+        "0m",
+        TICKET,
+        "{{ $labels.instance }} deletes nothing, or not all ({{ $labels.reason }}).",
+    ),
+    Alert(
+        "DrayCompactionNotClean",
+        "time() - dray_compaction_last_clean_cycle_timestamp_seconds > 3600 "
+        "and on (instance, job) time() - process_start_time_seconds > 3600",
+        "0m",
+        TICKET,
+        "{{ $labels.instance }} has had no cycle for an hour in which nothing stood still.",
+    ),
+    Alert(
+        "DrayTablesBehind",
+        "max(dray_compaction_backlog_seconds) > 3600",
+        "15m",
+        TICKET,
+        "The oldest record that is in no table is {{ $value }} s old.",
+    ),
+    Alert(
+        "DrayPutsExpensive",
+        'sum(rate(dray_object_store_seconds_count{operation="put"}[1h])) '
+        "/ (sum(rate(dray_received_bytes_total[1h])) / 1e9) > 50000 "
+        "and sum(rate(dray_received_bytes_total[1h])) > 1e6",
+        "1h",
+        TICKET,
+        "{{ $value }} puts for a gigabyte: objects are small, and each put costs money.",
+    ),
+)
+
+
+def rendered() -> str:
+    rules: list[dict[str, Any]] = []
+    for alert in ALERTS:
+        metrics_in(alert.expression)
+        rules.append(
+            {
+                "alert": alert.name,
+                "expr": alert.expression,
+                "for": alert.wait,
+                "labels": {"severity": alert.severity},
+                "annotations": {
+                    "summary": alert.summary,
+                    "runbook_url": f"docs/runbooks.md#{alert.anchor}",
+                },
+            }
+        )
+    groups = {"groups": [{"name": "dray", "rules": rules}]}
+    return _HEAD + yaml.safe_dump(groups, sort_keys=False, width=120)
+
+
+def main() -> None:
+    for path in (FILE, CHARTS_COPY):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(rendered())
+
+
+if __name__ == "__main__":
+    main()
