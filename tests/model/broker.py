@@ -1,11 +1,13 @@
 """Brokers of the model: the append of one object over several streams, and the seal of an idle stream.
 
-The steps are numbered as in `docs/design/0000-commit-protocol.md`.
+The steps are numbered as in `docs/design/0000-commit-protocol.md`. A carried append has no object: of the
+steps it has only 3 and 5, and its batches lie in the entries themselves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from tests.model.store import ABSENT, ANY, Delete, Key, Operation, Put, Reply
 from tests.model.world import (
@@ -15,6 +17,7 @@ from tests.model.world import (
     Chunk,
     Entry,
     HighWatermark,
+    Mark,
     ObjectName,
     ProducerState,
     Remembered,
@@ -47,29 +50,59 @@ class Append:
     open: dict[int, Attempt | None] = field(default_factory=dict)
     failed: set[int] = field(default_factory=set)  # streams that it is not in, and never will be
     undecided: bool = False  # somewhere a write may still land
+    unclear: set[int] = field(default_factory=set)  # streams given up after a lost reply
+    beside: dict[int, Chunk] = field(default_factory=dict)  # without a rule: bytes that lie elsewhere
     born: int = 0
     stood_still: int = 0  # for so many steps its broker did, clock and all (only without a rule)
+
+    @property
+    def is_carried(self) -> bool:
+        return self.name.kind == "carried"
+
+
+CARRIED_SHARE = 0.6
 
 
 def broker(world: World) -> Steps[None]:
     while True:
-        append = Append(ObjectName("wal", 0), _chunks(world), born=world.now)
-        append.name = ObjectName("wal", world.number())
-        staged = world.send(_stage(world, append))  # 1
-        yield
-        if staged is None and "staging-unsure" not in world.without:
-            continue  # the id is burnt: nothing is ever uploaded under it
-        append.staged = None if staged is None else int(staged[0])
-        if world.upload(append.name, append.chunks):  # 2
-            append.open = dict.fromkeys(append.chunks)
+        chunks = _chunks(world)
+        if world.carries and world.chance(CARRIED_SHARE):
+            yield from _append_carried(world, chunks)
         else:
-            append.failed = set(append.chunks)
-        yield
-        yield from _commit(world, append)
-        if append.undecided and "drop-undecided" not in world.without:
-            continue  # references and mark stay: the collector decides
-        world.send(_settle(world, append))  # 6
-        yield
+            yield from _append_object(world, chunks)
+
+
+def _append_object(world: World, chunks: dict[int, Chunk]) -> Steps[None]:
+    append = Append(ObjectName("wal", world.number()), chunks, born=world.now)
+    staged = world.send(_stage(world, append))  # 1
+    yield
+    if staged is None and "staging-unsure" not in world.without:
+        return  # the id is burnt: nothing is ever uploaded under it
+    append.staged = None if staged is None else int(staged[0])
+    if world.upload(append.name, append.chunks):  # 2
+        append.open = dict.fromkeys(append.chunks)
+    else:
+        append.failed = set(append.chunks)
+    yield
+    yield from _commit(world, append)
+    if append.undecided and "drop-undecided" not in world.without:
+        return  # references and mark stay: the collector decides
+    world.send(_settle(world, append))  # 6
+    yield
+
+
+def _append_carried(world: World, chunks: dict[int, Chunk]) -> Steps[None]:
+    """One write, nothing before it, nothing after it: whatever comes of it, there is nothing to tidy up."""
+    append = Append(ObjectName("carried", world.number()), chunks)
+    world.carry(append.name, chunks)
+    append.open = dict.fromkeys(chunks)
+    yield from _commit(world, append)
+    if "car-after" in world.without:
+        for stream, batches in append.beside.items():
+            world.send([Put(Key("data", stream, append.name.number), batches, ANY)])
+            yield
+    if "car-fallback" in world.without and append.unclear:
+        yield from _append_object(world, {stream: chunks[stream] for stream in sorted(append.unclear)})
 
 
 def _chunks(world: World) -> dict[int, Chunk]:
@@ -91,15 +124,15 @@ def _chunks(world: World) -> dict[int, Chunk]:
 def _stage(world: World, append: Append) -> list[Operation]:
     number = append.name.number
     expect = ABSENT if "stg-absent" in world.without else ANY
-    operations: list[Operation] = [Put(Key("staging", 0, number), sorted(append.chunks), expect)]
+    mark = Mark("append", tuple(sorted(append.chunks)))
+    operations: list[Operation] = [Put(Key("staging", 0, number), mark, expect)]
     if "refs-in-commit" not in world.without:
-        operations += _references(append)
+        operations += references(number, append.chunks)
     return operations
 
 
-def _references(append: Append) -> list[Operation]:
-    number = append.name.number
-    keys = [Key("objects", 0, number), *(Key("refs", number, stream) for stream in append.chunks)]
+def references(number: int, streams: Iterable[int]) -> list[Operation]:
+    keys = [Key("objects", 0, number), *(Key("refs", number, stream) for stream in streams)]
     return [Put(key, 1, ANY) for key in keys]
 
 
@@ -119,7 +152,7 @@ def _commit(world: World, append: Append) -> Steps[None]:
             yield from _aim(world, append, stream)  # 3
         if not append.open:
             return
-        if "no-recheck" not in world.without:  # 4
+        if "no-recheck" not in world.without and not append.is_carried:  # 4
             if "check-then-hwm" not in world.without:
                 seen = world.store.find(Key("staging", 0, append.name.number))
             ours = seen is not None and (
@@ -175,7 +208,8 @@ def _aim(world: World, append: Append, stream: int) -> Steps[None]:
     if not chosen:
         _fail(append, stream)
         return
-    entry = Entry(watermark.end, offset, append.name, tuple(chosen), tuple(remembered))
+    carried = tuple(append.chunks[stream][place] for place in chosen) if append.is_carried else None
+    entry = Entry(watermark.end, offset, append.name, tuple(chosen), tuple(remembered), carried)
     append.open[stream] = Attempt(version, watermark.head, entry)
 
 
@@ -186,12 +220,21 @@ def _commit_write(world: World, append: Append) -> tuple[list[Operation], dict[i
         assert attempt is not None
         places[stream] = len(operations)
         moved = HighWatermark(attempt.entry.high, attempt.entry)
-        operations += advance(stream, moved, attempt.version, attempt.previous, world)
+        previous = _filed(world, attempt.previous, "car-file-bare")
+        operations += advance(stream, moved, attempt.version, previous, world)
+        if "car-beside" in world.without and append.is_carried:
+            number = append.name.number
+            operations.append(Put(Key("data", stream, number), attempt.entry.carried, ANY))
     if "refs-in-commit" in world.without:
-        operations += _references(append)
+        operations += references(append.name.number, append.chunks)
     if "stg-in-commit" in world.without:
         operations.append(Delete(Key("staging", 0, append.name.number)))
     return operations, places
+
+
+def _filed(world: World, head: Entry | None, rule: str) -> Entry | None:
+    """The head as it is filed: with its bytes."""
+    return replace(head, carried=None) if head is not None and rule in world.without else head
 
 
 def advance(
@@ -231,23 +274,34 @@ def _conclude(
         found = world.store.find(filed)
     if "bare-hwm" in world.without:
         found = None
-    if any(entry and entry.name == append.name for entry in (watermark.head, found and found.value)):
+    if any(_is_ours(world, append, attempt, entry) for entry in (watermark.head, found and found.value)):
         _succeed(world, append, stream, attempt)
     elif version == attempt.version:
         attempt.tries += 1
         if attempt.tries > world.random.choice((0, 1, 2)):
             append.undecided = True  # it may still land
+            append.unclear.add(stream)
             del append.open[stream]
             if "drop-undecided" in world.without:
                 append.failed.add(stream)
-    elif "append-again" in world.without:
+    elif ("car-again" if append.is_carried else "append-again") in world.without:
         append.open[stream] = None
     else:
+        append.unclear.add(stream)
         _fail(append, stream)  # never there, or there and compacted since: no reference is needed
+
+
+def _is_ours(world: World, append: Append, attempt: Attempt, entry: Entry | None) -> bool:
+    if entry is None:
+        return False
+    if "car-id" in world.without and append.is_carried:
+        return (entry.low, entry.high) == (attempt.entry.low, attempt.entry.high)
+    return entry.name == append.name
 
 
 def _succeed(world: World, append: Append, stream: int, attempt: Attempt) -> None:
     world.acknowledge(stream, attempt.entry, append.chunks[stream])
+    append.beside[stream] = attempt.entry.carried or ()
     del append.open[stream]
 
 
@@ -266,7 +320,8 @@ def _settle(world: World, append: Append) -> list[Operation]:
 
 
 def seal(world: World, stream: int, watermark: HighWatermark, version: int) -> list[Operation]:
-    return advance(stream, HighWatermark(watermark.end), version, watermark.head, world)
+    head = _filed(world, watermark.head, "car-seal-bare")
+    return advance(stream, HighWatermark(watermark.end), version, head, world)
 
 
 def sealer(world: World) -> Steps[None]:

@@ -40,7 +40,7 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
         if job.state != "DONE":
             return
     top = watermark.end if watermark.head is None else watermark.head.low
-    live, junk = _sort(world, entries, start, top)
+    live, junk = sort_entries(world, entries, start, top, "no-cover")
     if junk and "no-sweep" not in world.without and (world.finishing or world.chance(0.3)):
         swept: list[Operation] = [Delete(Key("index", stream, high), found) for high, _, found in junk]
         world.send(swept + _dereference(stream, [entry for _, entry, _ in junk]))
@@ -50,7 +50,7 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
     begun: Job | None = None
     if world.chance(0.2) and live:
         begun = _retention(world, job, live, start)
-    elif live and live[0][1].low < start and not live[0][1].is_wal:
+    elif live and live[0][1].low < start and not live[0][1].has_detail:
         begun = _compaction(world, job, live[:1], start)  # what was deleted leaves its file
     elif len(live) >= 2:
         begun = _compaction(world, job, live, start)
@@ -63,10 +63,11 @@ Found = tuple[int, Entry, int]
 """The key, the entry and the version of its key."""
 
 
-def _sort(
-    world: World, entries: list[tuple[int, Versioned]], start: int, top: int
+def sort_entries(
+    world: World, entries: list[tuple[int, Versioned]], start: int, top: int, rule: str
 ) -> tuple[list[Found], list[Found]]:
-    """The entries a job may take, in order; and those that are covered or below the start."""
+    """The entries a job may take, in order; and those that are covered or below the start. `rule` is the one
+    by which covered entries do not count."""
     live: list[Found] = []
     junk: list[Found] = []
     covered_from: int | None = None
@@ -74,7 +75,7 @@ def _sort(
         found = (high, entry, version)
         if high <= start:
             junk.append(found)
-        elif covered_from is None or world.low(entry, start) < covered_from or "no-cover" in world.without:
+        elif covered_from is None or world.low(entry, start) < covered_from or rule in world.without:
             covered_from = entry.low
             if high <= top:
                 live.append(found)
@@ -112,10 +113,11 @@ def _write_file(world: World, stream: int, job: Job, version: int) -> Steps[None
     content: dict[int, Record] = {}
     missing = False
     for entry in job.inputs:
-        if entry.name not in world.objects:
+        found = world.content(stream, entry)
+        if found is None:
             missing = True
             break
-        records = expand(entry, world.objects[entry.name], stream)
+        records = expand(entry, found, stream)
         content |= {offset: record for offset, record in records.items() if offset >= job.low}
         if world.chance(0.3):
             yield
@@ -131,23 +133,50 @@ def _write_file(world: World, stream: int, job: Job, version: int) -> Steps[None
 
 
 def _swap(world: World, stream: int, job: Job, version: int) -> Steps[None]:
-    if "no-snap" not in world.without and not (yield from _advance_snapshot(world, stream, job.high)):
+    if not _skips_snapshot(world, job) and not (yield from _advance_snapshot(world, stream, job.high)):
         return
     if "abandon-written" in world.without and world.chance(0.1):
         yield from _move(world, stream, version, Job(job.number))
         return
     assert job.output is not None
+    yield from _put_over_last(world, stream, job, version, Entry(job.low, job.high, job.output))
+
+
+def _skips_snapshot(world: World, job: Job) -> bool:
+    if "no-snap" in world.without:
+        return True
+    return "car-no-snap" in world.without and all(entry.is_carried for entry in job.inputs)
+
+
+def _put_over_last(world: World, stream: int, job: Job, version: int, entry: Entry) -> Steps[None]:
+    """The entry goes onto the key of the last input, expecting its version; once it is seen there, the job
+    goes on."""
+    any_version, unseen = ("pack-swap-any", "pack-unseen") if job.merged else ("swap-any", "delete-unseen")
     key = Key("index", stream, job.high)
-    expect = ANY if "swap-any" in world.without else job.last_version
-    world.send([Put(key, Entry(job.low, job.high, job.output), expect)])
+    expect = ANY if any_version in world.without else job.last_version
+    world.send([Put(key, entry, expect)])
     yield
     found = world.store.find(key)
-    if (found is not None and found.value.name == job.output) or "delete-unseen" in world.without:
+    if (found is not None and found.value.name == entry.name) or unseen in world.without:
         yield from _move(world, stream, version, replace(job, state="SWAPPED"))
     elif (found is None or found.version != job.last_version) and (
         world.store.get("job", stream).version == version
     ):
         raise Violation("a job is stuck")
+
+
+def _swap_merged(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    """A pack: as a compaction that is written, but the merged entry has its detail and its reference."""
+    assert job.merged is not None
+    if "pack-no-snap" not in world.without and not (yield from _advance_snapshot(world, stream, job.high)):
+        return
+    if not {"pack-abandon", "pack-abandon-ref"}.isdisjoint(world.without) and world.chance(0.1):
+        dropped = [job.merged] if "pack-abandon-ref" in world.without else []
+        done: list[Operation] = [Put(Key("job", 0, stream), Job(job.number), version)]
+        world.send(done + _dereference(stream, dropped))
+        yield
+        return
+    yield from _put_over_last(world, stream, job, version, job.merged)
 
 
 def _delete_inputs(world: World, stream: int, job: Job, version: int) -> Steps[None]:
@@ -193,6 +222,7 @@ _STEPS = {
     "DONE": _plan,
     "CREATED": _write_file,
     "WRITTEN": _swap,
+    "PACKED": _swap_merged,
     "SWAPPED": _delete_inputs,
     "RETAIN": _raise_start,
     "RAISED": _delete_expired,
@@ -219,7 +249,7 @@ def _advance_snapshot(world: World, stream: int, upto: int) -> Steps[bool]:
     yield
     known, reached = dict(snapshot.producers), snapshot.upto
     for _, (entry, _) in entries:
-        if entry.is_wal and entry.low == reached and entry.high <= upto:
+        if entry.has_detail and entry.low == reached and entry.high <= upto:
             fold_entry(known, entry)
             reached = entry.high
     if reached >= upto:

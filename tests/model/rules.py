@@ -54,4 +54,38 @@ PRODUCERS = {
     "snap-any": "the snapshot is put without compare-and-set",
     "fold-first": "producer state is folded before the high watermark is read",
 }
-MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS
+CARRYING = {
+    "car-beside": "the bytes lie under a key of their own, put beside the commit, and are never collected",
+    "car-after": "the bytes are put by a second write, once the commit is confirmed",
+    "car-file-bare": "an append files the previous head without its bytes",
+    "car-seal-bare": "a seal files the head without its bytes",
+    "car-fallback": "a carried append given up after an unclear reply goes the way of objects",
+    "car-again": "a carried append, its reply lost, the version moved, nothing found: carried once more",
+    "car-id": "after a lost reply an entry counts as ours by its range, and not by its id",
+    "car-no-fold": "producer state is not folded from carried entries",
+    "car-no-snap": "carried entries are compacted without moving the producer snapshot",
+}
+PACKING = {
+    "pack-no-stage": "a pack is uploaded without a mark; its references ride with the write of its jobs",
+    "pack-unsure": "a pack is uploaded though the reply to its staging write was lost",
+    "pack-aim-late": "the job's version is read after the pack was staged",
+    "pack-again": "after a clear no the job is read and aimed at again",
+    "pack-no-job": "a packer swaps without a job, expecting the last input's version only",
+    "pack-stale": "the job is put over the version that was read after the view",
+    "pack-drop": "a packer that gives up undecided drops references and mark",
+    "pack-moved": "a lost reply, the job moved on: counted as failed",
+    "pack-seal": "the collector fences an orphaned pack by sealing, as it does for appends",
+    "pack-no-fence": "the collector moves no version of the job before it judges a pack",
+    "pack-job-blind": "the collector asks the index only, and not the job",
+    "pack-index-job": "the collector reads the index before the job",
+    "pack-no-snap": "a merged entry is swapped in before the producer snapshot covers it",
+    "pack-abandon": "a job in PACKED may be abandoned",
+    "pack-abandon-ref": "a job in PACKED may be abandoned, and its reference dropped with it",
+    "pack-swap-any": "a merged entry is put without the version of the last input",
+    "pack-unseen": "a pack goes on to SWAPPED without having seen its entry",
+    "pack-no-cover": "a packer counts covered entries",
+    "pack-stg-any": "a packer deletes its mark without its version",
+}
+# The world of these has carried appends and packers; that of the others has neither.
+WITH_CARRYING = CARRYING | PACKING
+MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from tests.model.broker import broker, sealer
 from tests.model.collector import collector
 from tests.model.jobs import worker
+from tests.model.packer import packer
+from tests.model.rules import WITH_CARRYING
 from tests.model.store import Violation
 from tests.model.world import Steps, World
 
@@ -16,11 +18,18 @@ STEPS = 700
 _CHECK_EVERY = 7
 
 
-def run(seed: int, without: Collection[str] = (), steps: int = STEPS) -> World:
-    """One schedule. Raises `Violation` where a promise is broken."""
-    world = World(seed, without)
+def run(seed: int, without: Collection[str] = (), steps: int = STEPS, carries: bool | None = None) -> World:
+    """One schedule, with carried appends and packers or without: None is as the rules that are taken out
+    need it. Raises `Violation` where a promise is broken."""
+    if carries is None:
+        carries = not WITH_CARRYING.keys().isdisjoint(without)
+    world = World(seed, without, carries)
     brokers = world.random.choice((1, 2, 3, 4))
-    kinds = [broker] * brokers + [worker] * 4 + [collector] * 2 + [sealer]
+    kinds = [broker] * brokers
+    if carries:
+        kinds += [packer] * world.random.choice((1, 2, 3, 4))
+    ending = len(kinds)
+    kinds += [worker] * (world.random.choice((2, 3, 4)) if carries else 4) + [collector] * 2 + [sealer]
     actors = [kind(world) for kind in kinds]
     asleep = [0] * len(actors)
     for step in range(steps):
@@ -42,12 +51,12 @@ def run(seed: int, without: Collection[str] = (), steps: int = STEPS) -> World:
                 next(actors[chosen])
         if step % _CHECK_EVERY == 0:
             world.check()
-    _end(world, actors[brokers:])
+    _end(world, actors[ending:])
     return world
 
 
 def _end(world: World, actors: list[Steps[None]]) -> None:
-    """Brokers are gone, late writes land while the others work, then all quiesces."""
+    """Brokers and packers are gone, late writes land while the others work, then all quiesces."""
     world.reliable = True
     while world.late:
         world.now += 1
@@ -76,12 +85,18 @@ class Campaign:
     counts: Counter[str] = field(default_factory=Counter)
 
 
-def campaign(seeds: range, without: Collection[str] = (), stop_at: int | None = None) -> Campaign:
+def campaign(
+    seeds: range,
+    without: Collection[str] = (),
+    stop_at: int | None = None,
+    steps: int = STEPS,
+    carries: bool | None = None,
+) -> Campaign:
     result = Campaign()
     for seed in seeds:
         result.schedules += 1
         try:
-            result.counts += run(seed, without).counts
+            result.counts += run(seed, without, steps, carries).counts
         except (Violation, KeyError, IndexError) as error:
             # Without a rule the model itself may stumble over what it finds; with all of them it must not.
             if not without and not isinstance(error, Violation):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.rules import MUTATIONS
-from tests.model.schedule import campaign, run
+from tests.model.rules import MUTATIONS, WITH_CARRYING
+from tests.model.schedule import STEPS, campaign, run
 from tests.model.store import Violation
 
 # A schedule that breaks without the rule. Found by `python -m tests.model 10000 RULE`.
@@ -48,7 +48,37 @@ BREAKS_AT = {
     "snap-first": 937,
     "snap-any": 0,
     "fold-first": 0,
+    "car-beside": 0,
+    "car-after": 0,
+    "car-file-bare": 0,
+    "car-seal-bare": 0,
+    "car-fallback": 47,
+    "car-again": 175,
+    "car-id": 4,
+    "car-no-fold": 0,
+    "car-no-snap": 0,
+    "pack-no-stage": 1,
+    "pack-unsure": 5,
+    "pack-aim-late": 49,
+    "pack-again": 98,
+    "pack-no-job": 0,
+    "pack-stale": 119,
+    "pack-drop": 3,
+    "pack-moved": 260,
+    "pack-seal": 70,
+    "pack-no-fence": 1239,
+    "pack-job-blind": 145,
+    "pack-index-job": 668,
+    "pack-no-snap": 13,
+    "pack-abandon": 13,
+    "pack-abandon-ref": 16,
+    "pack-swap-any": 163,
+    "pack-unseen": 15,
+    "pack-no-cover": 1486,
+    "pack-stg-any": 100_133,
 }
+# Rules that only matter in longer schedules.
+STEPS_OF = {"pack-stg-any": 1500}
 
 
 def test_no_schedule_breaks_a_promise() -> None:
@@ -59,18 +89,26 @@ def test_no_schedule_breaks_a_promise() -> None:
         assert result.counts[what] > 50, result.counts
 
 
+def test_no_schedule_with_carried_entries_breaks_a_promise() -> None:
+    result = campaign(range(600_000, 600_250), carries=True)
+    assert not result.broken, result.first
+    for what in ("acknowledged", "acknowledged again", "crashes", "orphans", "packs", "orphaned packs"):
+        assert result.counts[what] > 50, result.counts
+
+
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_every_rule_is_needed(rule: str) -> None:
     with pytest.raises((Violation, KeyError, IndexError)):
-        run(BREAKS_AT[rule], [rule])
+        run(BREAKS_AT[rule], [rule], STEPS_OF.get(rule, STEPS))
 
 
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_with_the_rule_that_schedule_holds(rule: str) -> None:
-    run(BREAKS_AT[rule])
+    run(BREAKS_AT[rule], steps=STEPS_OF.get(rule, STEPS), carries=rule in WITH_CARRYING)
 
 
 @pytest.mark.soak
 def test_no_schedule_breaks_a_promise_in_long_runs() -> None:
-    result = campaign(range(1_000_000, 1_020_000))
-    assert not result.broken, result.first
+    for carries in (False, True):
+        result = campaign(range(1_000_000, 1_020_000), carries=carries)
+        assert not result.broken, result.first

@@ -45,7 +45,7 @@ class Remembered(NamedTuple):
 
 
 class ObjectName(NamedTuple):
-    kind: str  # "wal" or "parquet"
+    kind: str  # "wal", "parquet" or "carried": the last is only an id, and there is no object
     number: int
     stream: int = -1  # of a Parquet file
     job: int = -1
@@ -53,17 +53,28 @@ class ObjectName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """An index entry: the offsets from `low` on, up to and without `high`, in one object."""
+    """An index entry: the offsets from `low` on, up to and without `high`, in one object or in the entry."""
 
     low: int
     high: int
     name: ObjectName
     selected: tuple[int, ...] = ()  # WAL: which batches of the chunk
     remembered: tuple[Remembered, ...] = ()
+    carried: tuple[Batch, ...] | None = None  # the bytes, of a carried entry
 
     @property
     def is_wal(self) -> bool:
+        """Is it in a WAL object, and so holds a reference?"""
         return self.name.kind == "wal"
+
+    @property
+    def is_carried(self) -> bool:
+        return self.name.kind == "carried"
+
+    @property
+    def has_detail(self) -> bool:
+        """Does it say what its producers wrote?"""
+        return self.name.kind != "parquet"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +94,13 @@ class Snapshot:
     producers: ProducerState = field(default_factory=dict)
 
 
+class Mark(NamedTuple):
+    """A staging mark: an object is being made for these streams, by an append or by a pack."""
+
+    kind: str
+    streams: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     number: int = 0
@@ -92,12 +110,14 @@ class Job:
     high: int = 0
     last_version: int = 0  # of the last input's key
     output: ObjectName | None = None
+    merged: Entry | None = None  # of a pack: what takes the place of the inputs
     target: int = 0  # of retention: the start it raises to
     covered: int = 0  # of retention: how far the producer snapshot must reach
 
 
 class World:
-    def __init__(self, seed: int, without: Collection[str] = ()) -> None:
+    def __init__(self, seed: int, without: Collection[str] = (), carries: bool = False) -> None:
+        self.carries = carries
         self.random = random.Random(seed)
         self.without = frozenset(without)
         self.store = Store(self._on_put)
@@ -138,6 +158,10 @@ class World:
     def send(self, operations: list[Operation]) -> Reply | None:
         """A write, and its reply if one comes back."""
         return self._deliver(lambda: self.store.write(operations))
+
+    def carry(self, name: ObjectName, chunks: dict[int, Chunk]) -> None:
+        """What an append is made of that has no object."""
+        self._sent[name] = chunks
 
     def upload(self, name: ObjectName, content: Any) -> bool:
         self._sent[name] = content
@@ -256,6 +280,15 @@ class World:
         """From where on an entry counts. What lies below the start can be in no later file."""
         return entry.low if "cover-below" in self.without else max(entry.low, start)
 
+    def content(self, stream: int, entry: Entry) -> Any:
+        """What a reader of the entry gets: its object, or the bytes that it carries. None: they are gone."""
+        if not entry.is_carried:
+            return self.objects.get(entry.name)
+        if {"car-beside", "car-after"}.isdisjoint(self.without):
+            return entry.carried
+        beside = self.store.find(Key("data", stream, entry.name.number))
+        return None if beside is None else beside.value
+
     def check(self) -> None:
         """A reader finds every record from the start to the end, and it is what was appended there."""
         for stream in range(STREAMS):
@@ -263,9 +296,10 @@ class World:
             start = self.store.get("start", stream).value
             seen = self._read(stream, start)
             if watermark.head is not None:
-                if watermark.head.name not in self.objects:
+                content = self.content(stream, watermark.head)
+                if content is None:
                     raise Violation("the object of a head is gone")
-                seen |= expand(watermark.head, self.objects[watermark.head.name], stream)
+                seen |= expand(watermark.head, content, stream)
             for offset in range(start, watermark.end):
                 if offset not in seen:
                     raise Violation("a hole")
@@ -278,8 +312,9 @@ class World:
         for high, (entry, _) in reversed(self.store.scan("index", stream)):
             if high <= start:
                 break
-            if entry.name in self.objects:
-                seen |= expand(entry, self.objects[entry.name], stream)
+            content = self.content(stream, entry)
+            if content is not None:
+                seen |= expand(entry, content, stream)
             elif "no-look-ahead" in self.without:
                 for offset in range(entry.low, entry.high):
                     seen.pop(offset, None)
@@ -307,6 +342,8 @@ class World:
             raise Violation("a leaked reference")
         if self.store.scan("staging", 0):
             raise Violation("a leaked staging mark")
+        if any(numbers - {name.number for name in names} for numbers in self.store.groups("data").values()):
+            raise Violation("leaked bytes")
         if {number for number, _ in self.store.scan("objects", 0)} != {number for number, _ in needed}:
             raise Violation("a leaked object key")
         for stream, entries in live.items():
@@ -330,9 +367,10 @@ def records_of(batch: Batch) -> list[Record]:
 
 def expand(entry: Entry, content: Any, stream: int) -> dict[int, Record]:
     """The records of an entry by their offsets."""
-    if not entry.is_wal:
+    if not entry.has_detail:
         return {offset: content[offset] for offset in range(entry.low, entry.high)}
-    records = [record for batch in selected(content[stream], entry) for record in records_of(batch)]
+    batches = content if entry.is_carried else selected(content[stream], entry)
+    records = [record for batch in batches for record in records_of(batch)]
     return dict(enumerate(records, entry.low))
 
 
@@ -356,11 +394,20 @@ def fold(world: World, stream: int, head: Entry | None) -> Steps[ProducerState]:
     assert snapshot is not None
     known = dict(snapshot.producers)
     for _, (entry, _) in entries:
-        if entry.is_wal and entry.low >= snapshot.upto:
+        if _is_folded(world, entry) and entry.low >= snapshot.upto:
             fold_entry(known, entry)
-    if head is not None and head.low >= snapshot.upto and head.high not in dict(entries):
+    if (
+        head is not None
+        and _is_folded(world, head)
+        and head.low >= snapshot.upto
+        and head.high not in dict(entries)
+    ):
         fold_entry(known, head)
     return known
+
+
+def _is_folded(world: World, entry: Entry) -> bool:
+    return entry.has_detail and not (entry.is_carried and "car-no-fold" in world.without)
 
 
 def finish(steps: Steps[T]) -> T:

@@ -22,6 +22,7 @@ from dray.groups.coordinator.configs import SESSION_TIMEOUT
 from dray.groups.coordinator.sweep import sweep
 from dray.groups.offsets import CommittedOffset
 from dray.log import Log, wal_keys
+from dray.log.carry import EMBEDDED
 from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.retention import Retention
@@ -75,6 +76,8 @@ LOG = room_settings.log(
     job_seconds=5.0,
     grace_seconds=1.0,
     collect_seconds=1e9,  # rounds are run by the tests
+    pack_look_seconds=1e9,
+    carry=EMBEDDED,
 )
 CLEANING = room_settings.compaction(
     takeover_seconds=0.0,
@@ -184,6 +187,7 @@ class Process:
             self.retention.once,
             self.log.collector.run,
             self.log._lifecycle.forget_closed,
+            self._pack,
             self.clocks._look,
             compact,
         ]
@@ -195,6 +199,10 @@ class Process:
                     raised.append(error)
             await asyncio.sleep(6.0)
         return raised
+
+    async def _pack(self) -> None:
+        for packing in self.log._packing:
+            await packing.run()
 
 
 @dataclass
@@ -238,6 +246,7 @@ class World:
         await self.first.topics.delete("gone")
         await self._clean_a_stream()
         await self._leave_an_object_behind()
+        await self._carry()
         await self._close_a_stream_long_ago()
         await self.first.clocks._beat()
         await asyncio.sleep(1.0)
@@ -273,6 +282,13 @@ class World:
         await self.first.store.write(domain, wal_keys.stage(wal_id, staging))
         await self.first.objects.put(path, [b"left behind"])
         self.wal_ids[wal_id] = stream
+
+    async def _carry(self) -> None:
+        """Two carried entries at the end of the second partition, one of them filed."""
+        self.first.log.carry(True)
+        for topic in (self.topics["orders"], self.topics["other"]):
+            await self.first.append(topic, -1, 2)
+        self.first.log.carry(False)
 
     async def _close_a_stream_long_ago(self) -> None:
         [stream] = await self.first.log.create_streams(1)
@@ -326,6 +342,6 @@ class World:
             about |= {
                 stream
                 for stream in topic.streams
-                if f"/{keys.number(stream)}/" in line or f"stream={stream}/" in line
+                if f"/{keys.number(stream)}/" in f"{line}/" or f"stream={stream}/" in line
             }
         return about

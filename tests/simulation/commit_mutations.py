@@ -11,8 +11,9 @@ from uuid import UUID
 import pytest
 
 from dray.log import pipeline, stream_state, wal_keys
+from dray.log.admission import AdmissionResult
 from dray.log.append import OpenObject, PendingChunk, StagedObject
-from dray.log.commit import AdmissionResult, CommitAttempt, CommitResult, Committer, CommitVerdict
+from dray.log.commit import CommitAttempt, CommitResult, Committer, CommitVerdict
 from dray.log.failed_sequences import FailedSequences
 from dray.log.stream_state import FoldGap, StreamState
 from dray.log.stream_store import StreamStore
@@ -73,14 +74,14 @@ def answer_duplicates_before_the_commit(patch: pytest.MonkeyPatch) -> None:
 
 
 def commit_without_waiting_for_the_previous(patch: pytest.MonkeyPatch) -> None:
-    kept = pipeline.DomainPipeline._carry
+    kept = pipeline.DomainPipeline._bring_in
 
-    async def carry(
+    async def bring_in(
         self: pipeline.DomainPipeline, opened: OpenObject, previous: object, done: asyncio.Future[None]
     ) -> None:
         await kept(self, opened, None, done)
 
-    patch.setattr(pipeline.DomainPipeline, "_carry", carry)
+    patch.setattr(pipeline.DomainPipeline, "_bring_in", bring_in)
 
 
 def append_to_closed_streams(patch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,16 @@ from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.storage import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import cleaned, counters, entries, jobs, lifecycle, producer_state, wal_keys
+from dray.log import (
+    carried_hints,
+    cleaned,
+    counters,
+    entries,
+    job_values,
+    lifecycle,
+    producer_state,
+    wal_keys,
+)
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -135,10 +144,10 @@ async def read_billing(_: World, process: Process) -> None:
     raise Forbidden("as it must be")
 
 
-def index_entry(world: World, *, parquet: bool) -> str:
-    below = world.stored(keys.offset_index(first_of(world)))
-    kinds = {key: entries.IndexEntry.decode(world.records()[key].value).is_parquet for key in below}
-    return next(key for key in below if kinds[key] is parquet)
+def index_entry(world: World, kind: entries.EntryKind, partition: int = 0) -> str:
+    below = world.stored(keys.offset_index(world.topics["orders"].streams[partition]))
+    kinds = {key: entries.IndexEntry.decode(world.records()[key].value).kind for key in below}
+    return next(key for key in below if kinds[key] is kind)
 
 
 def staged(world: World) -> str:
@@ -222,13 +231,16 @@ CASES = {
     ),
     "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, parquet=False)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, parquet=True)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
+    ),
+    "streams/<number>/offset-index/<number>/<number>: carried": Case(
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
-        jobs.COMPACTION_FORMAT,
+        job_values.CARRIED_FORMAT,
         lambda world: keys.job(first_of(world)),
         refusal=lambda world, process: process.log.delete_records(first_of(world), -1),
         raises=LogUnavailable,
@@ -304,7 +316,11 @@ CASES = {
         refusal=lambda _, process: process.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: None}),
         raises=SecurityUnavailable,
     ),
-    "wal/staging/<id>": Case(wal_keys.FORMAT, staged),
+    "wal/staging/<id>": Case(wal_keys.PACK_FORMAT, staged),
+    # A hint only says where to look: the stream is packed when another hint leads there, or compacted.
+    "wal/carried/<number>": Case(
+        carried_hints.FORMAT, lambda world: keys.carried_hint(world.topics["orders"].streams[-1])
+    ),
     "wal/objects/<id>": Case(wal_keys.FORMAT, unreferenced),
     # What a reference says is that it is there: its value is never read.
     "wal/refs/<id>/<number>": Case(
@@ -386,6 +402,7 @@ NOT_MAKING_KEYS = {
         "part_of_stream",
         "stream_of_job",
         "stream_of_closed",
+        "stream_of_carried_hint",
     ),
     *("group_of", "group_of_lease", "group_of_configs", "place_of_offset", "wal_id_of"),
     *("credential_of", "parts_of_acl", "parts_of_client_quota"),
@@ -456,6 +473,7 @@ def test_without_rewriting_garbage_of_every_kind_goes() -> None:
         "key /dray/v1/wal/refs/",
         "key /dray/v1/wal/objects/",
         "key /dray/v1/wal/staging/",
+        "key /dray/v1/wal/carried/",
         "key /dray/v1/closed-streams/",
         "object wal/",
         "object compaction/",

@@ -4,6 +4,9 @@ Each process of a cluster, broker or compactor, stores its wall time in a key of
 and reads those of the others; `clock_judge` says what follows. A beat needs no session: one that does not
 change any more counts for nothing after a while, and is then deleted by any process that sees it.
 
+A beat also says that its process can read carried entries (`docs/design/0100`). Brokers carry only while all
+that go on say so: an older build would refuse the streams.
+
 While the clock is doubted nothing expires here, and everything else goes on: reading and writing need no wall
 clock. A doubt is logged when it begins and when it ends.
 """
@@ -55,6 +58,7 @@ class StoredBeat:
     wall_ms: int
     stepped: bool
     process: Annotated[ProcessDescription | None, NOT_IF_NONE] = None
+    carries: Annotated[bool | None, NOT_IF_NONE] = None  # whether it can read carried entries
 
 
 _CODEC: Final = JsonCodec(StoredBeat, BEAT_FORMAT)
@@ -78,7 +82,8 @@ class ClockGuard:
 
     `machine` names whose clock this is. `read_store_clock` asks the object store for the time, and raises
     whatever it likes; None where the store has no clock of its own (local files, memory). `process` goes into
-    the beats: a compactor is registered nowhere else.
+    the beats: a compactor is registered nowhere else. `on_looked` is called after each look, with whether all
+    others that go on can read carried entries; `carries` is whether this one says so.
     """
 
     def __init__(
@@ -90,7 +95,11 @@ class ClockGuard:
         tolerance: float = DEFAULT_TOLERANCE,
         read_store_clock: Callable[[], Awaitable[int]] | None = None,
         process: ProcessDescription | None = None,
+        carries: bool = True,
+        on_looked: Callable[[bool], None] | None = None,
     ) -> None:
+        self._carries = carries
+        self._on_looked = on_looked
         self.beat_seconds = min(_LONGEST_BEAT, tolerance / 8)
         self._store = store
         self._runtime = runtime
@@ -182,7 +191,13 @@ class ClockGuard:
             await self._runtime.sleep(self.beat_seconds if self._judge.settled else soon)
 
     async def _beat(self) -> None:
-        beat = StoredBeat(self._machine, self._runtime.wall_ms(), self._judge.has_stepped, self._description)
+        beat = StoredBeat(
+            self._machine,
+            self._runtime.wall_ms(),
+            self._judge.has_stepped,
+            self._description,
+            self._carries or None,
+        )
         await self._store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock(self._process), encode_beat(beat))])
 
     async def _look(self) -> None:
@@ -197,10 +212,17 @@ class ClockGuard:
         ended = self._runtime.monotonic()
         others = [record for record in records if record.key != keys.clock(self._process)]
         self._judge.looked(began, ended, [_read(record) for record in others])
+        if self._on_looked is not None:
+            going_on = [record for record in others if not self._is_gone(record, ended)]
+            self._on_looked(self._carries and all(map(_says_it_carries, going_on)))
         for record in others:
             seen = self._judge.silent_since(keys.process_of_clock(record.key))
             if seen is not None and ended - seen > _FORGOTTEN_BEATS * self.beat_seconds:
                 await self._store.write(keys.CLUSTER_DOMAIN, [Delete(record.key, record.version)])
+
+    def _is_gone(self, record: StoredValue, now: float) -> bool:
+        seen = self._judge.silent_since(keys.process_of_clock(record.key))
+        return seen is not None and now - seen > GONE_BEATS * self.beat_seconds
 
     async def _probe(self) -> None:
         if self._read_store_clock is None:
@@ -223,3 +245,11 @@ def _read(record: StoredValue) -> ClockBeat:
         _log.error("the time of a process is left out", process=process, error=str(error))
         return ClockBeat(process, "", record.version, None)
     return ClockBeat(process, beat.machine, record.version, beat.wall_ms, beat.stepped)
+
+
+def _says_it_carries(record: StoredValue) -> bool:
+    """One that cannot be read says nothing, and so does an older build."""
+    try:
+        return decode_beat(record.value).carries is True
+    except UnreadableValue:
+        return False

@@ -172,10 +172,11 @@ class Saga:
     async def forget(self, stream: int, job: Versioned[Job]) -> None:
         """Delete the key of a job that is done, once its stream is closed: no other job can follow it.
         Earlier builds kept that key, and the closed mark too: so this also notes that the mark may go."""
-        if not advance(stream, job.value, StreamSwept()).forget:
+        step = advance(stream, job.value, StreamSwept())
+        if not step.forget:
             return
         noted = note_closed(stream, self._runtime.wall_ms())
-        await self._store.write(stream, [Delete(keys.job(stream), job.version), noted])
+        await self._store.write(stream, [*step.write, Delete(keys.job(stream), job.version), noted])
 
     # --- looking
 

@@ -261,7 +261,7 @@ class _Source:
             if entry.start != following:
                 raise ObjectCorrupt(
                     f"{unit.topic}-{unit.partition}: the index goes on at offset {entry.start} "
-                    f"({entry.path}) instead of {following}"
+                    f"({entry.place}) instead of {following}"
                 )
             following = entry.end
         self._below, self.first_offset = first_needed(first, unit.start)
@@ -335,7 +335,7 @@ def _stored(runs: list[Run], found: Sequence[Buffer]) -> list[StoredBatch]:
         for base_offset, reference in run.batches:
             start = reference.position - run.position
             batches.append(
-                StoredBatch(view[start : start + reference.length], run.entry.path, base_offset, reference)
+                StoredBatch(view[start : start + reference.length], run.entry.place, base_offset, reference)
             )
     return batches
 

@@ -77,8 +77,8 @@ class StreamPlanner:
         match job.value.awaits:
             case Awaits.PLAN:
                 await self._begin(now, stream, job)
-            case Awaits.START:
-                await self._finish_retention(stream, job)
+            case Awaits.START | Awaits.PACK:
+                await self._finish_in_log(stream, job)
             case _ if not (now.everything or self._may_carry_on(stream, job)):
                 now.summary.left_to_others += 1
             case Awaits.FILE:
@@ -224,8 +224,9 @@ class StreamPlanner:
             now.summary.abandoned += 1
             now.progressed = True
 
-    async def _finish_retention(self, stream: int, job: Versioned[Job]) -> None:
-        if await self._saga.is_closed(stream):  # there is nothing left to raise
+    async def _finish_in_log(self, stream: int, job: Versioned[Job]) -> None:
+        """A job that needs the log alone: retention, or a pack."""
+        if await self._saga.is_closed(stream):  # there is nothing left to raise or to replace
             await self._saga.give_up(RunningJob(stream, job))
         else:
             await self._retention.finish(stream, job)

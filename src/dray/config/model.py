@@ -192,6 +192,18 @@ class LogSection(Section):
         default=4,
         description="Objects being written at once, per metadata domain.",
     )
+    carry_bytes: Annotated[int | None, Either("auto", Size(0, 256 * KIB))] = Field(
+        default=0,
+        description="Small appends ride in their commit instead of an object, so that they take milliseconds "
+        "and no put: this is the most that one such write holds. `auto`: 64KiB with sqlite and memory, 32KiB "
+        "with oxia, 8KiB with etcd. `0`: all appends are objects, and what is carried is packed into them.",
+    )
+    carry_backlog: Annotated[int | None, Either("auto", Size(64 * KIB, 16 * GIB))] = Field(
+        default=None,
+        description="The most that is carried and neither packed nor compacted, per metadata domain and "
+        "broker; beyond it appends are objects. `auto`: 32MiB with sqlite and memory, 16MiB with oxia, 4MiB "
+        "with etcd.",
+    )
     tail_cache_bytes: Annotated[int | None, Either("auto", Size(0, 1024 * GIB))] = Field(
         default=None,
         description="The newest records, kept for consumers that follow the tail or are not far behind: they "

@@ -17,6 +17,7 @@ from dray.daemon.pipeline import Pipeline, open_pipeline
 from dray.daemon.process import local_machine
 from dray.daemon.settings import compaction_settings, log_settings
 from dray.daemon.stores import NoCluster, open_stores
+from dray.log.carried_survey import survey_carried
 from dray.log.collector import Collector
 from dray.log.deletions import RELEASED, MayDelete
 from dray.metadata.contract import MetadataError
@@ -74,6 +75,7 @@ async def _collect(settings: Settings, wanted: CollectionRequest) -> CollectionR
         )
         seen = await collector.run(dry_run=wanted.dry_run)
         counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}
+        counts |= asdict(await survey_carried(pipeline.streams))
         return CollectionReport(counts | files.counts, seen.held or seen.braked or files.held)
     except MetadataError as error:
         raise Failure(f"the metadata store: {error}") from error

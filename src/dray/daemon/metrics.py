@@ -33,6 +33,25 @@ class MeasuredLog(LogObserver):
         self._metrics.wal_flush_bytes.observe(size)
         self._metrics.wal_flush_seconds.observe(seconds)
 
+    def carried(self, batches: int, size: int) -> None:
+        self._metrics.carried_batches.value += batches
+        self._metrics.carried_bytes.value += size
+
+    def lane_switched(self, why: str) -> None:
+        self._metrics.lane_switches.labels(why).value += 1
+
+    def backlog(self, domain: int, size: int, age: float) -> None:
+        self._metrics.carried_backlog_bytes.labels(str(domain)).value = size
+        self._metrics.carried_backlog_seconds.labels(str(domain)).value = age
+
+    def packed(self, entries: int, size: int) -> None:
+        self._metrics.packed_entries.value += entries
+        self._metrics.packed_bytes.value += size
+        self._metrics.packs.value += 1
+
+    def pack_lost(self) -> None:
+        self._metrics.pack_conflicts.value += 1
+
     def commit_retried(self) -> None:
         self._metrics.commit_retries.value += 1
 

@@ -121,6 +121,7 @@ class Node:
             allocate=uninitialised,
             newcomer_wait=self._security.newcomer_wait,
         )
+        self.reads_carried = True  # False stands for an older build, in simulations
         self._clocks: ClockGuard | None = None
         self._log: Log | None = None
         self._topics: Topics | None = None
@@ -159,7 +160,13 @@ class Node:
         await claim_bucket(self._objects, cluster, lambda: self._look_around(cluster.domains))
         unfolding = Allowance(2 * self._settings.limits.decompressed_bytes)
         clocks = self._clocks = clock_guard(
-            self._settings, self._metadata, self._objects, self._runtime, self._machine.name
+            self._settings,
+            self._metadata,
+            self._objects,
+            self._runtime,
+            self._machine.name,
+            carries=self.reads_carried,
+            on_looked=self._carry,
         )
         self.metrics.clock_doubted.follow(lambda: float(clocks.doubt() is not None))
         clocks.start()
@@ -243,6 +250,11 @@ class Node:
             port=self.address[1],
             version=version("dray"),
         )
+
+    def _carry(self, is_read_by_all: bool) -> None:
+        """Small appends ride in their commit while every process of the cluster can read that."""
+        if self._log is not None and self._log.is_carrying is not is_read_by_all:
+            self._log.carry(is_read_by_all)
 
     async def _look_around(self, domains: int) -> str | None:
         survey = await survey_bucket(self._metadata, domains, self._objects, self._runtime.random)

@@ -48,6 +48,8 @@ def clock_guard(
     runtime: Runtime,
     machine: str,
     process: ProcessDescription | None = None,
+    carries: bool = True,
+    on_looked: Callable[[bool], None] | None = None,
 ) -> ClockGuard:
     """Containers share the clock of their machine, whose boot id is the first part of the name. Local files,
     and memory, have its times too."""
@@ -59,6 +61,8 @@ def clock_guard(
         tolerance=settings.cluster.clock_tolerance,
         read_store_clock=(lambda: read_clock(objects, runtime)) if has_clock else None,
         process=process,
+        carries=carries,
+        on_looked=on_looked,
     )
 
 

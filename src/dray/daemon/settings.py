@@ -18,6 +18,7 @@ from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GroupsSettings
 from dray.log import LogSettings
+from dray.log.carry import BY_ENGINE, CarryLimits
 from dray.log.deletions import Brake
 from dray.protocol import ApiKey
 from dray.server import HttpSettings, Listener, ServerSettings
@@ -180,7 +181,16 @@ def log_settings(settings: Settings) -> LogSettings:
         audit_every_rounds=max(1, round(log.audit_interval / log.collect_interval)),
         brake=Brake(log.collect_percent / 100),
         job_seconds=log.job_ttl,
+        carry=carry_limits(settings),
+        pack_look_seconds=log.collect_interval / 6,  # packing is looked after more often than garbage
     )
+
+
+def carry_limits(settings: Settings) -> CarryLimits | None:
+    log = settings.log
+    if log.carry_bytes == 0:
+        return None
+    return BY_ENGINE[settings.metadata.engine].within(log.carry_bytes, log.carry_backlog)
 
 
 def topics_options(settings: Settings) -> TopicsOptions:

@@ -177,7 +177,7 @@ def place_in(found: EntryOf, offset: int, wal_max_age_ms: int | None = None) -> 
     due = None if entry.is_parquet or wal_max_age_ms is None else entry.created_ms + wal_max_age_ms
     return Place(
         "parquet" if entry.is_parquet else "wal",
-        entry.path,
+        entry.place,
         str(entry.object_id),
         entry.start,
         entry.end,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import UUID
 
 from dray.log.entries import BatchReference
 from dray.log.types import AppendResult, LogError
+from dray.metadata.contract import Put
 from dray.records import Batch
 
 
@@ -46,9 +48,9 @@ class PendingChunk:
     references: list[BatchReference] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class OpenObject:
-    """Batches gathered for the next WAL object of a domain."""
+    """Batches gathered for the next WAL object, or the next carried write, of a domain."""
 
     chunks: dict[int, PendingChunk] = field(default_factory=dict)
     size: int = 0
@@ -73,3 +75,47 @@ class StagedObject:
     created_ms: int
     staging_version: int
     chunks: dict[int, PendingChunk]
+    # Put into the write of a commit beside it: nothing may depend on whether they apply.
+    beside: Sequence[Put] = ()
+
+    @property
+    def is_carried(self) -> bool:
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class CarriedAppend(StagedObject):
+    """An append without an object: its batches go into its entries. Nothing is staged, so there is nothing to
+    settle, whatever comes of it."""
+
+    @property
+    def is_carried(self) -> bool:
+        return True
+
+    @classmethod
+    def of(
+        cls,
+        opened: OpenObject,
+        append_id: UUID,
+        domain: int,
+        created_ms: int,
+        beside: Sequence[Put] = (),
+    ) -> CarriedAppend:
+        for chunk in opened.chunks.values():
+            chunk.references = [reference_of(pending, 0) for pending in chunk.pending]
+        return cls(append_id, "", domain, created_ms, 0, opened.chunks, beside)
+
+
+def reference_of(pending: PendingBatch, position: int) -> BatchReference:
+    batch = pending.batch
+    return BatchReference(
+        position,
+        batch.length,
+        batch.record_count,
+        batch.attributes,
+        batch.min_timestamp,
+        batch.max_timestamp,
+        batch.producer_id,
+        batch.producer_epoch,
+        batch.base_sequence,
+    )

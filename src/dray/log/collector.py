@@ -18,6 +18,7 @@ import structlog
 
 from dray.log import wal_keys
 from dray.log.deletions import HELD, DeletionSummary, MayDelete
+from dray.log.jobs import Job, JobState, put_job
 from dray.log.observer import Collection, LogObserver
 from dray.log.settings import LogSettings
 from dray.log.stream_store import StreamStore
@@ -177,10 +178,12 @@ class Collector:
             if not taken.applied:
                 return False
             dropped = []
+            is_pack = staging.kind is wal_keys.StagingKind.PACK
             for stream in staging.streams:
-                if not await self._fence(stream):
+                held = await (self._holds_pack if is_pack else self._holds_append)(stream, wal_id)
+                if held is None:
                     return False
-                if not await self._in_log(stream, wal_id):
+                if not held:
                     dropped.append(stream)
             settled = wal_keys.settle(wal_id, taken.version, dropped)
             outcomes = await self._store.write_in(domain, settled)
@@ -190,6 +193,32 @@ class Collector:
             _log.warning("orphan left for the next round", wal_id=wal_id.hex, error=str(error))
             return False
         return outcomes[-1].applied
+
+    async def _holds_append(self, stream: int, wal_id: UUID) -> bool | None:
+        """Is the object in the stream, and will it ever be? None: that could not be found out."""
+        if not await self._fence(stream):
+            return None
+        return await self._in_log(stream, wal_id)
+
+    async def _holds_pack(self, stream: int, wal_id: UUID) -> bool | None:
+        """The same of a pack. It is aimed at a job that was DONE before it was staged, so a job in any other
+        state has moved past it, and one that is DONE is moved here. A pack is never aimed at a job that is
+        not there. First the job, then the index: a pack that is finished in between is found in the index."""
+        job = await self._fence_job(stream)
+        if job is None:
+            return None
+        return job.packs_into(wal_id) or await self._in_log(stream, wal_id)
+
+    async def _fence_job(self, stream: int) -> Job | None:
+        """The stream's job, at a version that no pack was aimed at. None: it did not move. The version is
+        read behind a barrier, for the same reason as in `_fence`."""
+        await self._store.barrier(stream)
+        found = await self._store.job(stream)
+        if found.version == 0 or found.value.state is not JobState.DONE:
+            return found.value
+        await self._store.write(stream, [put_job(stream, found.value, found.version)])
+        after = await self._store.job(stream)
+        return None if after.version == found.version else after.value
 
     async def _fence(self, stream: int) -> bool:
         """Seal the stream and see its version moved. A commit that was aimed at the earlier version can then

@@ -1,9 +1,11 @@
-"""Committing an uploaded WAL object: steps 3 to 5 of the commit protocol.
+"""Committing an uploaded WAL object, or a carried append: steps 3 to 5 of the commit protocol.
 
 Per stream: aim at a version of the high watermark, look once more whether the object is still ours, then
 one compare-and-set. The compare-and-set is the commit and nothing else is. A clear no means aiming
 again; an unclear reply is resolved by reading; and a chunk whose write may have landed somewhere is
-never aimed at another place.
+never aimed at another place. A carried append has the same steps without the look in between: its batches are
+in the value that is compared and set, so there is no object that a collector could take. What was said of a
+chunk holds for it too: after an unclear reply it is never carried again, and never sent as an object instead.
 """
 
 from __future__ import annotations
@@ -11,12 +13,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import accumulate
 from typing import Final
 
 import structlog
 
+from dray.log.admission import AdmissionResult
 from dray.log.append import PendingBatch, PendingChunk, StagedObject
-from dray.log.entries import NO_TIMESTAMP, BatchReference, HighWatermark, IndexEntry, pack_batches
+from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntry, pack_batches
 from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
@@ -33,6 +37,9 @@ _log = structlog.get_logger(__name__)
 _ROUNDS = 32
 _STREAMS_PER_TURN: Final = 512
 
+MOST_CARRIED: Final = 32 << 20
+"""Bytes that the heads of a domain's states may carry, all together."""
+
 # Two more outcomes of one stream's part of a commit, beside those that a store gives.
 NOTHING: Final = Outcome(False, -1)  # the write was not done, and may be sent again
 TOO_LARGE: Final = Outcome(False, -2)  # the write was not even sent
@@ -45,37 +52,6 @@ class CommitVerdict(Enum):
     UNMOVED = "the high watermark is still at the version aimed at"
     MOVED = "the high watermark moved on without it"
     UNKNOWN = "reading failed too"
-
-
-@dataclass(slots=True)
-class AdmissionResult:
-    """A chunk held against a stream's state, batch by batch."""
-
-    references: list[BatchReference] = field(default_factory=list)
-    selected: list[tuple[int, PendingBatch]] = field(default_factory=list)  # with their base offsets
-    end: int = 0  # one past the last offset selected
-    size: int = 0
-    min_timestamp: int = 0
-    max_timestamp: int = NO_TIMESTAMP
-    running_max_timestamp: int = NO_TIMESTAMP
-    running_max_offset: int = -1
-    duplicates: list[tuple[RememberedBatch, PendingBatch]] = field(default_factory=list)
-    refused: list[tuple[LogError, PendingBatch]] = field(default_factory=list)
-
-    def take(self, offset: int, pending: PendingBatch, reference: BatchReference) -> None:
-        minimum, maximum = reference.min_timestamp, reference.max_timestamp
-        if not self.selected:
-            self.min_timestamp, self.max_timestamp = minimum, maximum
-        else:
-            self.min_timestamp = min(self.min_timestamp, minimum)
-            self.max_timestamp = max(self.max_timestamp, maximum)
-        if maximum > self.running_max_timestamp:
-            self.running_max_timestamp = maximum
-            self.running_max_offset = offset + pending.batch.max_timestamp_delta
-        self.selected.append((offset, pending))
-        self.references.append(reference)
-        self.size += reference.length
-        self.end = offset + reference.record_count
 
 
 @dataclass(slots=True)
@@ -98,6 +74,7 @@ class CommitResult:
 
     undecided: bool
     failed: list[int]
+    lost: list[int] = field(default_factory=list)  # streams at which another broker was first
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +105,8 @@ class Committer:
         self._on_committed = on_committed
         self._on_duplicate = on_duplicate
         self._on_retry = on_retry
-        self._states: dict[int, StreamState] = {}
+        self._states: dict[int, StreamState] = {}  # those that were set last are at the end
+        self._carried_bytes = 0  # in the heads of the states
         self._resting: dict[int, StreamState] = {}  # as they were when idle ones were last looked for
         self._failures = FailedSequences()
 
@@ -146,7 +124,18 @@ class Committer:
             state.entries_since_snapshot = 0
 
     def forget(self, stream: int) -> None:
-        self._states.pop(stream, None)
+        state = self._states.pop(stream, None)
+        if state is not None:
+            self._carried_bytes -= _carried_by(state)
+
+    def _remember(self, stream: int, state: StreamState) -> None:
+        """Keep a state. Where heads carry much, the states that were set longest ago are dropped: the next
+        append reads them again."""
+        self.forget(stream)
+        self._states[stream] = state
+        self._carried_bytes += _carried_by(state)
+        while self._carried_bytes > MOST_CARRIED and len(self._states) > 1:
+            self.forget(next(iter(self._states)))
 
     def forget_idle(self) -> None:
         """Drop the states that no commit has touched since the last call. The next append reads them
@@ -173,6 +162,7 @@ class Committer:
     async def commit(self, staged: StagedObject) -> CommitResult:
         waiting: dict[int, CommitAttempt | None] = dict.fromkeys(staged.chunks)
         failed: list[int] = []
+        lost: list[int] = []
         undecided = False
         give_up_at = self._runtime.monotonic() + self._settings.commit_seconds
         for attempt in range(_ROUNDS):
@@ -202,6 +192,7 @@ class Committer:
                     del waiting[stream]
                 elif outcome is not None and not aim.unsure:
                     self._on_retry()
+                    lost.append(stream)
                     self.forget(stream)
                     waiting[stream] = None
                 else:
@@ -215,7 +206,7 @@ class Committer:
             self.fail(staged.chunks[stream], LogUnavailable("the commit did not come through: try again"))
             self.forget(stream)
             failed.append(stream)
-        return CommitResult(undecided, failed)
+        return CommitResult(undecided, failed, lost)
 
     async def _breathe(self) -> None:
         """Let others have their turn of the event loop: an object may hold thousands of streams."""
@@ -287,7 +278,8 @@ class Committer:
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)
-        state = self._states[stream] = await load_stream_state(self._store, stream)
+        state = await load_stream_state(self._store, stream)
+        self._remember(stream, state)
         return state
 
     def _judge(
@@ -328,6 +320,10 @@ class Committer:
 
     @staticmethod
     def _entry(staged: StagedObject, over: HighWatermark, judgement: AdmissionResult) -> IndexEntry:
+        data = b""
+        if staged.is_carried:
+            data = b"".join([pending.view for _, pending in judgement.selected])
+            judgement.references = _adjoining(judgement.references)
         return IndexEntry(
             start=over.end,
             end=judgement.end,
@@ -340,6 +336,8 @@ class Committer:
             object_id=staged.wal_id,
             path=staged.path,
             table=pack_batches(judgement.references),
+            kind=EntryKind.CARRIED if staged.is_carried else EntryKind.WAL,
+            data=data,
         )
 
     # --- committing
@@ -347,7 +345,9 @@ class Committer:
     async def _still_ours(self, staged: StagedObject) -> bool:
         """The recheck of the staging mark, by its version, after the high watermark was read. A collector
         that took the object before now has moved the mark's version. One that takes it later seals the
-        streams before it decides, which moves the versions aimed at."""
+        streams before it decides, which moves the versions aimed at. A carried append has no object."""
+        if staged.is_carried:
+            return True
         for attempt in range(self._settings.retry_limit):
             try:
                 record = await self._store.get_in(staged.domain, keys.staging(staged.wal_id))
@@ -366,9 +366,9 @@ class Committer:
         and each write expects the version that was read."""
         found: dict[int, Outcome | None] = {}
         limits = self._store.limits
-        part: list[Operation] = []
+        part: list[Operation] = list(staged.beside)
         places: dict[int, int] = {}
-        size = 0
+        size = sum([len(put.value) for put in staged.beside])
         for count, (stream, aim) in enumerate(aims.items(), 1):
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
@@ -377,13 +377,13 @@ class Committer:
             if more > limits.value_bytes:
                 found[stream] = TOO_LARGE
                 continue
-            if part and (size + more > limits.value_bytes or len(part) + len(pair) > limits.operations):
+            if places and (size + more > limits.value_bytes or len(part) + len(pair) > limits.operations):
                 await self._write_part(staged.domain, part, places, found)
                 part, places, size = [], {}, 0
             places[stream] = len(part)
             part += pair
             size += more
-        if part:
+        if places:
             await self._write_part(staged.domain, part, places, found)
         return found
 
@@ -417,7 +417,7 @@ class Committer:
         stream = aim.chunk.stream
         high_watermark = Versioned(HighWatermark.at(aim.entry), version)
         since = self.entries_since_snapshot(stream) + 1
-        self._states[stream] = StreamState(high_watermark, aim.producers.join(), since, aim.start)
+        self._remember(stream, StreamState(high_watermark, aim.producers.join(), since, aim.start))
         self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))
         self._answer(stream, aim.judgement)
 
@@ -477,3 +477,14 @@ class Committer:
 
     async def _back_off(self, attempt: int) -> None:
         await self._runtime.sleep(self._settings.retry_seconds * min(2**attempt, 16))
+
+
+def _carried_by(state: StreamState) -> int:
+    head = state.high_watermark.value.head
+    return 0 if head is None else len(head.data)
+
+
+def _adjoining(references: list[BatchReference]) -> list[BatchReference]:
+    """Where batches lie that are put one behind the other."""
+    starts = accumulate([reference.length for reference in references], initial=0)
+    return [reference._replace(position=start) for reference, start in zip(references, starts, strict=False)]

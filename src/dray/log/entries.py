@@ -2,7 +2,8 @@
 
 An index entry lists the batches it holds, by their place in the WAL object. A batch that was refused after
 the upload lies in the object too, but in no entry, and readers follow the entry. After compaction the entry
-names a Parquet file instead, and lists the file's row groups. An entry is kept in memory as it is stored, a
+names a Parquet file instead, and lists the file's row groups. The entry of a small append carries its batches
+itself, behind its table: it has no object (`docs/design/0100`). An entry is kept in memory as it is stored, a
 fixed-size row per batch or row group, so that a cached index costs little and gives the garbage collector
 nothing to walk.
 """
@@ -19,15 +20,16 @@ from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup, are_dense
-from dray.records.header import LOG_APPEND_TIME
+from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
 PARQUET_FORMAT: Final = 2
+# Of entries that carry their batches, for the same reason.
+CARRIED_FORMAT: Final = 3
 # Of entries whose file has no row for some of their offsets: compacted by key. Every other file keeps format
 # 2, so that older builds go on reading it.
 SPARSE_FORMAT: Final = 4
-_FORMATS: Final = frozenset({FORMAT, PARQUET_FORMAT, SPARSE_FORMAT})
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -44,14 +46,15 @@ _START = Struct(">Bq")
 
 
 class EntryKind(IntEnum):
-    """What kind of object an entry names."""
+    """Where the records of an entry are: in a WAL object, in a Parquet file, or in the entry itself."""
 
     WAL = 0
     PARQUET = 1
+    CARRIED = 2
 
 
 class BatchReference(NamedTuple):
-    """One batch of an entry. `position` counts from the start of the object."""
+    """One batch of an entry. `position` counts from the start of the object, or of what the entry carries."""
 
     position: int
     length: int
@@ -82,13 +85,14 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    object_id: UUID  # of the WAL object, or of the Parquet file
-    path: str
+    object_id: UUID  # of the WAL object, or of the Parquet file, or of the carried append
+    path: str  # empty for a carried entry
     table: bytes
     kind: EntryKind = EntryKind.WAL
     # Some offsets have no row in the file. Of its first and last ones, too: only the entry's own bounds say
     # what it covers.
     sparse: bool = False
+    data: bytes = b""  # the batches of a carried entry, one behind the other
 
     @classmethod
     def parquet(
@@ -122,20 +126,56 @@ class IndexEntry:
             sparse=sparse,
         )
 
+    @classmethod
+    def packed(
+        cls, inputs: Sequence[IndexEntry], wal_id: UUID, path: str, references: Sequence[BatchReference]
+    ) -> IndexEntry:
+        """The entry that takes the place of adjoining carried ones, once their batches lie in a WAL object.
+        It says of its batches and their producers what they said."""
+        first, last = inputs[0], inputs[-1]
+        return cls(
+            start=first.start,
+            end=last.end,
+            cumulative_size=last.cumulative_size,
+            created_ms=last.created_ms,
+            min_timestamp=min(entry.min_timestamp for entry in inputs),
+            max_timestamp=max(entry.max_timestamp for entry in inputs),
+            running_max_timestamp=last.running_max_timestamp,
+            running_max_offset=last.running_max_offset,
+            object_id=wal_id,
+            path=path,
+            table=pack_batches(list(references)),
+        )
+
     @property
     def is_parquet(self) -> bool:
         return self.kind is EntryKind.PARQUET
 
-    # --- of a WAL object
+    @property
+    def is_carried(self) -> bool:
+        return self.kind is EntryKind.CARRIED
+
+    @property
+    def is_referenced(self) -> bool:
+        """Does its stream hold a reference to its object? Parquet files have none: their collector asks the
+        index. What is carried has no object."""
+        return self.kind is EntryKind.WAL
+
+    @property
+    def place(self) -> str:
+        """Where its records are, for messages."""
+        return self.path or f"the carried entry {self.object_id.hex}"
+
+    # --- of a WAL object, or of a carried entry
 
     @property
     def batch_count(self) -> int:
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         return len(self.table) // _BATCH.size
 
     def batches(self) -> Iterator[tuple[int, BatchReference]]:
         """Every batch with its base offset."""
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         return self._batches()
 
     def _batches(self) -> Iterator[tuple[int, BatchReference]]:
@@ -147,7 +187,7 @@ class IndexEntry:
 
     def places(self) -> tuple[list[int], list[int], list[int]]:
         """Base offset, position and length of every batch."""
-        self._must_be(EntryKind.WAL)
+        self._must_list_batches()
         columns = list(zip(*_BATCH.iter_unpack(self.table), strict=True))
         if not columns:
             return [], [], []
@@ -189,6 +229,10 @@ class IndexEntry:
         size, footer_length = _FILE.unpack_from(self.table)
         return size, footer_length
 
+    def _must_list_batches(self) -> None:
+        if self.kind is EntryKind.PARQUET:
+            raise ValueError(f"{self.place} is a {self.kind.name} object, and has no batches")
+
     def _must_be(self, kind: EntryKind) -> None:
         if self.kind is not kind:
             raise ValueError(f"{self.path} is a {self.kind.name} object, not a {kind.name} one")
@@ -221,20 +265,17 @@ class IndexEntry:
                 ),
                 path,
                 self.table,
+                self.data,
             )
         )
 
     @property
     def _format(self) -> int:
-        if self.is_parquet:
-            return SPARSE_FORMAT if self.sparse else PARQUET_FORMAT
-        return FORMAT
+        return SPARSE_FORMAT if self.sparse else _FORMATS[self.kind]
 
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
         format_version, _ = unseal("an offset index entry", value, SPARSE_FORMAT)
-        if format_version not in _FORMATS:
-            raise ValueCorrupt("an offset index entry", f"format {format_version}")
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -254,13 +295,17 @@ class IndexEntry:
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
         sparse = format_version == SPARSE_FORMAT
-        if sparse:
-            expected, table_size = EntryKind.PARQUET, _FILE.size + count * _SPARSE_ROW_GROUP.size
-        elif format_version == PARQUET_FORMAT:
-            expected, table_size = EntryKind.PARQUET, _FILE.size + count * _ROW_GROUP.size
+        expected = _KINDS[format_version]
+        if expected is EntryKind.PARQUET:
+            table_size = _FILE.size + count * (_SPARSE_ROW_GROUP if sparse else _ROW_GROUP).size
         else:
-            expected, table_size = EntryKind.WAL, count * _BATCH.size
-        if kind != expected or len(value) != table_at + table_size:
+            table_size = count * _BATCH.size
+        data_at = table_at + table_size
+        if expected is EntryKind.CARRIED:
+            fits = path_size == 0 and _carries(value[table_at:data_at], len(value) - data_at)
+        else:
+            fits = len(value) == data_at
+        if kind != expected or not fits:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes, kind {kind}")
         try:
             path = value[_ENTRY.size : table_at].decode()
@@ -277,10 +322,36 @@ class IndexEntry:
             running_offset,
             UUID(bytes=object_id),
             path,
-            value[table_at:],
+            value[table_at:data_at],
             expected,
             sparse,
+            value[data_at:],
         )
+
+
+_FORMATS: Final = {
+    EntryKind.WAL: FORMAT,
+    EntryKind.PARQUET: PARQUET_FORMAT,
+    EntryKind.CARRIED: CARRIED_FORMAT,
+}
+_KINDS: Final = {
+    FORMAT: EntryKind.WAL,
+    PARQUET_FORMAT: EntryKind.PARQUET,
+    CARRIED_FORMAT: EntryKind.CARRIED,
+    SPARSE_FORMAT: EntryKind.PARQUET,
+}
+
+
+def _carries(table: bytes, size: int) -> bool:
+    """Does a table describe exactly the bytes behind it, one batch behind the other?"""
+    if size <= 0 or len(table) % _BATCH.size:
+        return False
+    reached = 0
+    for position, length, *_ in _BATCH.iter_unpack(table):
+        if position != reached or length < HEADER_SIZE:
+            return False
+        reached += length
+    return reached == size
 
 
 def pack_batches(references: list[BatchReference]) -> bytes:

@@ -2,8 +2,8 @@
 
 An entry never changes, so a cached one is right as long as its object is there. A read that finds the object
 gone (compacted, expired) drops what is cached of the stream and asks the store. The cache holds, per stream,
-its newest entries and a few windows that lagging consumers read from, and no more than so many bytes in all:
-the streams that were not asked about for longest are dropped first.
+its newest entries and a few windows that lagging consumers read from, and no more than so many bytes in all,
+of which what entries carry may be half: the streams that were not asked about for longest are dropped first.
 
 A stream's start does change: any broker may raise it at any time. So the cache knows how old its bounds of a
 stream are: `confirmed` is when the store was last asked for them, behind a barrier.
@@ -25,11 +25,15 @@ _WINDOWS = 4
 _ENTRY_BYTES = 400  # what an entry takes beside its table
 _STREAM_BYTES = 1000
 
+MOST_CARRIED: Final = 32 << 20
+"""Bytes that the entries may carry, all together."""
+
 
 class _Known:
     """What is known of one stream. `tail` ends at the high watermark's end, or is empty."""
 
     __slots__ = (
+        "carried",
         "confirmed",
         "doubted",
         "high_watermark",
@@ -48,20 +52,25 @@ class _Known:
         self.confirmed = NEVER
         self.doubted = NEVER
         self.unanswered = False
-        self.loose = 0  # what the head takes where it is not in the tail
+        self.loose: IndexEntry | None = None  # the head, where it is not in the tail
         self.used = 0
         self.tail: list[IndexEntry] = []
         self.windows: list[list[IndexEntry]] = []
         self.size = _STREAM_BYTES
+        self.carried = 0  # of these bytes: what entries carry
 
 
 class IndexCache:
-    def __init__(self, entries_per_stream: int, limit: int = 64 << 20) -> None:
+    def __init__(
+        self, entries_per_stream: int, limit: int = 64 << 20, most_carried: int = MOST_CARRIED
+    ) -> None:
         self._entries = entries_per_stream
         self._limit = limit
+        self._most_carried = most_carried
         self._known: OrderedDict[int, _Known] = OrderedDict()
         self._round = 0
         self.size = 0
+        self.carried = 0
 
     # --- bounds
 
@@ -154,9 +163,9 @@ class IndexCache:
             upto += 1
         known.used = self._round
         known.windows.insert(0, window[:upto])
-        self._grow(known, _size_of(window[:upto]))
+        self._grow(known, window[:upto])
         while len(known.windows) > _WINDOWS:
-            self._grow(known, -_size_of(known.windows.pop()))
+            self._shrink(known, known.windows.pop())
         self._make_room()
 
     def forget_entries(self, stream: int) -> None:
@@ -164,14 +173,15 @@ class IndexCache:
         if known is not None:
             known.tail.clear()
             known.windows.clear()
-            known.loose = 0
-            self._grow(known, _STREAM_BYTES - known.size)
+            known.loose = None
+            self._count(known, _STREAM_BYTES - known.size, -known.carried)
             self._count_head(known)
 
     def forget(self, stream: int) -> None:
         known = self._known.pop(stream, None)
         if known is not None:
             self.size -= known.size
+            self.carried -= known.carried
 
     def forget_idle(self) -> None:
         """Streams that were not asked about between the last three calls."""
@@ -185,15 +195,16 @@ class IndexCache:
     def _drop_below(self, known: _Known, start: int) -> None:
         for run in (known.tail, *known.windows):
             gone = bisect_right(run, start, key=_end_of)
-            self._grow(known, -_size_of(run[:gone]))
+            self._shrink(known, run[:gone])
             del run[:gone]
         known.windows = [window for window in known.windows if window]
 
     def _count_head(self, known: _Known) -> None:
         head, tail = known.high_watermark.value.head, known.tail
-        loose = 0 if head is None or (tail and tail[-1] is head) else _size_of([head])
-        if loose != known.loose:
-            self._grow(known, loose - known.loose)
+        loose = None if head is None or (tail and tail[-1] is head) else head
+        if loose is not known.loose:
+            self._shrink(known, [] if known.loose is None else [known.loose])
+            self._grow(known, [] if loose is None else [loose])
             known.loose = loose
 
     def _extend(self, known: _Known, head: IndexEntry) -> None:
@@ -202,22 +213,30 @@ class IndexCache:
             if head.end <= tail[-1].end:
                 return
             # Others appended in between: those entries are read when they are needed.
-            self._grow(known, -_size_of(tail))
+            self._shrink(known, tail)
             tail.clear()
         tail.append(head)
-        self._grow(known, _size_of([head]))
+        self._grow(known, [head])
         if (surplus := len(tail) - self._entries) > 0:
-            self._grow(known, -_size_of(tail[:surplus]))
+            self._shrink(known, tail[:surplus])
             del tail[:surplus]
 
-    def _grow(self, known: _Known, size: int) -> None:
+    def _grow(self, known: _Known, entries: list[IndexEntry]) -> None:
+        self._count(known, _size_of(entries), _carried_by(entries))
+
+    def _shrink(self, known: _Known, entries: list[IndexEntry]) -> None:
+        self._count(known, -_size_of(entries), -_carried_by(entries))
+
+    def _count(self, known: _Known, size: int, carried: int) -> None:
         known.size += size
+        known.carried += carried
         self.size += size
+        self.carried += carried
 
     def _make_room(self) -> None:
         """Drop streams until the rest fits. Never the one at hand: it was moved to the end, and one is always
         kept."""
-        while self.size > self._limit and len(self._known) > 1:
+        while len(self._known) > 1 and (self.size > self._limit or self.carried > self._most_carried):
             self.forget(next(iter(self._known)))
 
 
@@ -230,4 +249,8 @@ def _end_of(entry: IndexEntry) -> int:
 
 
 def _size_of(entries: list[IndexEntry]) -> int:
-    return sum([len(entry.table) for entry in entries]) + _ENTRY_BYTES * len(entries)
+    return sum([len(entry.table) + len(entry.data) for entry in entries]) + _ENTRY_BYTES * len(entries)
+
+
+def _carried_by(entries: list[IndexEntry]) -> int:
+    return sum([len(entry.data) for entry in entries])

@@ -1,4 +1,5 @@
-"""The job of a stream: one pure machine for compaction and retention. State and event in, operations out.
+"""The job of a stream: one pure machine for compaction, packing and retention. State and event in, operations
+out.
 
 One key per stream holds its job, with a number that only grows. A new job is put over the version that was
 read before the plan was made, so a stale plan can never start. A process that finds an unfinished job carries
@@ -8,6 +9,7 @@ it on.
     ------------------  ---------------  ----------------------------------------------------------------
     DONE                Planned          CREATED, with the next number
                         StartPlanned     RETAIN, with the next number
+                        Packed           PACKED, with the next number: its object is uploaded, and no way back
     CREATED             FileWritten      PARQUET_WRITTEN: from here on this very file, and no way back
                         Abandoned        DONE: nothing came of it but a file that no key names
     PARQUET_WRITTEN     InTable          ICEBERG_COMMITTED
@@ -18,12 +20,17 @@ it on.
                         StreamGone       delete what it would replace; DONE
     INDEX_SWAPPED       Resumed          delete what it replaced; DONE
                         StreamGone       the same
+    PACKED              LastInputSeen    the merged entry is there: PACK_SWAPPED
+                                         else as ICEBERG_COMMITTED, with the merged entry
+                        StreamGone       delete its reference; DONE
+    PACK_SWAPPED        Resumed          delete what it replaced; DONE
+                        StreamGone       delete that and its reference; DONE
     RETAIN              StartSeen        below the threshold: raise it, and look again
                                          there: RAISED
                         StreamGone       DONE
     RAISED              EntriesSeen      delete those below; if there are more, look again; else DONE
                         StreamGone       DONE
-    any                 StreamSwept      the key goes, unless a file was written
+    any                 StreamSwept      the key goes, unless a file was written; of a pack also its reference
 
 Any other pair is an `IllegalEvent`. Before `LastInputSeen` and `StartSeen` the producer snapshot must cover
 `Job.snapshot_end`: what goes after that takes the detail of the producers with it.
@@ -34,9 +41,9 @@ a look.
 
 When a reply is lost:
 
-- of the swap (the put of the file's entry): the job is still ICEBERG_COMMITTED, and the next step looks at
-  the key of the last input again. The file's entry is there: INDEX_SWAPPED. The input is as planned: the same
-  put again. The put expects the version planned with, so a late copy of it applies once, or never.
+- of the swap (the put of the new entry): the job is still ICEBERG_COMMITTED or PACKED, and the next step
+  looks at the key of the last input again. The new entry is there: the job goes on. The input is as planned:
+  the same put again. The put expects the version planned with, so a late copy of it applies once, or never.
 - of a raised start: the job is still RETAIN, and the next step looks at the start again.
 - of deletes: the job is not moved, and the next step deletes again. To delete twice is to delete once.
 - of a move: the key is read behind a barrier. It holds what was sent: it is moved. Else another was first.
@@ -48,22 +55,49 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
-from typing import Annotated, Any, Final, NamedTuple
-
-from pydantic import Field
+from typing import Any, Final
 
 from dray.log.entries import EntryKind, IndexEntry, encode_start
+from dray.log.job_values import Awaits, Cleaning, Compaction, Input, Job, JobState, Packing
 from dray.log.types import LogError, Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
-from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
 from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
-from dray.metadata.values import ValueCorrupt
 
-FORMAT: Final = 1
-# The format of jobs that compact. A build that knows no such jobs refuses this format by name.
-COMPACTION_FORMAT: Final = 2
+__all__ = [
+    "Abandoned",
+    "Awaits",
+    "Cleaning",
+    "Compaction",
+    "EntriesSeen",
+    "Event",
+    "FileWritten",
+    "IllegalEvent",
+    "InTable",
+    "Input",
+    "Job",
+    "JobState",
+    "JobStep",
+    "LastInputSeen",
+    "Packed",
+    "Packing",
+    "Planned",
+    "Resumed",
+    "StartPlanned",
+    "StartSeen",
+    "StreamGone",
+    "StreamSwept",
+    "SwapImpossible",
+    "advance",
+    "dereference",
+    "inside",
+    "is_moved",
+    "put_job",
+    "put_start",
+    "removal",
+    "replaced",
+    "swapped_entry",
+]
 
 
 class IllegalEvent(ValueError):
@@ -75,150 +109,6 @@ class IllegalEvent(ValueError):
 
 class SwapImpossible(LogError):
     """The last input is neither as it was planned with nor replaced: its stream was deleted and swept."""
-
-
-# --- states
-
-
-class JobState(Enum):
-    DONE = "DONE"
-    # Retention
-    RETAIN = "RETAIN"  # raising the start to `threshold` has been decided
-    RAISED = "RAISED"  # the start is there: what lies below may go
-    # Compaction
-    CREATED = "CREATED"  # a file is being written, or was; it may be abandoned
-    PARQUET_WRITTEN = "PARQUET_WRITTEN"  # this very file: from here on there is no way back
-    ICEBERG_COMMITTED = "ICEBERG_COMMITTED"  # it is in the topic's table, if that has one
-    INDEX_SWAPPED = "INDEX_SWAPPED"  # its entry covers the inputs: what it replaces may go
-
-
-class Awaits(Enum):
-    """What a job waits for, and so which processes can carry it on."""
-
-    PLAN = "a plan"
-    FILE = "a file, which a compactor writes; all others can only abandon it"
-    TABLE = "a commit of its table, if it has one: by a compactor, and nothing else"
-    INDEX = "the index: any process"
-    START = "the start of the stream: any process"
-
-
-_AWAITS: Final = {
-    JobState.DONE: Awaits.PLAN,
-    JobState.CREATED: Awaits.FILE,
-    JobState.PARQUET_WRITTEN: Awaits.TABLE,
-    JobState.ICEBERG_COMMITTED: Awaits.INDEX,
-    JobState.INDEX_SWAPPED: Awaits.INDEX,
-    JobState.RETAIN: Awaits.START,
-    JobState.RAISED: Awaits.START,
-}
-_WITHOUT_COMPACTION: Final = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED})
-
-
-class Input(NamedTuple):
-    """An index entry that a job replaces: its key, the version planned with, and its object."""
-
-    end: int
-    cumulative_size: int
-    version: int
-    object_id: HexUuid
-    kind: EntryKind
-    path: str  # of a Parquet file, which must leave the table; empty for a WAL object
-
-    @classmethod
-    def of(cls, entry: Versioned[IndexEntry]) -> Input:
-        value = entry.value
-        path = value.path if value.is_parquet else ""
-        return cls(value.end, value.cumulative_size, entry.version, value.object_id, value.kind, path)
-
-
-@dataclass(frozen=True, slots=True)
-class Cleaning:
-    """How a job compacts by key: which rows may go beside those that a later one of the job supersedes."""
-
-    tombstones_below: int = 0  # an offset: those below it have been seen for long enough
-    retention_ms: int = 0  # how long that is, when the job was planned
-    from_start: bool = False  # the job begins where the stream does: a bottom merge
-
-    @property
-    def drops_keyless(self) -> bool:
-        """Rows without a key go, as in Kafka: a topic that is compacted takes none."""
-        return self.from_start
-
-
-@dataclass(frozen=True, slots=True)
-class Compaction:
-    """What a job compacts. It says all that is needed to carry on where its topic is gone."""
-
-    topic: str
-    topic_id: HexUuid
-    partition: int
-    start: int
-    end: int
-    inputs: Annotated[tuple[Input, ...], Field(min_length=1)]  # adjoining, in order
-    table: bool  # whether the file goes into the topic's table
-    by_day: bool = False  # whether that is partitioned by day
-    owner: str = ""  # who works on it. Others keep off for a while, only to save work
-    # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
-    # other way, the job's state can still be read.
-    written: Mapping[str, Any] | None = None
-    cleaning: Annotated[Cleaning | None, NOT_IF_NONE] = None  # None: every row stays
-
-    @property
-    def cleaned_to(self) -> int | None:
-        """Up to where the written file has one record of each key: as its writer said, and not as it was
-        planned, since an older build may have taken the job over and dropped nothing."""
-        found = None if self.written is None else self.written.get("cleaned_to")
-        return found if isinstance(found, int) else None
-
-    @property
-    def file(self) -> WrittenFile:
-        """The file of a written job. Raises `ValueCorrupt` if there is none, or none that can be read."""
-        if self.written is None:
-            raise ValueCorrupt("a stream's job", "it has no file")
-        return WrittenFile.from_json(self.written)
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    number: int = 0
-    state: JobState = JobState.DONE
-    threshold: int = 0  # the new start
-    need: int = 0  # the end of the last entry that goes: the producer snapshot must cover it
-    compaction: Annotated[Compaction | None, NOT_IF_NONE] = None
-
-    @property
-    def awaits(self) -> Awaits:
-        return _AWAITS[self.state]
-
-    @property
-    def compacted(self) -> Compaction:
-        """What the job compacts. Only for a job that does."""
-        if self.compaction is None:
-            raise ValueError(f"job {self.number} ({self.state.value}) compacts nothing")
-        return self.compaction
-
-    @property
-    def snapshot_end(self) -> int:
-        """What the producer snapshot must cover first. Only for a job that awaits the index or the start."""
-        return self.need if self.compaction is None else self.compaction.end
-
-    def moved(self, state: JobState) -> Job:
-        return replace(self, state=state, compaction=None if state is JobState.DONE else self.compaction)
-
-    def encode(self) -> bytes:
-        return _CODEC.encode(self, FORMAT if self.compaction is None else COMPACTION_FORMAT)
-
-    @classmethod
-    def decode(cls, value: bytes) -> Job:
-        version, job = _CODEC.decode_versioned("a stream's job", value)
-        if (version == COMPACTION_FORMAT) != (job.compaction is not None):
-            raise ValueCorrupt("a stream's job", f"format {version} does not fit what it compacts")
-        if job.compaction is None and job.state not in _WITHOUT_COMPACTION:
-            raise ValueCorrupt("a stream's job", f"{job.state.value}, and nothing to compact")
-        return job
-
-
-_CODEC: Final = JsonCodec(Job, COMPACTION_FORMAT)
 
 
 # --- events
@@ -233,6 +123,13 @@ class Planned:
 class StartPlanned:
     threshold: int
     need: int
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """The object of a pack is staged and uploaded, for carried entries that were live when it was planned."""
+
+    packing: Packing
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,6 +184,7 @@ class EntriesSeen:
 Event = (
     Planned
     | StartPlanned
+    | Packed
     | FileWritten
     | Abandoned
     | InTable
@@ -333,6 +231,10 @@ def _retain(_: int, job: Job, event: StartPlanned) -> JobStep:
     return JobStep(following=Job(job.number + 1, JobState.RETAIN, event.threshold, event.need))
 
 
+def _pack(_: int, job: Job, event: Packed) -> JobStep:
+    return JobStep(following=Job(job.number + 1, JobState.PACKED, packing=event.packing))
+
+
 def _written(_: int, job: Job, event: FileWritten) -> JobStep:
     compaction = replace(job.compacted, written=event.file.to_json())
     return JobStep(following=replace(job, state=JobState.PARQUET_WRITTEN, compaction=compaction))
@@ -344,19 +246,52 @@ def _committed(_: int, job: Job, __: InTable) -> JobStep:
 
 def _swap(stream: int, job: Job, event: LastInputSeen) -> JobStep:
     compaction, found = job.compacted, event.found
-    last = compaction.inputs[-1]
     if found is not None and found.value.object_id == compaction.file.parquet_id:
         return JobStep(following=job.moved(JobState.INDEX_SWAPPED))
-    if found is not None and found.version == last.version:
-        key = keys.index_entry(stream, last.end, last.cumulative_size)
-        return JobStep(write=[Put(key, swapped_entry(compaction, found.value).encode(), last.version)])
-    if event.certain:
-        raise SwapImpossible(f"stream {stream}: job {job.number} has no place for {compaction.file.path}")
+    if found is not None and found.version == job.last_input.version:
+        return _put_over_last(stream, job, swapped_entry(compaction, found.value))
+    return _no_place(stream, job, compaction.file.path, event.certain)
+
+
+def _swap_merged(stream: int, job: Job, event: LastInputSeen) -> JobStep:
+    packing, found = job.packed, event.found
+    if found is not None and found.value.object_id == packing.object_id:
+        return JobStep(following=job.moved(JobState.PACK_SWAPPED))
+    if found is not None and found.version == job.last_input.version:
+        return _put_over_last(stream, job, packing.merged)
+    return _no_place(stream, job, packing.object_id.hex, event.certain)
+
+
+def _put_over_last(stream: int, job: Job, entry: IndexEntry) -> JobStep:
+    last = job.last_input
+    key = keys.index_entry(stream, last.end, last.cumulative_size)
+    return JobStep(write=[Put(key, entry.encode(), last.version)])
+
+
+def _no_place(stream: int, job: Job, what: str, certain: bool) -> JobStep:
+    """The last input is not as planned, and not replaced."""
+    if certain:
+        raise SwapImpossible(f"stream {stream}: job {job.number} has no place for {what}")
     return JobStep(unclear=True)
 
 
 def _delete_replaced(stream: int, job: Job, _: Resumed | StreamGone) -> JobStep:
     return JobStep(write=replaced(stream, job.compacted), following=job.moved(JobState.DONE))
+
+
+def _delete_packed(stream: int, job: Job, _: Resumed) -> JobStep:
+    return JobStep(write=[inside(stream, job.packed)], following=job.moved(JobState.DONE))
+
+
+def _unpack(stream: int, job: Job, _: StreamGone) -> JobStep:
+    """The stream is closed: nothing of it is read any more, so its part of the object is not needed."""
+    dropped: list[Operation] = [inside(stream, job.packed), dereference(stream, job.packed)]
+    return JobStep(write=dropped, following=job.moved(JobState.DONE))
+
+
+def _forget_packed(stream: int, job: Job, _: StreamSwept) -> JobStep:
+    """The sweep may have deleted the merged entry for the one that it replaced: the reference goes too."""
+    return JobStep(write=[dereference(stream, job.packed)], forget=True)
 
 
 def _raise(stream: int, job: Job, event: StartSeen) -> JobStep:
@@ -391,6 +326,7 @@ def _keep(_: int, __: Job, ___: StreamSwept) -> JobStep:
 _TABLE: Final[Mapping[tuple[JobState, type[Event]], Callable[[int, Job, Any], JobStep]]] = {
     (JobState.DONE, Planned): _create,
     (JobState.DONE, StartPlanned): _retain,
+    (JobState.DONE, Packed): _pack,
     (JobState.DONE, StreamSwept): _forget,
     (JobState.CREATED, FileWritten): _written,
     (JobState.CREATED, Abandoned): _done,
@@ -404,6 +340,12 @@ _TABLE: Final[Mapping[tuple[JobState, type[Event]], Callable[[int, Job, Any], Jo
     (JobState.INDEX_SWAPPED, Resumed): _delete_replaced,
     (JobState.INDEX_SWAPPED, StreamGone): _delete_replaced,
     (JobState.INDEX_SWAPPED, StreamSwept): _keep,
+    (JobState.PACKED, LastInputSeen): _swap_merged,
+    (JobState.PACKED, StreamGone): _unpack,
+    (JobState.PACKED, StreamSwept): _forget_packed,
+    (JobState.PACK_SWAPPED, Resumed): _delete_packed,
+    (JobState.PACK_SWAPPED, StreamGone): _unpack,
+    (JobState.PACK_SWAPPED, StreamSwept): _forget_packed,
     (JobState.RETAIN, StartSeen): _raise,
     (JobState.RETAIN, StreamGone): _done,
     (JobState.RETAIN, StreamSwept): _forget,
@@ -428,16 +370,23 @@ def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[
     """Take an entry out of the index together with the reference it holds, in one write."""
     key = keys.index_entry(stream, entry.end, entry.cumulative_size)
     operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
-    if not entry.is_parquet:  # Parquet files have no references: their collector asks the index
+    if entry.is_referenced:
         operations.append(Delete(keys.reference(entry.object_id, stream)))
     return operations
 
 
+def inside(stream: int, of: Compaction | Packing) -> DeleteRange:
+    """The keys inside the range, whatever late writes brought back there."""
+    return DeleteRange(keys.index_from(stream, of.start + 1), keys.index_from(stream, of.end))
+
+
+def dereference(stream: int, packing: Packing) -> Delete:
+    return Delete(keys.reference(packing.object_id, stream))
+
+
 def replaced(stream: int, compaction: Compaction) -> list[Operation]:
-    """One write: the keys inside the range, whatever late writes brought back there, and the references."""
-    operations: list[Operation] = [
-        DeleteRange(keys.index_from(stream, compaction.start + 1), keys.index_from(stream, compaction.end))
-    ]
+    """One write: the keys inside the range, and the references."""
+    operations: list[Operation] = [inside(stream, compaction)]
     operations.extend(
         Delete(keys.reference(each.object_id, stream))
         for each in compaction.inputs

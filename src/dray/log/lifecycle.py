@@ -149,9 +149,10 @@ class Lifecycle:
             job = await self._store.job(stream)
         except UnreadableValue:
             return []  # a value of another build, which knows what is left to do
-        if not job.version or not advance(stream, job.value, StreamSwept()).forget:
+        if not job.version:
             return []
-        return [Delete(keys.job(stream), job.version)]
+        step = advance(stream, job.value, StreamSwept())
+        return [*step.write, Delete(keys.job(stream), job.version)] if step.forget else []
 
     async def forget_closed(self) -> int:
         """Remove the marks of streams that were swept long ago; how many went.

@@ -10,8 +10,10 @@ from dray.runtime import Runtime
 
 
 async def read_range(objects: ObjectStore, entry: IndexEntry, position: int, length: int) -> Buffer:
-    """Raises `ObjectCorrupt` for an object that ends before its entry says, and otherwise the store's own
-    errors."""
+    """Bytes of an entry's object, or of what the entry carries. Raises `ObjectCorrupt` for an object that
+    ends before its entry says, and otherwise the store's own errors."""
+    if entry.is_carried:
+        return memoryview(entry.data)[position : position + length]
     try:
         [data] = await objects.get_ranges(entry.path, [(position, length)])
     except RangeOutside as error:

@@ -25,6 +25,21 @@ class LogObserver:
     def flushed(self, size: int, seconds: float) -> None:
         """A WAL object was staged and uploaded."""
 
+    def carried(self, batches: int, size: int) -> None:
+        """Batches were carried in their commit."""
+
+    def lane_switched(self, why: str) -> None:
+        """A small batch was not carried, and why."""
+
+    def backlog(self, domain: int, size: int, age: float) -> None:
+        """What is carried in a domain and not yet packed or compacted, and how old the oldest of it is."""
+
+    def packed(self, entries: int, size: int) -> None:
+        """Carried entries were packed into a WAL object."""
+
+    def pack_lost(self) -> None:
+        """A pack lost its compare-and-set on a stream's job, or its reply."""
+
     def commit_retried(self) -> None:
         """A commit lost its compare-and-set, or its reply."""
 

@@ -6,6 +6,9 @@ were already waiting as the last upload ended, it stays open for the millisecond
 an object costs as much as dozens of small batches, so under load fewer and larger ones are made. Objects are
 staged and uploaded side by side, and committed in the order in which they were closed, so that the batches of
 a producer keep their order.
+
+Small batches need no object where the log carries them (`carried_lane.py`), unless their stream is on its way
+in one.
 """
 
 from __future__ import annotations
@@ -18,9 +21,9 @@ from uuid import UUID
 import structlog
 
 from dray.log import wal_keys
-from dray.log.append import OpenObject, PendingBatch, StagedObject
+from dray.log.append import OpenObject, PendingBatch, StagedObject, reference_of
+from dray.log.carried_lane import CarriedLane
 from dray.log.commit import Committer
-from dray.log.entries import BatchReference
 from dray.log.observer import LogObserver
 from dray.log.settings import LogSettings
 from dray.log.types import LogUnavailable
@@ -75,7 +78,9 @@ class DomainPipeline:
         self._open = OpenObject()
         self._day: int | None = None  # of the append times in the open object
         self._closed: deque[OpenObject] = deque()
-        self._carried: set[asyncio.Task[None]] = set()
+        self._lane: CarriedLane | None = None
+        self._underway: set[asyncio.Task[None]] = set()
+        self._unfinished: list[OpenObject] = []  # closed, and not yet committed or failed
         self._uploading = 0  # objects that are not committing yet
         self._last_commit: asyncio.Future[None] | None = None
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
@@ -89,6 +94,25 @@ class DomainPipeline:
         if self._stopping:
             pending.refuse(LogUnavailable("this broker is stopping"))
             return
+        lane = self._lane
+        if lane is not None:
+            small = lane.is_open and pending.batch.length <= lane.largest
+            if small and not self._is_on_its_way(stream) and lane.append(stream, pending):
+                return
+            for earlier in lane.take_back(stream):
+                self._add(stream, earlier)
+        self._add(stream, pending)
+
+    def carry_by(self, lane: CarriedLane) -> None:
+        """From now on small batches go by this lane, while it is open."""
+        self._lane = lane
+
+    def _is_on_its_way(self, stream: int) -> bool:
+        """Are batches of the stream in an object that is not committed yet? What follows them must go after
+        them."""
+        return stream in self._open.chunks or any(stream in each.chunks for each in self._unfinished)
+
+    def _add(self, stream: int, pending: PendingBatch) -> None:
         if pending.append_time_ms >= 0:
             self._keep_to_one_day(pending.append_time_ms // _DAY_MS)
         opened = self._open
@@ -118,9 +142,11 @@ class DomainPipeline:
     async def stop(self) -> None:
         """Flush the open object, wait for all objects in flight, and settle them."""
         self._stopping = True
+        if self._lane is not None:
+            await self._lane.stop()
         self._close()
-        while self._carried:
-            await asyncio.wait(list(self._carried))
+        while self._underway:
+            await asyncio.wait(list(self._underway))
         if self._settle_timer is not None:
             self._settle_timer.cancel()
             self._settle_timer = None
@@ -134,21 +160,24 @@ class DomainPipeline:
             self._timer = None
         if self._open.batch_count:
             self._closed.append(self._open)
+            self._unfinished.append(self._open)
             self._open = OpenObject()
             self._day = None
         self._launch()
 
     def _launch(self) -> None:
-        while self._closed and len(self._carried) < self._settings.uploads_in_flight:
+        while self._closed and len(self._underway) < self._settings.uploads_in_flight:
             previous = self._last_commit
             self._last_commit = done = asyncio.get_running_loop().create_future()
-            task = run_once(self._runtime, "WAL object", self._carry, self._closed.popleft(), previous, done)
+            task = run_once(
+                self._runtime, "WAL object", self._bring_in, self._closed.popleft(), previous, done
+            )
             self._uploading += 1
-            self._carried.add(task)
-            task.add_done_callback(self._carried_to_the_end)
+            self._underway.add(task)
+            task.add_done_callback(self._is_in)
 
-    def _carried_to_the_end(self, task: asyncio.Task[None]) -> None:
-        self._carried.discard(task)
+    def _is_in(self, task: asyncio.Task[None]) -> None:
+        self._underway.discard(task)
         self._go_on()
 
     def _go_on(self) -> None:
@@ -174,20 +203,21 @@ class DomainPipeline:
 
     # --- one object, from stage to settle
 
-    async def _carry(
+    async def _bring_in(
         self, opened: OpenObject, previous: asyncio.Future[None] | None, done: asyncio.Future[None]
     ) -> None:
         try:
-            await self._carry_on(opened, previous)
+            await self._upload_and_commit(opened, previous)
         finally:
             self._fail(opened, "the append was cut short: try again")
+            self._unfinished.remove(opened)
             # Even if this object failed, the next may commit only after those before it.
             if previous is not None and not previous.done():
                 previous.add_done_callback(lambda _: _finish(done))
             else:
                 _finish(done)
 
-    async def _carry_on(self, opened: OpenObject, previous: asyncio.Future[None] | None) -> None:
+    async def _upload_and_commit(self, opened: OpenObject, previous: asyncio.Future[None] | None) -> None:
         try:
             staged = await self._upload(opened)
         finally:
@@ -197,7 +227,11 @@ class DomainPipeline:
             return
         if previous is not None and not previous.done():
             await asyncio.shield(previous)
+        if self._lane is not None:
+            await self._lane.passed(staged.chunks)
         settlement = await self._committer.commit(staged)
+        if self._lane is not None and settlement.lost:
+            self._lane.lost_races(settlement.lost)
         if settlement.undecided:
             # A write may still apply: the references and the mark stay, and the collector decides.
             _log.warning("WAL object left to the collector", path=staged.path)
@@ -280,7 +314,7 @@ class DomainPipeline:
         for chunk in opened.chunks.values():
             placement = encoded.placements[chunk.stream]
             chunk.references = [
-                _reference(pending, placement.offset + position)
+                reference_of(pending, placement.offset + position)
                 for pending, position in zip(chunk.pending, placement.batch_positions, strict=True)
             ]
         return encoded
@@ -330,18 +364,3 @@ def _joined(parts: list[list[Operation]]) -> list[Operation]:
 def _finish(done: asyncio.Future[None]) -> None:
     if not done.done():
         done.set_result(None)
-
-
-def _reference(pending: PendingBatch, position: int) -> BatchReference:
-    batch = pending.batch
-    return BatchReference(
-        position,
-        batch.length,
-        batch.record_count,
-        batch.attributes,
-        batch.min_timestamp,
-        batch.max_timestamp,
-        batch.producer_id,
-        batch.producer_epoch,
-        batch.base_sequence,
-    )

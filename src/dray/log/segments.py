@@ -7,6 +7,9 @@ buffers that hold segments, and the layouts that say where batches lie.
 An object holds the batches of many streams side by side, and a consumer of one often reads its neighbours
 too. So all segments of an object that are wanted in the same turn of the event loop are read in one call, and
 checked by the thread that read them.
+
+What an entry carries is in memory already: it is checked and patched at each read, since it is small, and
+nothing of it is kept.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from functools import partial
 from typing import Final
+from uuid import UUID
 
 from dray.log.entries import IndexEntry
 from dray.log.types import LogUnavailable, ObjectCorrupt
@@ -67,10 +71,21 @@ class Segment:
 class EntryLayout:
     """An entry's batches, decoded once for all who read them."""
 
-    __slots__ = ("lengths", "path", "positions", "segment_ends", "segments", "size", "starts", "used")
+    __slots__ = (
+        "carried",
+        "lengths",
+        "path",
+        "positions",
+        "segment_ends",
+        "segments",
+        "size",
+        "starts",
+        "used",
+    )
 
     def __init__(self, entry: IndexEntry) -> None:
-        self.path = entry.path
+        self.path = entry.path or entry.place
+        self.carried = entry.data if entry.is_carried else None
         self.starts, self.positions, self.lengths = [array("q", column) for column in entry.places()]
         self.used = 0
         self.segments: list[Segment] = []
@@ -82,6 +97,7 @@ class EntryLayout:
                 first = place + 1
         self.segment_ends = array("q", [segment.end for segment in self.segments])
         self.size = _LAYOUT_BYTES + _SEGMENT_BYTES * len(self.segments) + _BATCH_BYTES * len(self.starts)
+        self.size += len(entry.data)
 
     def _segment(self, first: int, end: int, size: int) -> Segment:
         begin = self.positions[first]
@@ -112,7 +128,7 @@ class SegmentReader:
         self._objects = objects
         self._runtime = runtime
         self._cache_bytes = cache_bytes
-        self._layouts: OrderedDict[tuple[str, int], EntryLayout] = OrderedDict()
+        self._layouts: OrderedDict[tuple[str | UUID, int], EntryLayout] = OrderedDict()
         self._layouts_size = 0
         self._kept: OrderedDict[Block, None] = OrderedDict()  # the longest unused first
         self._wanted: dict[str, list[Segment]] = {}  # by the object's path, in this turn of the loop
@@ -125,7 +141,7 @@ class SegmentReader:
         return self._size + self._layouts_size
 
     def layout(self, entry: IndexEntry, stream: int) -> EntryLayout:
-        key = (entry.path, stream)
+        key = (entry.path or entry.object_id, stream)
         layout = self._layouts.get(key)
         if layout is None:
             layout = self._layouts[key] = EntryLayout(entry)
@@ -159,13 +175,14 @@ class SegmentReader:
         at = first
         while at < end:
             segment = layout.segments[number]
-            if segment.data is None:
+            data = segment.data if layout.carried is None else _restored_carried(layout, segment)
+            if data is None:
                 complete = False
-                if segment.loading is None:
+                if segment.loading is None and layout.carried is None:
                     self._load(layout, segment)
             elif complete:
                 self._use(segment)
-                views += layout.views(segment, segment.data, first, end)
+                views += layout.views(segment, data, first, end)
             at = segment.end
             number += 1
         return views if complete else None
@@ -184,7 +201,7 @@ class SegmentReader:
     def read_ahead(self, layout: EntryLayout, number: int = 0) -> int:
         """Start reading a segment that will be wanted next; its length."""
         segment = layout.segments[number]
-        if segment.data is None and segment.loading is None:
+        if segment.data is None and segment.loading is None and layout.carried is None:
             self._load(layout, segment)
         return segment.length
 
@@ -203,6 +220,11 @@ class SegmentReader:
 
     async def _data(self, layout: EntryLayout, segment: Segment) -> memoryview:
         segment.loads = 0
+        if layout.carried is not None:
+            carried = _restored_carried(layout, segment)
+            if carried is None:
+                raise ObjectCorrupt(f"{layout.path}: what it carries is not what was stored")
+            return carried
         if segment.data is not None:
             return segment.data
         loading = segment.loading
@@ -280,6 +302,16 @@ def _fail(segment: Segment, problem: Exception) -> None:
     if loading is not None and not loading.done():
         loading.set_exception(problem)
         loading.exception()  # a read ahead has no waiting read, and asyncio would report its error
+
+
+def _restored_carried(layout: EntryLayout, segment: Segment) -> memoryview | None:
+    """What an entry carries, as it is served. None if it is not sound: a read that waits for it says so."""
+    assert layout.carried is not None
+    buffer = bytearray(layout.carried[segment.position : segment.position + segment.length])
+    if restore(buffer, segment.places, LEADER_EPOCH) >= 0:
+        segment.loads += 1
+        return None
+    return memoryview(buffer)
 
 
 def _restored(

@@ -10,6 +10,8 @@ from functools import partial
 import structlog
 
 from dray.log.append import PendingBatch
+from dray.log.carried_lane import CarriedLane
+from dray.log.carry import EMBEDDED, CarriedBacklog
 from dray.log.collector import Collector
 from dray.log.commit import CommittedEntry, Committer
 from dray.log.counters import IdCounter
@@ -18,6 +20,8 @@ from dray.log.index_cache import IndexCache
 from dray.log.inquiry import active_producers, stream_size
 from dray.log.lifecycle import Lifecycle
 from dray.log.observer import LogObserver
+from dray.log.packing import Packer
+from dray.log.packing_rounds import PackingRounds
 from dray.log.parquet_reader import ParquetReader
 from dray.log.pipeline import DomainPipeline
 from dray.log.poll import Poller
@@ -148,6 +152,46 @@ class Log:
             )
             for domain, committer in enumerate(self._committers)
         ]
+        carry = settings.carry or EMBEDDED
+        backlogs = [CarriedBacklog(carry) for _ in range(domains)]
+        self._packing = [
+            PackingRounds(
+                domain,
+                self._streams,
+                runtime,
+                Packer(
+                    domain,
+                    self._streams,
+                    objects,
+                    runtime,
+                    settings,
+                    self._retention,
+                    backlog,
+                    self._observer,
+                ),
+                backlog,
+                self._observer,
+            )
+            for domain, backlog in enumerate(backlogs)
+        ]
+        self._lanes: list[CarriedLane] = []
+        if settings.carry is not None:
+            most_streams = max(1, store.limits.operations // 3 - 16)
+            self._lanes = [
+                CarriedLane(
+                    domain,
+                    runtime,
+                    settings.carry,
+                    backlogs[domain],
+                    committer,
+                    self._observer,
+                    self._settled,
+                    most_streams,
+                )
+                for domain, committer in enumerate(self._committers)
+            ]
+            for pipeline, lane in zip(self._pipelines, self._lanes, strict=True):
+                pipeline.carry_by(lane)
         self._collections = 0
         self._tasks: list[KeptTask] = []
         self._has_appended = False  # lately
@@ -157,6 +201,7 @@ class Log:
             following = partial(self._follow, domain)
             self._tasks.append(keep_running(self._runtime, f"follow domain {domain}", following))
         self._tasks.append(keep_running(self._runtime, "collect WAL objects", self._collect))
+        self._tasks.append(keep_running(self._runtime, "pack carried entries", self._pack_carried))
         self._tasks.append(keep_running(self._runtime, "empty idle caches", self._empty_idle_caches))
 
     async def stop(self) -> None:
@@ -165,6 +210,18 @@ class Log:
         for task in self._tasks:
             await task.stop()
         self._tasks.clear()
+
+    @property
+    def is_carrying(self) -> bool:
+        return any(lane.is_open for lane in self._lanes)
+
+    def carry(self, on: bool) -> None:
+        """Carry small appends from now on, or no longer. Only once every process of the cluster can read
+        carried entries."""
+        for lane in self._lanes:
+            lane.is_open = on
+        for rounds in self._packing:
+            rounds.is_carrying = on and bool(self._lanes)
 
     # --- streams
 
@@ -310,6 +367,8 @@ class Log:
             self._reader.forget_idle()
             for committer in self._committers:
                 committer.forget_idle()
+            for lane in self._lanes:
+                lane.forget_idle()
             self._wakeups.forget_missed(lambda stream: self._reader.known_bounds(stream) is not None)
             self._observer.tail_cache(self._tail.size)
             unreturned += before - self._reader.kept_bytes
@@ -318,6 +377,15 @@ class Log:
             if unreturned >= _WORTH_RETURNING or (is_used and is_quiet):
                 await self._runtime.in_thread(give_back)
                 unreturned, is_used = 0, not is_quiet
+
+    async def _pack_carried(self) -> None:
+        while True:
+            await self._runtime.sleep(self._settings.pack_look_seconds)
+            for rounds in self._packing:
+                try:
+                    await rounds.run()
+                except MetadataError as error:
+                    _log.warning("packing interrupted", error=str(error))
 
     async def _collect(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from dray.log.carry import CarryLimits
 from dray.log.deletions import Brake
 
 MIB = 1 << 20
@@ -44,5 +45,8 @@ class LogSettings:
     collect_seconds: float
     audit_every_rounds: int
     brake: Brake
+    # Small appends ride in their commit. None: all are objects.
+    carry: CarryLimits | None
+    pack_look_seconds: float
     # Retention no longer waits for a compaction that has stood still for so long.
     job_seconds: float

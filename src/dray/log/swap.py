@@ -1,7 +1,8 @@
-"""Swapping a compacted range in the index: what `jobs.py` decides, performed.
+"""Swapping a compacted or packed range in the index: what `jobs.py` decides, performed.
 
-The producer snapshot goes past the range first, since the new entry has no detail of the producers. Then
-the Parquet entry is put onto the key of the last input: the commit point. Lookups in the earlier inputs still
+The producer snapshot goes past the range first. A Parquet entry has no detail of the producers; a merged one
+has, but covers several entries, and a snapshot that ends inside of it could not be folded further. Then the
+new entry is put onto the key of the last input: the commit point. Lookups in the earlier inputs still
 find the same records. Once it was *seen* there, what was replaced goes. When the reply to the put is lost,
 the next step looks at that key again: `jobs.py` says what follows from what it finds.
 """
@@ -24,9 +25,9 @@ class Swap:
 
     async def step(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
         """The job one state further, where this moved it. None: read the job again, and go on from there."""
-        if job.value.state is JobState.ICEBERG_COMMITTED:
+        if job.value.state in (JobState.ICEBERG_COMMITTED, JobState.PACKED):
             return await self._swap(stream, job)
-        if job.value.state is JobState.INDEX_SWAPPED:
+        if job.value.state in (JobState.INDEX_SWAPPED, JobState.PACK_SWAPPED):
             return await self._delete_replaced(stream, job)
         raise IllegalEvent(job.value, Resumed())
 
@@ -39,7 +40,7 @@ class Swap:
         return await self._store.perform(stream, job, step)
 
     async def _last_input(self, stream: int, job: Job) -> Versioned[IndexEntry] | None:
-        last = job.compacted.inputs[-1]
+        last = job.last_input
         return await self._store.entry(stream, last.end, last.cumulative_size)
 
     async def _snapshot_covers(self, stream: int, end: int) -> bool:
@@ -68,8 +69,8 @@ class Swap:
             advance(stream, job.value, LastInputSeen(found, certain=True))
 
     async def _delete_replaced(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
-        compaction = job.value.compacted
-        if compaction.cleaned_to is not None and compaction.cleaning is not None:
+        compaction = job.value.compaction  # None for a pack, which drops nothing
+        if compaction is not None and compaction.cleaned_to is not None and compaction.cleaning is not None:
             retention_ms = compaction.cleaning.retention_ms
             if not await self._note_cleaned(stream, compaction.cleaned_to, retention_ms):
                 return None

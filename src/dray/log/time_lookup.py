@@ -111,7 +111,7 @@ class TimeLookup:
         view = await self._reader.read_batch(stream, entry, place)
         at = await self._look_into(view, _find, best.timestamp)
         if at is None:
-            raise ObjectCorrupt(f"{entry.path}: no record has the time that the index says")
+            raise ObjectCorrupt(f"{entry.place}: no record has the time that the index says")
         return TimestampedOffset(base_offset + at[0], at[1])
 
     async def _search(self, stream: int, bounds: Bounds, timestamp: int) -> int:

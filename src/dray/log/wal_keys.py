@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from struct import Struct, error
 from typing import Final
 from uuid import UUID
@@ -18,11 +19,20 @@ from dray.metadata.contract import Delete, Operation, Put
 from dray.metadata.values import ValueCorrupt, unseal
 
 FORMAT: Final = 1
+# Of marks of packs: a collector that does not know them would seal streams for them, which fences nothing.
+PACK_FORMAT: Final = 2
 
 _STAGED = Struct(">BH")
 _STREAMS = Struct(">I")
 _STREAM = Struct(">Q")
 _REFERENCE: Final = bytes([FORMAT])
+
+
+class StagingKind(IntEnum):
+    """What brings the object into the log, and so what a collector has to fence."""
+
+    APPEND = 0  # the high watermarks
+    PACK = 1  # the jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +41,23 @@ class Staging:
 
     path: str
     streams: tuple[int, ...]
+    kind: StagingKind = StagingKind.APPEND
 
     def encode(self) -> bytes:
         path = self.path.encode()
         streams = b"".join([_STREAM.pack(stream) for stream in self.streams])
-        return _STAGED.pack(FORMAT, len(path)) + path + _STREAMS.pack(len(self.streams)) + streams
+        number = PACK_FORMAT if self.kind is StagingKind.PACK else FORMAT
+        kind = bytes([self.kind]) if number == PACK_FORMAT else b""
+        return _STAGED.pack(number, len(path)) + path + _STREAMS.pack(len(self.streams)) + streams + kind
 
     @classmethod
     def decode(cls, value: bytes) -> Staging:
-        unseal("a WAL staging mark", value, FORMAT)
+        number, _ = unseal("a WAL staging mark", value, PACK_FORMAT)
+        kind = StagingKind.APPEND
+        if number == PACK_FORMAT:
+            if value[-1] != StagingKind.PACK:
+                raise ValueCorrupt("a WAL staging mark", f"kind {value[-1]}")
+            kind, value = StagingKind.PACK, value[:-1]
         try:
             _, path_size = _STAGED.unpack_from(value)
             streams_at = _STAGED.size + path_size
@@ -50,7 +68,7 @@ class Staging:
         if len(table) != count * _STREAM.size:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes")
         path = _decode_path("a WAL staging mark", value[_STAGED.size : streams_at])
-        return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)))
+        return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)), kind)
 
 
 def encode_object(path: str) -> bytes:

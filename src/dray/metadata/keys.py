@@ -358,6 +358,7 @@ WAL: Final = f"{ROOT}wal/"
 STAGING: Final = f"{WAL}staging/"
 OBJECTS: Final = f"{WAL}objects/"
 REFERENCES: Final = f"{WAL}refs/"
+CARRIED: Final = f"{WAL}carried/"
 
 
 def staging(wal_id: UUID) -> str:
@@ -379,3 +380,15 @@ def reference(wal_id: UUID, stream_id: int) -> str:
 def wal_id_of(key: str) -> UUID:
     """The WAL id in a staging, object or reference key."""
     return UUID(hex=key.split("/")[5])
+
+
+def carried_hint(stream_id: int) -> str:
+    """A hint that the stream may have carried entries."""
+    return f"{CARRIED}{number(stream_id)}"
+
+
+def stream_of_carried_hint(key: str) -> int | None:
+    match _parts_below(CARRIED, key):
+        case [stream_id]:
+            return _number_of(stream_id)
+    return None

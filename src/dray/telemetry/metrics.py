@@ -177,6 +177,27 @@ class Metrics(ProcessMetrics):
         self.wal_flush_seconds = make.histogram(
             "dray_wal_flush_seconds", "From closing a WAL object to its upload being durable", SECONDS
         )
+        self.carried_batches = make.counter(
+            "dray_carried_batches", "Batches that rode in their commit, without an object"
+        )
+        self.carried_bytes = make.counter("dray_carried_bytes", "Bytes of them")
+        self.carried_backlog_bytes = make.gauges(
+            "dray_carried_backlog_bytes",
+            "Carried and not yet packed or compacted, by metadata domain",
+            "domain",
+        )
+        self.carried_backlog_seconds = make.gauges(
+            "dray_carried_backlog_age_seconds", "Age of the oldest of it, by metadata domain", "domain"
+        )
+        self.lane_switches = make.counters(
+            "dray_lane_switches", "Small batches that were not carried, by why", "reason"
+        )
+        self.packed_entries = make.counter("dray_packed_entries", "Carried entries packed into WAL objects")
+        self.packed_bytes = make.counter("dray_packed_bytes", "Bytes of these WAL objects")
+        self.packs = make.counter("dray_packs", "WAL objects made of carried entries")
+        self.pack_conflicts = make.counter(
+            "dray_pack_conflicts", "Packs that lost a compare-and-set on a job, or its reply"
+        )
         self.commit_retries = make.counter(
             "dray_commit_retries", "Commits that lost their compare-and-set and aimed again"
         )

@@ -13,6 +13,7 @@ from random import Random
 from dray.config import Settings
 from dray.daemon.settings import log_settings
 from dray.log import LogSettings
+from dray.log.carry import CarryLimits
 from dray.simulation.kernel.weather import Weather
 
 
@@ -32,6 +33,7 @@ class LogConditions:
     longest_pause: float
     retain_every: float
     closes: bool  # a topic is deleted on the way
+    switch_every: float  # how often a broker begins to carry small appends, or ends
 
     @classmethod
     def choose(cls, seed: int) -> LogConditions:
@@ -80,4 +82,24 @@ class LogConditions:
             longest_pause=random.choice((0.5, 2.0, 5.0)),
             retain_every=random.choice((0.2, 1.0, 4.0)),
             closes=random.random() < 0.5,
+            switch_every=random.choice((0.5, 5.0)),
+        ).with_lanes(Random(seed ^ 0xCA2))
+
+    def with_lanes(self, random: Random) -> LogConditions:
+        """Small bounds, so that appends change lanes all the time, and packs are many."""
+        if random.random() < 0.15:
+            return self
+        carry = CarryLimits(
+            chunk_bytes=random.choice((120, 400, 16_384)),
+            write_bytes=random.choice((300, 1_000, 65_536)),
+            rate=random.choice((2_000, 1 << 20)),
+            backlog=random.choice((2_000, 1 << 20)),
+            stream_backlog=random.choice((1_000, 1 << 20)),
+            free_writes=random.choice((1, 50)),
+            pace_seconds=random.choice((0.0, 0.01)),
+            pack_bytes=random.choice((200, 2_000)),
+            pack_entries=random.choice((1, 3, 500)),
+            pack_seconds=random.choice((0.2, 1.0)),
         )
+        look = random.choice((0.02, 0.1, 0.4))
+        return replace(self, settings=replace(self.settings, carry=carry, pack_look_seconds=look))

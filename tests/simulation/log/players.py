@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import Any, TypeVar
 
 from tests.simulation.log.world import DOMAINS, Broker, LogWorld
@@ -37,7 +38,7 @@ T = TypeVar("T")
 
 
 def players(world: LogWorld) -> list[Coroutine[Any, Any, None]]:
-    cast = [play_chance(world), play_retention(world), play_sealer(world)]
+    cast = [play_chance(world), play_retention(world), play_sealer(world), play_lanes(world)]
     if world.conditions.closes and len(world.streams) > 1:
         cast.append(play_deletion(world, world.streams[-1]))
     for stream in world.streams:
@@ -342,6 +343,14 @@ async def play_retention(world: LogWorld) -> None:
             world.deleted_below[stream] = max(before, world.deleted_below.get(stream, 0))
             if not before <= start <= world.truth.start(stream):
                 raise Violation(f"stream {stream}: the answer says that it starts at {start}, not {before}")
+
+
+async def play_lanes(world: LogWorld) -> None:
+    """A broker that no longer carries packs all that is carried, heads too; and it may begin again."""
+    random = Random(world.seed ^ 0x1A9E)
+    while True:
+        await asyncio.sleep(random.uniform(0.1, 2 * world.conditions.switch_every))
+        world.any_broker().log.carry(random.random() < 0.7)
 
 
 async def play_sealer(world: LogWorld) -> None:

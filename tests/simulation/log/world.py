@@ -59,6 +59,7 @@ class Broker:
             world.conditions.settings,
             may_delete=world.guard(self.objects),
         )
+        self.log.carry(True)
 
     def crash(self) -> None:
         self.store.cut()
@@ -130,6 +131,8 @@ class LogWorld:
             self.violation.set_exception(violation)
 
     def report(self) -> Report:
+        self.counts["carried entries"] += self.truth.carried
+        self.counts["packs"] += self.truth.packs
         return Report(self.counts, self._fingerprint.hexdigest())
 
     # --- brokers

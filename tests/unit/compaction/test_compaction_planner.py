@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 from uuid import UUID
 
 from hypothesis import given
@@ -47,7 +48,7 @@ def view(*entries: IndexEntry, head: IndexEntry | None = None, start: int = 0) -
 
 
 def planned(
-    view: StreamView, settings: CompactionSettings = SETTINGS, **options: bool
+    view: StreamView, settings: CompactionSettings = SETTINGS, **options: Any
 ) -> list[tuple[int, int]]:
     plan = plan_stream(view, NOW, settings, **options)
     return [(entry.value.start, entry.value.end) for entry in plan.inputs]

@@ -28,14 +28,14 @@ from dray.log import Log
 from dray.log.entries import IndexEntry
 from dray.log.types import TimestampedOffset
 from dray.log.written_file import WrittenFile
-from dray.records import HEADER_SIZE, crc32c, decode, filler, read_header
+from dray.records import HEADER_SIZE, Buffer, crc32c, decode, filler, read_header
 from dray.records.columns import Record
 from dray.records.header import CONTROL, NO_PRODUCER, BatchHeader
 
 BATCHES, RECORDS = 20, 80
 
 
-def batches_in(data: bytes | memoryview) -> list[tuple[BatchHeader, list[Record]]]:
+def batches_in(data: Buffer) -> list[tuple[BatchHeader, list[Record]]]:
     """As a client takes an answer apart."""
     found, at = [], 0
     while at < len(data):

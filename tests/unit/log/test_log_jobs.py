@@ -27,6 +27,8 @@ from dray.log.jobs import (
     JobState,
     JobStep,
     LastInputSeen,
+    Packed,
+    Packing,
     Planned,
     Resumed,
     StartPlanned,
@@ -35,6 +37,8 @@ from dray.log.jobs import (
     StreamSwept,
     SwapImpossible,
     advance,
+    dereference,
+    inside,
     is_moved,
     put_job,
     put_start,
@@ -60,6 +64,18 @@ def wal_entry(number: int) -> IndexEntry:
     return IndexEntry(
         number, number + 1, 10 * (number + 1), 0, 5, 5, 5, number, UUID(int=number + 1), "wal", table
     )
+
+
+def carried_entry(number: int) -> IndexEntry:
+    """The same with its record in itself."""
+    table = pack_batches([BatchReference(0, 70, 1, 0, number, number, -1, -1, -1)])
+    return replace(wal_entry(number), path="", table=table, kind=EntryKind.CARRIED, data=bytes(70))
+
+
+def a_packing(entries: list[Versioned[IndexEntry]], wal_id: UUID) -> Packing:
+    references = [reference for entry in entries for _, reference in entry.value.batches()]
+    merged = IndexEntry.packed([entry.value for entry in entries], wal_id, "packed", references)
+    return Packing.of(entries, merged)
 
 
 def a_file(attempt: int, start: int, end: int) -> WrittenFile:
@@ -96,12 +112,19 @@ FILE = a_file(1, 0, 3)
 PLAN = a_compaction(ENTRIES)
 CREATED = Job(8, JobState.CREATED, compaction=PLAN)
 WRITTEN = Job(8, JobState.PARQUET_WRITTEN, compaction=replace(PLAN, written=FILE.to_json()))
+CARRIED = [Versioned(carried_entry(number), 50 + number) for number in range(3)]
+PACK_ID = UUID(int=77)
+PACK = a_packing(CARRIED, PACK_ID)
+PACKED = Job(8, JobState.PACKED, packing=PACK)
+MERGED = PACK.merged
 JOBS = {
     JobState.DONE: Job(7),
     JobState.CREATED: CREATED,
     JobState.PARQUET_WRITTEN: WRITTEN,
     JobState.ICEBERG_COMMITTED: WRITTEN.moved(JobState.ICEBERG_COMMITTED),
     JobState.INDEX_SWAPPED: WRITTEN.moved(JobState.INDEX_SWAPPED),
+    JobState.PACKED: PACKED,
+    JobState.PACK_SWAPPED: PACKED.moved(JobState.PACK_SWAPPED),
     JobState.RETAIN: Job(8, JobState.RETAIN, threshold=2, need=2),
     JobState.RAISED: Job(8, JobState.RAISED, threshold=2, need=2),
 }
@@ -112,6 +135,10 @@ PUT_ENTRY = Put(keys.index_entry(STREAM, 3, 30), SWAPPED.encode(), LAST.version)
 DELETE_TWO = [*removal(STREAM, ENTRIES[0].value), *removal(STREAM, ENTRIES[1].value)]
 REPLACED = JobStep(replaced(STREAM, PLAN), DONE)
 
+PUT_MERGED = Put(keys.index_entry(STREAM, 3, 30), MERGED.encode(), CARRIED[-1].version)
+UNPACKED = JobStep([inside(STREAM, PACK), dereference(STREAM, PACK)], DONE)
+FORGOTTEN = JobStep([dereference(STREAM, PACK)], forget=True)
+
 Outcomes = list[tuple[Event, JobStep | type[Exception]]]
 
 # What is seen, and what is done then. A pair that is not here is illegal.
@@ -120,6 +147,7 @@ TABLE: dict[tuple[JobState, type[Event]], Outcomes] = {
     (JobState.DONE, StartPlanned): [
         (StartPlanned(2, 2), JobStep(following=Job(8, JobState.RETAIN, threshold=2, need=2)))
     ],
+    (JobState.DONE, Packed): [(Packed(PACK), JobStep(following=PACKED))],
     (JobState.DONE, StreamSwept): [(StreamSwept(), JobStep(forget=True))],
     (JobState.CREATED, FileWritten): [(FileWritten(FILE), JobStep(following=WRITTEN))],
     (JobState.CREATED, Abandoned): [(Abandoned(), JobStep(following=DONE))],
@@ -146,6 +174,19 @@ TABLE: dict[tuple[JobState, type[Event]], Outcomes] = {
     (JobState.INDEX_SWAPPED, Resumed): [(Resumed(), REPLACED)],
     (JobState.INDEX_SWAPPED, StreamGone): [(StreamGone(), REPLACED)],
     (JobState.INDEX_SWAPPED, StreamSwept): [(StreamSwept(), JobStep())],
+    (JobState.PACKED, LastInputSeen): [
+        (LastInputSeen(CARRIED[-1]), JobStep(write=[PUT_MERGED])),
+        (LastInputSeen(Versioned(MERGED, 90)), JobStep(following=PACKED.moved(JobState.PACK_SWAPPED))),
+        (LastInputSeen(Versioned(CARRIED[-1].value, 90)), JobStep(unclear=True)),
+        (LastInputSeen(None), JobStep(unclear=True)),
+        (LastInputSeen(Versioned(CARRIED[-1].value, 90), certain=True), SwapImpossible),
+        (LastInputSeen(None, certain=True), SwapImpossible),
+    ],
+    (JobState.PACKED, StreamGone): [(StreamGone(), UNPACKED)],
+    (JobState.PACKED, StreamSwept): [(StreamSwept(), FORGOTTEN)],
+    (JobState.PACK_SWAPPED, Resumed): [(Resumed(), JobStep([inside(STREAM, PACK)], DONE))],
+    (JobState.PACK_SWAPPED, StreamGone): [(StreamGone(), UNPACKED)],
+    (JobState.PACK_SWAPPED, StreamSwept): [(StreamSwept(), FORGOTTEN)],
     (JobState.RETAIN, StartSeen): [
         (StartSeen(Versioned(1, 60)), JobStep(write=[put_start(STREAM, 2, 60)])),
         (StartSeen(Versioned(2, 61)), JobStep(following=Job(8, JobState.RAISED, threshold=2, need=2))),
@@ -185,7 +226,7 @@ def test_every_pair_of_state_and_event(state: JobState, kind: type[Event]) -> No
             found = advance(STREAM, job, event)
             assert replace(found, write=list(found.write)) == replace(expected, write=list(expected.write))
         else:
-            with pytest.raises(expected, match="job 8 has no place for file-1"):
+            with pytest.raises(expected, match=r"job 8 has no place for (file-1|0+4d)"):
                 advance(STREAM, job, event)
 
 
@@ -196,11 +237,27 @@ def test_what_a_job_awaits_says_who_carries_it_on() -> None:
         "PARQUET_WRITTEN": Awaits.TABLE,
         "ICEBERG_COMMITTED": Awaits.INDEX,
         "INDEX_SWAPPED": Awaits.INDEX,
+        "PACKED": Awaits.PACK,
+        "PACK_SWAPPED": Awaits.PACK,
         "RETAIN": Awaits.START,
         "RAISED": Awaits.START,
     }
     assert JOBS[JobState.ICEBERG_COMMITTED].snapshot_end == 3
+    assert JOBS[JobState.PACKED].snapshot_end == 3
     assert JOBS[JobState.RETAIN].snapshot_end == 2
+
+
+def test_a_job_names_the_object_that_it_packs_until_it_is_done() -> None:
+    naming = {state for state, job in JOBS.items() if job.packs_into(PACK_ID)}
+    assert naming == {JobState.PACKED, JobState.PACK_SWAPPED}
+    assert not PACKED.packs_into(UUID(int=78))
+
+
+def test_a_pack_whose_entry_cannot_be_read_swaps_nothing() -> None:
+    for entry in ("?", "", "AAAA"):
+        job = replace(PACKED, packing=replace(PACK, entry=entry))
+        with pytest.raises(ValueCorrupt):
+            advance(STREAM, job, LastInputSeen(CARRIED[-1]))
 
 
 def test_a_job_without_a_file_that_can_be_read_swaps_nothing() -> None:
@@ -223,20 +280,23 @@ class Worker:
 
 @dataclass
 class World:
-    """One stream, whose entries lie in objects of their own; a table is only a set of jobs' files."""
+    """One stream. Its first entries lie in objects of their own, the others carry their records; a table is
+    only a set of jobs' files."""
 
     state: MemoryState = field(default_factory=MemoryState)
     workers: list[Worker] = field(default_factory=lambda: [Worker(), Worker(), Worker()])
     late: list[list[Operation]] = field(default_factory=list)
     attempts: int = 0
+    packs: list[UUID] = field(default_factory=list)  # that were staged
     gone: bool = False  # the stream is deleted, not swept
 
     def __post_init__(self) -> None:
         first: list[Operation] = [put_job(STREAM, Job(), 0), put_start(STREAM, 0, 0)]
         for number in range(END):
-            entry = wal_entry(number)
+            entry = wal_entry(number) if number < 2 else carried_entry(number)
             first.append(Put(keys.index_entry(STREAM, entry.end, entry.cumulative_size), entry.encode()))
-            first.append(Put(keys.reference(entry.object_id, STREAM), b""))
+            if entry.is_referenced:
+                first.append(Put(keys.reference(entry.object_id, STREAM), b""))
         self.write(first)
 
     def write(self, operations: list[Operation]) -> list[bool]:
@@ -282,13 +342,13 @@ class World:
                 return Abandoned() if self.gone or wish % 3 == 0 else FileWritten(written)
             case JobState.PARQUET_WRITTEN:
                 return InTable()
-            case JobState.ICEBERG_COMMITTED:
-                last = job.compacted.inputs[-1]
+            case JobState.ICEBERG_COMMITTED | JobState.PACKED:
+                last = job.last_input
                 at = keys.index_entry(STREAM, last.end, last.cumulative_size)
                 found = [entry for entry in self.entries() if entry.value.end == last.end]
                 assert not found or at == keys.index_entry(STREAM, last.end, found[0].value.cumulative_size)
                 return LastInputSeen(found[0] if found else None)
-            case JobState.INDEX_SWAPPED:
+            case JobState.INDEX_SWAPPED | JobState.PACK_SWAPPED:
                 return Resumed()
             case JobState.RETAIN:
                 return StartSeen(self.start())
@@ -298,12 +358,27 @@ class World:
     def _plan(self, wish: int) -> Event | None:
         start, entries = self.start().value, self.entries()
         live = [entry for entry in entries if entry.value.end > start]
+        if wish == PACKS:
+            carried = [entry for entry in live if entry.value.is_carried]
+            return Packed(a_packing(carried, self._stage())) if carried else None
         if wish % 2:
             threshold = min(END, start + 1 + wish % 3)
             below = [entry.value.end for entry in live if entry.value.end <= threshold]
             return StartPlanned(threshold, max(below, default=0)) if threshold > start else None
         inputs = live[: 2 + wish % 3]
         return Planned(a_compaction(inputs)) if len(inputs) > 1 else None
+
+    def _stage(self) -> UUID:
+        self.packs.append(UUID(int=5000 + len(self.packs)))
+        self.write([Put(keys.reference(self.packs[-1], STREAM), b"")])
+        return self.packs[-1]
+
+    def collect(self) -> None:
+        """What a collector does for packs that came to nothing."""
+        held = {entry.value.object_id for entry in self.entries()}
+        for wal_id in self.packs:
+            if wal_id not in held and not self.job().value.packs_into(wal_id):
+                self.write([Delete(keys.reference(wal_id, STREAM))])
 
     def act(self, worker: Worker, fate: str) -> None:
         job, event = worker.job, worker.event
@@ -347,8 +422,9 @@ class World:
         for entry in self.entries():
             self.write(removal(STREAM, entry.value))
         found = self.job()
-        if advance(STREAM, found.value, StreamSwept()).forget:
-            self.write([Delete(keys.job(STREAM), found.version)])
+        step = advance(STREAM, found.value, StreamSwept())
+        if step.forget:
+            self.write([*step.write, Delete(keys.job(STREAM), found.version)])
 
     def check(self) -> None:
         start, entries = self.start().value, [entry.value for entry in self.entries()]
@@ -360,13 +436,14 @@ class World:
         assert all(entry.end > start for entry in entries), "what was deleted is still there"
         objects = [entry.object_id for entry in entries]
         assert len(set(objects)) == len(objects), "an object is referenced twice"
-        self.check_references({entry.object_id for entry in entries if not entry.is_parquet})
+        self.check_references({entry.object_id for entry in entries if entry.is_referenced})
 
     def check_references(self, needed: set[UUID]) -> None:
         referenced = {keys.wal_id_of(key) for key, _, _ in self.records(keys.REFERENCES)}
         assert referenced == needed, "references are those of the entries"
 
 
+PACKS = 4  # the wish for a pack
 FATES = ("", "", "", "lost", "reply lost", "late", "twice")
 actions = st.one_of(
     st.tuples(st.just("observe"), st.integers(0, 2), st.integers(0, 5)),
@@ -414,10 +491,12 @@ def test_any_order_of_crashes_and_repeats_ends_well(script: list[tuple[str, int,
         for operations in world.late:  # and what was on its way arrives
             world.write(operations)
     world.settle()
+    world.collect()
     if not world.gone:
         world.check()
         return
     world.sweep()
+    world.collect()
     assert list(world.records(keys.job(STREAM))) == []
     world.check_references(set())
 
@@ -425,7 +504,7 @@ def test_any_order_of_crashes_and_repeats_ends_well(script: list[tuple[str, int,
 def test_the_script_above_reaches_every_state() -> None:
     world = World()
     seen = []
-    for wish in (100, 100, 100, 100, 100, 100, 1, 100, 100, 100):
+    for wish in (PACKS, 100, 100, 100, 100, 100, 100, 100, 100, 100, 1, 100, 100, 100):
         worker = Worker()
         world.observe(worker, wish)
         seen.append(world.job().value.state)

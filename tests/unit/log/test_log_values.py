@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
+from dray.log.carried_hints import check_hint, encode_hint
 from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.entries import (
     BatchReference,
@@ -22,9 +23,10 @@ from dray.log.entries import (
     decode_start,
     pack_batches,
 )
-from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, advance, put_start
+from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, Packing, advance, put_start
 from dray.log.lifecycle import note_closed
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
+from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
@@ -151,7 +153,7 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
-    newest = {"log-index-entry": 4, "log-job": 2}.get(name, 1)
+    newest = {"log-index-entry": 4, "log-job": 3, "log-staging-mark": 2}.get(name, 1)
     with pytest.raises(
         FormatTooNew,
         match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
@@ -315,6 +317,135 @@ def test_a_file_with_holes_survives_its_job() -> None:
     assert len(FILE.to_json()["row_groups"][0]) == 7, "as older builds know it"
 
 
+# --- carried entries, packs and their jobs
+
+FIRST_BATCH = bytes(range(100, 180))
+CARRIED_ENTRY = replace(
+    ENTRY,
+    path="",
+    table=pack_batches(
+        [
+            BatchReference(0, 80, 5, 0x02, 1_789_999_999_000, 1_790_000_000_500, 7, 3, 2**31 - 2),
+            BatchReference(80, 70, 2, 0x08, 1_790_000_000_100, 1_790_000_000_100, -1, -1, -1),
+        ]
+    ),
+    kind=EntryKind.CARRIED,
+    data=FIRST_BATCH + bytes(70),
+)
+MERGED = IndexEntry.packed(
+    [CARRIED_ENTRY],
+    PARQUET_ID,
+    PATH,
+    [reference._replace(position=97 + reference.position) for _, reference in CARRIED_ENTRY.batches()],
+)
+PACKING = Job(14, JobState.PACKED, packing=Packing.of([Versioned(CARRIED_ENTRY, 43)], MERGED))
+COMPACTING_CARRIED = replace(
+    COMPACTING, compaction=replace(COMPACTING.compacted, inputs=(Input.of(Versioned(CARRIED_ENTRY, 44)),))
+)
+PACK_MARK = wal_keys.Staging(PATH, (1, 2**40, 3), wal_keys.StagingKind.PACK)
+
+# the name of the fixture, the value, and how it is read
+CARRIED: list[tuple[str, Any, Callable[[bytes], Any]]] = [
+    ("log-index-entry.v3", CARRIED_ENTRY, IndexEntry.decode),
+    ("log-job-packed.v3", PACKING, Job.decode),
+    ("log-job-carried.v3", COMPACTING_CARRIED, Job.decode),
+    ("log-staging-mark.v2", PACK_MARK, wal_keys.Staging.decode),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "decode"), CARRIED, ids=[name for name, _, _ in CARRIED])
+def test_what_carries_has_formats_of_its_own(name: str, value: Any, decode: Callable[[bytes], Any]) -> None:
+    """An older build refuses them by name: it would not find the records, or fence the wrong key."""
+    kept = (FIXTURES / f"{name}.bin").read_bytes()
+    assert kept[0] == int(name[-1])
+    assert decode(kept) == value
+    assert value.encode() == kept
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            decode(kept[:length])
+    with pytest.raises(UnreadableValue):
+        decode(bytes([kept[0] - 1]) + kept[1:])
+
+
+def test_a_hint_is_what_is_kept_as_format_1() -> None:
+    kept = (FIXTURES / "log-carried-hint.v1.bin").read_bytes()
+    assert encode_hint(1_790_000_000_000) == kept
+    check_hint(kept)
+    for unreadable in (*(kept[:length] for length in range(len(kept))), b"\2" + kept[1:], kept + b"\0"):
+        with pytest.raises(UnreadableValue):
+            check_hint(unreadable)
+    assert keys.stream_of_carried_hint(keys.carried_hint(7)) == 7
+    assert keys.stream_of_carried_hint(keys.staging(WAL_ID)) is None
+
+
+def test_a_carried_entry_goes_whole_through_seal_file_and_close() -> None:
+    """The risk is code that encodes an entry again without what it carries."""
+    high_watermark = HighWatermark.at(CARRIED_ENTRY)
+    assert HighWatermark.decode(high_watermark.encode()).head == CARRIED_ENTRY
+    for following in (high_watermark.sealed(), high_watermark.sealed(closed=True)):
+        moved, filed = StreamStore.advance(1, Versioned(high_watermark, 5), following)
+        assert HighWatermark.decode(moved.value) == following
+        assert IndexEntry.decode(filed.value) == CARRIED_ENTRY
+
+
+def test_a_merged_entry_says_what_its_inputs_said() -> None:
+    assert (MERGED.kind, MERGED.data, MERGED.path, MERGED.object_id) == (EntryKind.WAL, b"", PATH, PARQUET_ID)
+    for name in ("start", "end", "cumulative_size", "created_ms", "running_max_offset", "max_timestamp"):
+        assert getattr(MERGED, name) == getattr(CARRIED_ENTRY, name)
+    merged, carried = [
+        [reference[1:] for _, reference in entry.batches()] for entry in (MERGED, CARRIED_ENTRY)
+    ]
+    assert merged == carried
+    assert PACKING.packed.merged == MERGED
+
+
+def test_a_carried_entry_must_describe_exactly_what_it_carries() -> None:
+    stored = CARRIED_ENTRY.encode()
+    first = BatchReference(0, 80, 5, 0, 0, 0, -1, -1, -1)
+    tables = [
+        [],
+        [first],
+        [first, first._replace(position=79, length=70)],
+        [first, first._replace(position=80, length=71)],
+        [first._replace(length=140), first._replace(position=140, length=10)],  # no batch is that small
+    ]
+    for references in tables:
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(replace(CARRIED_ENTRY, table=pack_batches(references)).encode())
+    for other in (replace(CARRIED_ENTRY, path=PATH), replace(CARRIED_ENTRY, data=b"")):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(other.encode())
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(stored + b"\0")
+
+
+@given(st.data())
+def test_a_damaged_carried_entry_is_unreadable_or_whole(data: st.DataObject) -> None:
+    """Any bytes changed, anywhere: the decoder refuses, or gives an entry whose batches lie in its data."""
+    damaged = bytearray(CARRIED_ENTRY.encode())
+    for _ in range(data.draw(st.integers(1, 4))):
+        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    try:
+        entry = IndexEntry.decode(bytes(damaged))
+    except UnreadableValue:
+        return
+    assert entry.is_carried
+    assert sum(reference.length for _, reference in entry.batches()) == len(entry.data)
+    assert bytes(damaged).endswith(entry.data)
+
+
+@given(st.binary(max_size=300))
+def test_garbage_of_the_carried_formats_is_unreadable_and_nothing_worse(garbage: bytes) -> None:
+    for number, decode in ((3, IndexEntry.decode), (3, Job.decode), (2, wal_keys.Staging.decode)):
+        try:
+            decode(bytes([number]) + garbage)
+        except UnreadableValue:
+            continue
+
+
+# --- entries of Parquet files are format 2
+
+
 def test_an_entry_of_a_parquet_file_is_kept_as_format_2() -> None:
     kept = (FIXTURES / "log-index-entry.v2.bin").read_bytes()
     assert kept[:2] == b"\2\1"
@@ -326,10 +457,11 @@ def test_an_entry_of_a_parquet_file_is_kept_as_format_2() -> None:
 
 
 def test_format_and_kind_belong_together() -> None:
-    for entry in (ENTRY, PARQUET_ENTRY):
+    for entry in (ENTRY, PARQUET_ENTRY, CARRIED_ENTRY):
         stored = entry.encode()
-        with pytest.raises(UnreadableValue):
-            IndexEntry.decode(bytes([3 - stored[0]]) + stored[1:])
+        for number in {1, 2, 3} - {stored[0]}:
+            with pytest.raises(UnreadableValue):
+                IndexEntry.decode(bytes([number]) + stored[1:])
 
 
 def test_a_parquet_entry_stands_for_all_its_inputs() -> None:
@@ -345,7 +477,7 @@ def test_a_parquet_entry_stands_for_all_its_inputs() -> None:
 
 def test_what_belongs_to_the_other_kind_is_refused() -> None:
     for wrong in (PARQUET_ENTRY.batches, lambda: PARQUET_ENTRY.batch_count):
-        with pytest.raises(ValueError, match="is a PARQUET object, not a WAL one"):
+        with pytest.raises(ValueError, match="is a PARQUET object, and has no batches"):
             wrong()
     for missing in (ENTRY.row_groups, lambda: ENTRY.file_size, lambda: ENTRY.footer_length):
         with pytest.raises(ValueError, match="is a WAL object, not a PARQUET one"):

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dray.records import (
+    HEADER_SIZE,
     BatchHeader,
     Codec,
     Columns,
@@ -353,7 +354,7 @@ def test_only_readers_that_say_so_take_batches_with_holes() -> None:
 )
 def test_offsets_of_a_sparse_batch_rise_and_end_where_it_says(deltas: tuple[int, int], last: int) -> None:
     batch = twin.encode([Record(0, 1), Record(1, 1)])
-    at = twin.HEADER_SIZE
+    at = HEADER_SIZE
     for delta in deltas:
         batch[at + 3] = delta << 1
         at += 1 + (batch[at] >> 1)
@@ -366,7 +367,7 @@ def test_offsets_of_a_sparse_batch_rise_and_end_where_it_says(deltas: tuple[int,
 
 def test_a_batch_of_which_all_records_are_gone() -> None:
     """As Kafka's own cleaner leaves one."""
-    batch = twin.encode([Record(5, 1)])[: twin.HEADER_SIZE]
+    batch = twin.encode([Record(5, 1)])[:HEADER_SIZE]
     batch[8:12] = (49).to_bytes(4, "big")
     batch[57:61] = bytes(4)
     batch[17:21] = twin.crc32c(batch[21:]).to_bytes(4, "big")

@@ -2,8 +2,8 @@
 
 It hears every write at the moment the store applies it, and keeps its own picture from that: the records
 of a stream are written down at the very put of its high watermark, from the bytes of the object that
-the head names. It trusts no reader of ours, and asks after every write and every deletion whether all
-that was committed can still be found.
+the head names, or that the head carries. It trusts no reader of ours, and asks after every write and every
+deletion whether all that was committed can still be found.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StreamTruth:
     head: IndexEntry | None = None
     filed: dict[str, IndexEntry] = field(default_factory=dict)
     # Entries whose bytes were held against the records once: neither changes.
-    seen_right: set[tuple[str, int, bytes]] = field(default_factory=set)
+    seen_right: set[tuple[str, int, bytes, bytes]] = field(default_factory=set)
 
     def live(self) -> list[IndexEntry]:
         """The entries that count, newest first: the head, and what is filed, is not covered by a later
@@ -99,9 +99,11 @@ class LogTruth:
         self.streams: dict[int, StreamTruth] = {}
         self.objects: set[str] = set()  # those in the bucket now
         self.swaps = 0  # of compacted files into the index
+        self.packs = 0  # of carried entries into WAL objects
+        self.carried = 0  # heads that carry their records
         self._content: dict[str, bytes] = {}
         self._files: dict[str, list[Record]] = {}
-        self._held: dict[tuple[str, bytes], list[Identity]] = {}
+        self._held: dict[tuple[str, bytes, bytes], list[Identity]] = {}
         self._last: dict[tuple[int, str], tuple[int, int]] = {}  # epoch and batch of a producer
         self._once: set[tuple[int, str, int]] = set()
 
@@ -151,8 +153,10 @@ class LogTruth:
             if isinstance(operation, Delete):
                 truth.filed.pop(operation.key, None)
             else:
+                before = truth.filed.get(operation.key)
                 entry = truth.filed[operation.key] = IndexEntry.decode(operation.value)
                 self.swaps += entry.is_parquet
+                self.packs += before is not None and before.is_carried and entry.is_referenced
         elif what == "hwm":
             if isinstance(operation, Delete):
                 raise Violation(f"stream {truth.number}: its high watermark was deleted")
@@ -178,6 +182,7 @@ class LogTruth:
             raise Violation(f"stream {stream}: offsets skip at {len(records)}")
         if new.closed:
             raise Violation(f"stream {stream}: it grew, though it is closed")
+        self.carried += head.is_carried
         added = self.held(head)
         if len(added) != head.end - head.start:
             raise Violation(f"stream {stream}: the head counts wrong")
@@ -209,10 +214,10 @@ class LogTruth:
 
     def held(self, entry: IndexEntry) -> list[Identity]:
         """What an entry holds, by the bytes that were uploaded."""
-        known = self._held.get((entry.path, entry.table))
+        known = self._held.get((entry.path, entry.table, entry.data))
         if known is not None:
             return known
-        data = self._content.get(entry.path)
+        data = entry.data if entry.is_carried else self._content.get(entry.path)
         if data is None:
             raise Violation(f"{entry.path} is in the log, and was never uploaded")
         if entry.is_parquet:
@@ -226,7 +231,7 @@ class LogTruth:
                 for record in decode(data[batch.position : batch.position + batch.length]).records()
             ]
         identities = [identity_of(record.value or b"") for record in records]
-        self._held[entry.path, entry.table] = identities
+        self._held[entry.path, entry.table, entry.data] = identities
         return identities
 
     def records_in(self, path: str) -> list[Record]:
@@ -279,9 +284,9 @@ class LogTruth:
         for entry in truth.live():
             if entry.end != reached:
                 raise Violation(f"stream {stream}: a hole below {reached}")
-            if entry.path not in self.objects:
+            if not entry.is_carried and entry.path not in self.objects:
                 raise Violation(f"stream {stream}: {entry.path} is gone, but live")
-            what = (entry.path, entry.start, entry.table)
+            what = (entry.path, entry.start, entry.table, entry.data)
             if what not in truth.seen_right:
                 if self.held(entry) != truth.records[entry.start : entry.end]:
                     raise Violation(f"stream {stream}: what {entry.start} holds has changed")
@@ -302,9 +307,9 @@ class LogTruth:
         paths: set[str] = set()
         for stream, truth in self.streams.items():
             found = self.live_entries(stream)
-            paths |= {entry.path for entry in found}
+            paths |= {entry.path for entry in found if not entry.is_carried}
             for entry in found:
-                if not entry.is_parquet:
+                if entry.is_referenced:
                     live.setdefault(entry.object_id, set()).add(stream)
             heads = 0 if truth.head is None or truth.head.end <= truth.start else 1
             if len(truth.filed) != len(found) - heads:

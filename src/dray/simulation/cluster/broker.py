@@ -92,6 +92,7 @@ class ClusterBroker:
             self.objects,
             machine=machine,
         )
+        self.node.reads_carried = self.place not in conditions.older_brokers or world.builds.upgraded
 
     def kill(self) -> None:
         self.check()

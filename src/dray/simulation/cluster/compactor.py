@@ -112,7 +112,14 @@ class ClusterCompactor:
         clocks: ClockGuard | None = None
         if compares_clocks:
             tolerance = world.conditions.clock_tolerance
-            clocks = runtime.context().run(ClockGuard, store, runtime, machine=self.name, tolerance=tolerance)
+            clocks = runtime.context().run(
+                ClockGuard,
+                store,
+                runtime,
+                machine=self.name,
+                tolerance=tolerance,
+                carries=not older or world.builds.upgraded,
+            )
             runtime.context().run(clocks.start)
         brokers = log_settings(Settings())
         return runtime.context().run(

@@ -114,6 +114,9 @@ class ClusterConditions:
     older_compactors: frozenset[int] = frozenset()
     newer_formats: tuple[str, ...] = ()  # prefixes of keys whose values older processes cannot read
     rewritten_at: float = 0.0  # when a newer process stores all topics anew
+    # Small appends: what one write carries (0: nothing), and how much is carried before it is packed.
+    carry_bytes: int | None = None
+    carry_backlog: int | None = None
 
     def clients(self) -> list[tuple[int, Role]]:
         """Who plays, each with the number that its chance comes from."""
@@ -162,7 +165,17 @@ class ClusterConditions:
             deletes_topics=random.random() < 0.7,
             deleted_within=random.choice((0.2, 0.4, 0.8)),
         )
-        return conditions.with_clocks() if random.random() < 0.5 else conditions
+        conditions = conditions.with_clocks() if random.random() < 0.5 else conditions
+        return conditions.with_lanes()
+
+    def with_lanes(self) -> ClusterConditions:
+        """The same with small bounds, so that appends change lanes often, and packs are many."""
+        random = Random(self.seed ^ 0xCA2)
+        return replace(
+            self,
+            carry_bytes=random.choice((None, None, None, 400, 1_000, 0)),
+            carry_backlog=random.choice((None, 2_000, 6_000, 20_000)),
+        )
 
     def with_clocks(self) -> ClusterConditions:
         """The same with one machine whose clock is wrong, or gets so: the others are more."""
@@ -236,6 +249,8 @@ class ClusterConditions:
                         "audit_interval": 2.0,
                         "deleted_within": self.deleted_within,
                         "retention_interval": self.retention_interval,
+                        "carry_bytes": self.carry_bytes,
+                        "carry_backlog": self.carry_backlog,
                     }
                 ),
                 "topics": given.topics.model_copy(update={"auto_create": False}),

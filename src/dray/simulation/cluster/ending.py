@@ -186,7 +186,7 @@ def _needed_by_the_log(world: ClusterWorld) -> set[str]:
     """The objects that are there, without those that only a table needs: files may outlive their place in
     the index there."""
     log = world.truth.log
-    live = {entry.path for stream in log.streams for entry in log.live_entries(stream)}
+    live = {entry.path for stream in log.streams for entry in log.live_entries(stream) if entry.path}
     tables = {path for table in world.catalog.tables.values() for path in table.newest.files}
     return set(world.bucket.objects) - (tables - live) - {OWNER}
 

@@ -110,6 +110,8 @@ class ClusterWorld:
         self._judge(lambda: self.truth.applied(operations, outcomes))
         self._judge(lambda: check_starts(operations, outcomes, self.history.starts))
         self.counts["index swaps"] = self.truth.log.swaps
+        self.counts["carried entries"] = self.truth.log.carried
+        self.counts["packs"] = self.truth.log.packs
         return outcomes
 
     def store_client(

@@ -1,0 +1,195 @@
+"""The lane of small appends: they are carried in the commit, while the object lane goes its own way.
+
+One write of a domain is under way at a time. The next one gathers meanwhile, and closes as soon as the lane
+is free: there is no linger. A stream is in one lane at a time. While any batch of it is in the object lane,
+all go there; and an object that holds a stream of which a carried write is under way is committed after that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Collection, Iterable
+
+import structlog
+
+from dray.log.append import CarriedAppend, OpenObject, PendingBatch
+from dray.log.carried_hints import CarriedHints
+from dray.log.carry import CarriedBacklog, CarryLimits, CarryPolicy, LaneSwitch
+from dray.log.commit import CommitResult, Committer
+from dray.log.observer import LogObserver
+from dray.log.types import LogUnavailable
+from dray.runtime import Runtime, run_once
+
+_log = structlog.get_logger(__name__)
+
+_DAY_MS = 24 * 3_600_000
+
+
+class CarriedLane:
+    def __init__(
+        self,
+        domain: int,
+        runtime: Runtime,
+        limits: CarryLimits,
+        backlog: CarriedBacklog,
+        committer: Committer,
+        observer: LogObserver,
+        on_settled: Callable[[list[int]], None],
+        most_streams: int,
+    ) -> None:
+        self.is_open = False
+        self.largest = limits.chunk_bytes  # a larger batch need not be offered
+        self._domain = domain
+        self._runtime = runtime
+        self._limits = limits
+        self._backlog = backlog
+        self._policy = CarryPolicy(limits, backlog)
+        self._hints = CarriedHints()
+        self._committer = committer
+        self._observer = observer
+        self._on_settled = on_settled
+        self._most_streams = most_streams
+        self._open = OpenObject()
+        self._day: int | None = None  # of the append times in the open write
+        self._underway: OpenObject | None = None
+        self._done: asyncio.Future[None] | None = None  # when that is committed, or has failed
+        self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
+        self._begun: deque[float] = deque(maxlen=max(1, limits.free_writes))  # when the last writes were
+
+    def append(self, stream: int, pending: PendingBatch) -> bool:
+        """False if the batch has to go the way of objects, together with what waits here of its stream."""
+        opened = self._open
+        waiting = opened.chunks.get(stream)
+        chunk = 0 if waiting is None else sum([each.batch.length for each in waiting.pending])
+        reason = self._policy.refusal(
+            self._runtime.monotonic(), stream, chunk, opened.size, pending.batch.length
+        )
+        if reason is None and waiting is None and len(opened.chunks) >= self._most_streams:
+            reason = LaneSwitch.FULL
+        if reason is not None or not self._is_of_the_day(pending):
+            self._observer.lane_switched((reason or LaneSwitch.FULL).value)
+            return False
+        opened.add(stream, pending)
+        if self._underway is None and self._timer is None:
+            # Not at once, so that batches that arrived together are carried together.
+            self._timer = asyncio.get_running_loop().call_soon(self._launch)
+        return True
+
+    def _is_of_the_day(self, pending: PendingBatch) -> bool:
+        """Batches that the broker stamps at two sides of midnight (UTC) go into two entries, as in the object
+        lane."""
+        if pending.append_time_ms < 0:
+            return True
+        day = pending.append_time_ms // _DAY_MS
+        if self._day not in (None, day):
+            return False
+        self._day = day
+        return True
+
+    def take_back(self, stream: int) -> list[PendingBatch]:
+        """What waits of a stream that goes over to the object lane, in its order."""
+        chunk = self._open.chunks.pop(stream, None)
+        if chunk is None:
+            return []
+        self._open.size -= sum([each.batch.length for each in chunk.pending])
+        self._open.batch_count -= len(chunk.pending)
+        return chunk.pending
+
+    async def passed(self, streams: Collection[int]) -> None:
+        """Wait until no write is under way that holds one of these streams: what was carried came first."""
+        while self._underway is not None and not self._underway.chunks.keys().isdisjoint(streams):
+            assert self._done is not None
+            await asyncio.shield(self._done)
+
+    def lost_races(self, streams: Iterable[int]) -> None:
+        """Of commits in the other lane."""
+        now = self._runtime.monotonic()
+        for stream in streams:
+            self._policy.lost_race(now, stream)
+
+    def forget_idle(self) -> None:
+        now = self._runtime.monotonic()
+        self._policy.forget_idle(now)
+        self._hints.forget_idle(now)
+
+    async def stop(self) -> None:
+        """Carry what waits, and wait for it."""
+        while self._underway is not None or self._open.batch_count:
+            if self._underway is None:
+                self._launch()
+            if self._done is not None:
+                await asyncio.shield(self._done)
+
+    # --- one write
+
+    def _launch(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._underway is not None or not self._open.batch_count:
+            return
+        opened, self._open, self._day = self._open, OpenObject(), None
+        self._underway = opened
+        self._done = asyncio.get_running_loop().create_future()
+        self._begun.append(self._runtime.monotonic())
+        run_once(self._runtime, "carried append", self._carry, opened, self._done)
+
+    async def _carry(self, opened: OpenObject, done: asyncio.Future[None]) -> None:
+        try:
+            await self._commit(opened)
+        finally:
+            for chunk in opened.chunks.values():
+                self._committer.fail(chunk, LogUnavailable("the append was cut short: try again"))
+            self._underway = None
+            if not done.done():
+                done.set_result(None)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        if not self._open.batch_count or self._timer is not None:
+            return
+        wait = self._pause()
+        if wait > 0:
+            self._timer = asyncio.get_running_loop().call_later(wait, self._launch)
+        else:
+            self._launch()
+
+    def _pause(self) -> float:
+        """How long the next write gathers. Over a network, many writes a second are worth less than few."""
+        limits = self._limits
+        if limits.pace_seconds <= 0 or len(self._begun) < limits.free_writes:
+            return 0.0
+        now = self._runtime.monotonic()
+        if now - self._begun[0] >= 1.0:
+            return 0.0
+        return max(0.0, self._begun[-1] + limits.pace_seconds - now)
+
+    async def _commit(self, opened: OpenObject) -> None:
+        now = self._runtime.monotonic()
+        hinted = self._hints.due(opened.chunks, now)
+        carried = CarriedAppend.of(
+            opened,
+            self._runtime.uuid(),
+            self._domain,
+            self._runtime.wall_ms(),
+            self._hints.puts(hinted, self._runtime.wall_ms()),
+        )
+        result = await self._committer.commit(carried)
+        self._count(opened, result, now)
+        if not result.undecided:
+            self._hints.put_at(hinted, now)
+        self.lost_races(result.lost)
+        self._on_settled([stream for stream in opened.chunks if stream not in result.failed])
+
+    def _count(self, opened: OpenObject, result: CommitResult, now: float) -> None:
+        """An undecided one may be in the log: it counts, until a look at the stream shows better."""
+        batches = size = 0
+        for stream, chunk in opened.chunks.items():
+            if stream in result.failed:
+                continue
+            length = sum([each.batch.length for each in chunk.pending])
+            self._backlog.add(stream, length, now)
+            batches += len(chunk.pending)
+            size += length
+        self._observer.carried(batches, size)

@@ -1,0 +1,235 @@
+"""The job of a stream as it is stored: its states, and what a job compacts or packs. `jobs.py` moves it
+on."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import Annotated, Any, Final, NamedTuple
+from uuid import UUID
+
+from pydantic import Field
+
+from dray.log.entries import EntryKind, IndexEntry
+from dray.log.types import Versioned
+from dray.log.written_file import WrittenFile
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
+from dray.metadata.values import ValueCorrupt
+
+FORMAT: Final = 1
+# The format of jobs that compact. A build that knows no such jobs refuses this format by name.
+COMPACTION_FORMAT: Final = 2
+# The format of jobs that pack, and of those that compact carried entries, for the same reason.
+CARRIED_FORMAT: Final = 3
+
+
+class JobState(Enum):
+    DONE = "DONE"
+    # Retention
+    RETAIN = "RETAIN"  # raising the start to `threshold` has been decided
+    RAISED = "RAISED"  # the start is there: what lies below may go
+    # Compaction
+    CREATED = "CREATED"  # a file is being written, or was; it may be abandoned
+    PARQUET_WRITTEN = "PARQUET_WRITTEN"  # this very file: from here on there is no way back
+    ICEBERG_COMMITTED = "ICEBERG_COMMITTED"  # it is in the topic's table, if that has one
+    INDEX_SWAPPED = "INDEX_SWAPPED"  # its entry covers the inputs: what it replaces may go
+    # Packing
+    PACKED = "PACKED"  # this very object: there is no way back
+    PACK_SWAPPED = "PACK_SWAPPED"  # the merged entry covers the inputs: what it replaces may go
+
+
+class Awaits(Enum):
+    """What a job waits for, and so which processes can carry it on."""
+
+    PLAN = "a plan"
+    FILE = "a file, which a compactor writes; all others can only abandon it"
+    TABLE = "a commit of its table, if it has one: by a compactor, and nothing else"
+    INDEX = "the index: any process"
+    PACK = "the index, for a pack: any process"
+    START = "the start of the stream: any process"
+
+
+_AWAITS: Final = {
+    JobState.DONE: Awaits.PLAN,
+    JobState.CREATED: Awaits.FILE,
+    JobState.PARQUET_WRITTEN: Awaits.TABLE,
+    JobState.ICEBERG_COMMITTED: Awaits.INDEX,
+    JobState.INDEX_SWAPPED: Awaits.INDEX,
+    JobState.PACKED: Awaits.PACK,
+    JobState.PACK_SWAPPED: Awaits.PACK,
+    JobState.RETAIN: Awaits.START,
+    JobState.RAISED: Awaits.START,
+}
+_WITHOUT_COMPACTION: Final = frozenset({JobState.DONE, JobState.RETAIN, JobState.RAISED})
+_OF_PACKS: Final = frozenset({JobState.PACKED, JobState.PACK_SWAPPED})
+
+
+class Input(NamedTuple):
+    """An index entry that a job replaces: its key, the version planned with, and its object."""
+
+    end: int
+    cumulative_size: int
+    version: int
+    object_id: HexUuid
+    kind: EntryKind
+    path: str  # of a Parquet file, which must leave the table; empty for a WAL object
+
+    @classmethod
+    def of(cls, entry: Versioned[IndexEntry]) -> Input:
+        value = entry.value
+        path = value.path if value.is_parquet else ""
+        return cls(value.end, value.cumulative_size, entry.version, value.object_id, value.kind, path)
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaning:
+    """How a job compacts by key: which rows may go beside those that a later one of the job supersedes."""
+
+    tombstones_below: int = 0  # an offset: those below it have been seen for long enough
+    retention_ms: int = 0  # how long that is, when the job was planned
+    from_start: bool = False  # the job begins where the stream does: a bottom merge
+
+    @property
+    def drops_keyless(self) -> bool:
+        """Rows without a key go, as in Kafka: a topic that is compacted takes none."""
+        return self.from_start
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a job compacts. It says all that is needed to carry on where its topic is gone."""
+
+    topic: str
+    topic_id: HexUuid
+    partition: int
+    start: int
+    end: int
+    inputs: Annotated[tuple[Input, ...], Field(min_length=1)]  # adjoining, in order
+    table: bool  # whether the file goes into the topic's table
+    by_day: bool = False  # whether that is partitioned by day
+    owner: str = ""  # who works on it. Others keep off for a while, only to save work
+    # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
+    # other way, the job's state can still be read.
+    written: Mapping[str, Any] | None = None
+    cleaning: Annotated[Cleaning | None, NOT_IF_NONE] = None  # None: every row stays
+
+    @property
+    def cleaned_to(self) -> int | None:
+        """Up to where the written file has one record of each key: as its writer said, and not as it was
+        planned, since an older build may have taken the job over and dropped nothing."""
+        found = None if self.written is None else self.written.get("cleaned_to")
+        return found if isinstance(found, int) else None
+
+    @property
+    def file(self) -> WrittenFile:
+        """The file of a written job. Raises `ValueCorrupt` if there is none, or none that can be read."""
+        if self.written is None:
+            raise ValueCorrupt("a stream's job", "it has no file")
+        return WrittenFile.from_json(self.written)
+
+
+@dataclass(frozen=True, slots=True)
+class Packing:
+    """What a job packs: adjoining carried entries, whose batches are in a WAL object by now. They hold no
+    references, so only the last is named: its key is where the merged entry goes."""
+
+    start: int
+    last: Input
+    object_id: HexUuid  # of the WAL object
+    # The merged entry as it is stored (base64): `merged` reads it.
+    entry: str
+
+    @classmethod
+    def of(cls, inputs: Sequence[Versioned[IndexEntry]], merged: IndexEntry) -> Packing:
+        entry = b64encode(merged.encode()).decode()
+        return cls(merged.start, Input.of(inputs[-1]), merged.object_id, entry)
+
+    @property
+    def end(self) -> int:
+        return self.last.end
+
+    @property
+    def merged(self) -> IndexEntry:
+        """Raises `UnreadableValue`."""
+        try:
+            stored = b64decode(self.entry, validate=True)
+        except ValueError as error:
+            raise ValueCorrupt("a stream's job", "its merged entry is no base64") from error
+        return IndexEntry.decode(stored)
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    number: int = 0
+    state: JobState = JobState.DONE
+    threshold: int = 0  # the new start
+    need: int = 0  # the end of the last entry that goes: the producer snapshot must cover it
+    compaction: Annotated[Compaction | None, NOT_IF_NONE] = None
+    packing: Annotated[Packing | None, NOT_IF_NONE] = None
+
+    @property
+    def awaits(self) -> Awaits:
+        return _AWAITS[self.state]
+
+    @property
+    def compacted(self) -> Compaction:
+        """What the job compacts. Only for a job that does."""
+        if self.compaction is None:
+            raise ValueError(f"job {self.number} ({self.state.value}) compacts nothing")
+        return self.compaction
+
+    @property
+    def packed(self) -> Packing:
+        """What the job packs. Only for a job that does."""
+        if self.packing is None:
+            raise ValueError(f"job {self.number} ({self.state.value}) packs nothing")
+        return self.packing
+
+    def packs_into(self, wal_id: UUID) -> bool:
+        """Is this the object that the job brings into the log, or brought there?"""
+        return self.packing is not None and self.packing.object_id == wal_id
+
+    @property
+    def last_input(self) -> Input:
+        """Whose key the new entry goes onto. Only for a job that compacts or packs."""
+        return self.compacted.inputs[-1] if self.packing is None else self.packing.last
+
+    @property
+    def snapshot_end(self) -> int:
+        """What the producer snapshot must cover first. Only for a job that awaits the index or the start."""
+        if self.packing is not None:
+            return self.packing.end
+        return self.need if self.compaction is None else self.compaction.end
+
+    def moved(self, state: JobState) -> Job:
+        if state is JobState.DONE:
+            return replace(self, state=state, compaction=None, packing=None)
+        return replace(self, state=state)
+
+    @property
+    def _format(self) -> int:
+        if self.packing is not None:
+            return CARRIED_FORMAT
+        if self.compaction is None:
+            return FORMAT
+        carried = any(each.kind is EntryKind.CARRIED for each in self.compaction.inputs)
+        return CARRIED_FORMAT if carried else COMPACTION_FORMAT
+
+    def encode(self) -> bytes:
+        return _CODEC.encode(self, self._format)
+
+    @classmethod
+    def decode(cls, value: bytes) -> Job:
+        version, job = _CODEC.decode_versioned("a stream's job", value)
+        if version != job._format:
+            raise ValueCorrupt("a stream's job", f"format {version} does not fit what it compacts or packs")
+        if job.compaction is None and job.packing is None and job.state not in _WITHOUT_COMPACTION:
+            raise ValueCorrupt("a stream's job", f"{job.state.value}, and nothing to compact")
+        if (job.packing is not None) != (job.state in _OF_PACKS):
+            raise ValueCorrupt("a stream's job", f"{job.state.value} does not fit what it packs")
+        return job
+
+
+_CODEC: Final = JsonCodec(Job, CARRIED_FORMAT)

@@ -1,0 +1,163 @@
+"""When appends are carried, and when carried entries are packed: the policy alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from dray.log.carry import BY_ENGINE, ETCD, CarriedBacklog, CarryLimits, CarryPolicy, LaneSwitch
+
+LIMITS = CarryLimits(
+    chunk_bytes=100,
+    write_bytes=300,
+    rate=1000,
+    backlog=5000,
+    stream_backlog=800,
+    pack_bytes=2000,
+    pack_entries=5,
+    pack_seconds=60.0,
+)
+
+
+class Lane:
+    def __init__(self) -> None:
+        self.backlog = CarriedBacklog(LIMITS)
+        self.policy = CarryPolicy(LIMITS, self.backlog)
+        self.now = 100.0
+
+    def refusal(self, size: int, stream: int = 1, chunk: int = 0, write: int = 0) -> LaneSwitch | None:
+        return self.policy.refusal(self.now, stream, chunk, write, size)
+
+
+@pytest.fixture
+def lane() -> Lane:
+    return Lane()
+
+
+def test_a_chunk_that_is_too_large_comes_back_at_half(lane: Lane) -> None:
+    assert lane.refusal(100) is None
+    assert lane.refusal(50, chunk=51) is LaneSwitch.LARGE
+    assert lane.refusal(51) is LaneSwitch.LARGE
+    assert lane.refusal(51, stream=2) is None, "the bound is the stream's own"
+    assert lane.refusal(50) is None
+    assert lane.refusal(100) is None
+
+
+def test_a_write_holds_so_much(lane: Lane) -> None:
+    assert lane.refusal(100, write=200) is None
+    assert lane.refusal(100, write=201) is LaneSwitch.FULL
+
+
+def test_over_the_rate_until_a_second_is_below_half_of_it(lane: Lane) -> None:
+    for _ in range(10):
+        assert lane.refusal(100) is None
+    assert lane.refusal(1) is LaneSwitch.RATE
+    lane.now += 1.0
+    assert lane.refusal(100) is LaneSwitch.RATE
+    for _ in range(5):
+        lane.refusal(100)
+    lane.now += 1.0
+    assert lane.refusal(100) is LaneSwitch.RATE, "600 bytes were asked for in that second"
+    lane.now += 1.0
+    assert lane.refusal(100) is None
+
+
+def test_at_the_bound_of_the_domain_until_half_of_it_is_gone(lane: Lane) -> None:
+    for stream in range(10, 17):
+        lane.backlog.add(stream, 700, lane.now)
+    assert lane.refusal(100) is None
+    assert lane.refusal(100, write=1) is LaneSwitch.BACKLOG
+    lane.backlog.recount(10, 0, 0, lane.now)
+    assert lane.refusal(1) is LaneSwitch.BACKLOG
+    for stream in range(11, 15):
+        lane.backlog.recount(stream, 0, 0, lane.now)
+    assert lane.backlog.size == 1400
+    assert lane.refusal(100) is None
+
+
+def test_at_the_bound_of_a_stream_until_half_of_it_is_gone(lane: Lane) -> None:
+    lane.backlog.add(1, 750, lane.now)
+    assert lane.refusal(50) is None
+    assert lane.refusal(51) is LaneSwitch.STREAM_BACKLOG
+    assert lane.refusal(51, stream=2) is None
+    lane.backlog.recount(1, 400, 3, lane.now)
+    assert lane.refusal(1) is LaneSwitch.STREAM_BACKLOG
+    lane.backlog.recount(1, 300, 3, lane.now)
+    assert lane.refusal(100) is None
+
+
+def test_two_lost_races_in_a_second_send_a_stream_to_the_objects(lane: Lane) -> None:
+    lane.policy.lost_race(lane.now, 1)
+    assert lane.refusal(1) is None
+    lane.policy.lost_race(lane.now + 0.9, 1)
+    lane.now += 1.0
+    assert lane.refusal(1) is LaneSwitch.RACES
+    assert lane.refusal(1, stream=2) is None
+    lane.now += 1.8
+    assert lane.refusal(1) is LaneSwitch.RACES
+    lane.now += 0.2
+    assert lane.refusal(1) is None
+    lane.policy.lost_race(lane.now, 1)
+    lane.policy.lost_race(lane.now + 1.1, 1)
+    lane.now += 1.2
+    assert lane.refusal(1) is None, "one in a second is no race"
+
+
+def test_what_is_idle_is_forgotten(lane: Lane) -> None:
+    lane.refusal(101)
+    lane.policy.lost_race(lane.now, 1)
+    lane.backlog.add(1, 900, lane.now)
+    lane.refusal(1)
+    lane.backlog.recount(1, 0, 0, lane.now)
+    lane.policy.forget_idle(lane.now + 3)
+    assert (lane.policy._races, lane.policy._full, lane.policy._large) == ({}, set(), set())
+
+
+def test_streams_are_packed_by_size_entries_and_age() -> None:
+    backlog = CarriedBacklog(LIMITS)
+    backlog.add(1, 10, 0.0)
+    assert backlog.due(59.0) == []
+    assert backlog.due(60.0) == [1]
+    assert backlog.is_old(1, 60.0)
+    for _ in range(5):
+        backlog.add(2, 10, 50.0)
+    assert backlog.due(51.0) == [2]
+    assert not backlog.is_old(2, 51.0)
+    backlog.add(3, 400, 52.0)
+    assert backlog.due(53.0) == [2, 3], "half of what a stream may carry"
+    backlog.add(4, 399, 53.0)
+    assert backlog.due(53.0) == [2, 3]
+    for stream in range(5, 9):
+        backlog.add(stream, 399, 53.0)
+    assert backlog.size >= LIMITS.pack_bytes
+    assert backlog.due(53.0) == [1, 2, 3, 4, 5, 6, 7, 8], "the oldest first"
+
+
+def test_a_look_at_a_stream_sets_the_backlog_right() -> None:
+    backlog = CarriedBacklog(LIMITS)
+    backlog.add(1, 100, 5.0)
+    backlog.add(1, 100, 6.0)
+    backlog.recount(1, 150, 2, 50.0)
+    assert (backlog.size, backlog.of(1), backlog.oldest()) == (150, 150, 5.0)
+    backlog.recount(1, 50, 1, 50.0)
+    assert (backlog.size, backlog.oldest()) == (50, 50.0), "what is left came after what has gone"
+    backlog.recount(2, 30, 1, 51.0)
+    assert (backlog.size, sorted(backlog)) == (80, [1, 2])
+    backlog.recount(1, 0, 0, 52.0)
+    backlog.recount(2, 0, 0, 52.0)
+    assert (backlog.size, backlog.oldest(), list(backlog)) == (0, None, [])
+
+
+def test_an_operator_may_ask_for_less_or_more() -> None:
+    small = ETCD.within(2048, 100_000)
+    assert (small.write_bytes, small.chunk_bytes) == (2048, 2048)
+    assert (small.backlog, small.stream_backlog, small.pack_bytes) == (100_000, 100_000, 50_000)
+    assert ETCD.within(None, None) == ETCD
+    large = ETCD.within(256 << 10, None)
+    assert (large.write_bytes, large.chunk_bytes) == (256 << 10, ETCD.chunk_bytes)
+
+
+@pytest.mark.parametrize("engine", BY_ENGINE)
+def test_what_is_packed_leaves_room_below_the_bound(engine: str) -> None:
+    limits = BY_ENGINE[engine]
+    assert limits.pack_bytes <= limits.backlog // 2
+    assert limits.chunk_bytes <= limits.write_bytes <= limits.stream_backlog // 8
