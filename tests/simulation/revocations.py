@@ -114,7 +114,7 @@ def conditions_of(seed: int) -> SecuredConditions:
             late=0.0,
             twice=0.0,
             stale=random.choice((0.0, 0.05)),
-            unheard=random.choice((0.1, 0.6)),
+            unheard=random.choice((0.6, 0.95)),
         ),
         network=NetworkWeather(Random(seed ^ 0x4E7), broken=0.003, silent=0.001),
         disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),

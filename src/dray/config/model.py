@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from dray.config.console import ConsoleSection
 from dray.config.http import HttpSection
 from dray.config.kinds import (
     DAY,
@@ -410,19 +411,6 @@ class RoutingSection(Section):
         description="Whether clients that name their zone are shown the brokers of that zone alone. Without "
         "it they are also shown one broker of each other zone, which leads nothing: somebody to ask when "
         "their zone goes dark. A group is led where its coordinator is, in either case.",
-    )
-
-
-class ConsoleSection(Section):
-    """The console: the cluster in a browser."""
-
-    enabled: Annotated[bool, Switch()] = Field(
-        default=True,
-        description="Whether `drayd up` runs a console beside its brokers.",
-    )
-    listen: Annotated[Address, HostPort(free_port=True)] = Field(
-        default=Address("127.0.0.1", 9640),
-        description="Where browsers connect: a loopback address, since there is no login yet.",
     )
 
 
