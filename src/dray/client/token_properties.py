@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from dray.client.tokens import TokenCredential, TokenEndpoint, TokenFile
+from dray.client.tokens import BearerTokenFile, TokenCredential, TokenEndpoint
 from dray.security.https import parse_address
 
 ENDPOINT: Final = "sasl.oauthbearer.token.endpoint.url"
@@ -58,7 +58,7 @@ def token_credential(given: Mapping[str, str], jaas: Mapping[str, str]) -> Token
     if url is None:
         raise PropertiesRefused(f"{ENDPOINT}: is needed: https://..., or file:///... of a file with a token")
     if url.startswith("file:"):
-        return TokenCredential(TokenFile(Path(unquote(urlsplit(url).path))))
+        return TokenCredential(BearerTokenFile(Path(unquote(urlsplit(url).path))))
     try:
         address = parse_address(url)
     except ValueError as error:

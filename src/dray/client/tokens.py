@@ -24,7 +24,7 @@ _OF_TOKENS: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvw
 
 
 @dataclass(frozen=True, slots=True)
-class TokenFile:
+class BearerTokenFile:
     """Read anew whenever a token is needed: another program renews it."""
 
     path: Path
@@ -45,7 +45,7 @@ class TokenEndpoint:
 class TokenCredential:
     """A client that proves who it is with a token."""
 
-    source: TokenFile | TokenEndpoint
+    source: BearerTokenFile | TokenEndpoint
 
 
 class Tokens:
@@ -58,7 +58,7 @@ class Tokens:
 
     async def token(self) -> str:
         source = self._source
-        if isinstance(source, TokenFile):
+        if isinstance(source, BearerTokenFile):
             return _checked(await self._runtime.in_thread(_read, source.path), str(source.path))
         now = self._runtime.monotonic()
         if self._known is None or now >= self._known[1]:

@@ -14,7 +14,7 @@ from tests.services.https import answering, json_answer
 
 from dray.client.errors import AuthenticationFailed
 from dray.client.properties import PropertiesRefused, parse_security
-from dray.client.tokens import TokenCredential, TokenEndpoint, TokenFile, Tokens
+from dray.client.tokens import BearerTokenFile, TokenCredential, TokenEndpoint, Tokens
 from dray.runtime import SystemRuntime
 from dray.security.sasl.client import ServerNotTrusted, TokenClient
 
@@ -34,14 +34,14 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
     return Authority(tmp_path_factory.mktemp("authority"))
 
 
-def source_of(**given: str) -> TokenFile | TokenEndpoint:
+def source_of(**given: str) -> BearerTokenFile | TokenEndpoint:
     credential = parse_security({**TOKEN, **given}).credential
     assert isinstance(credential, TokenCredential)
     return credential.source
 
 
 def test_a_token_in_a_file() -> None:
-    assert source_of(**{ENDPOINT: "file:///run/my%20token"}) == TokenFile(Path("/run/my token"))
+    assert source_of(**{ENDPOINT: "file:///run/my%20token"}) == BearerTokenFile(Path("/run/my token"))
 
 
 def test_an_endpoint_by_the_names_of_java_and_of_librdkafka(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ async def test_an_endpoint_without_a_token_is_one_line(
 
 async def test_a_file_is_read_anew_each_time(tmp_path: Path) -> None:
     path = tmp_path / "token"
-    tokens = Tokens(TokenCredential(TokenFile(path)), SystemRuntime(threads=1))
+    tokens = Tokens(TokenCredential(BearerTokenFile(path)), SystemRuntime(threads=1))
     with pytest.raises(AuthenticationFailed, match="No such file"):
         await tokens.token()
     for text in ("one.two", "three.four"):
