@@ -53,6 +53,8 @@ from dray.protocol.messages.offset_commit import (
 from dray.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from dray.runtime import EndlessRoom, SystemRuntime
 from dray.security.acls.authorization import Authorization
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
 from dray.topics import NewTopic, Topics
 
@@ -76,6 +78,8 @@ class Nowhere:
         self.principal: Any = None
 
     def welcome(self) -> None: ...
+
+    def throttle(self, seconds: float) -> None: ...
 
     def when_ending(self, callback: Callable[[], None]) -> None: ...
 
@@ -137,6 +141,8 @@ async def broker(
         groups=groups,
         users=Users(store, runtime),
         authorization=authorization,
+        quotas=Quotas(store, runtime),
+        throttle=Throttle(),
     )
     try:
         yield Bench(Dispatcher(services), groups)

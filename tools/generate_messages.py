@@ -59,6 +59,7 @@ APIS = [
     "alter_partition_reassignments",
     "list_partition_reassignments",
     "describe_client_quotas",
+    "alter_client_quotas",
     "describe_user_scram_credentials",
     "alter_user_scram_credentials",
     "describe_quorum",

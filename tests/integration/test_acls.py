@@ -211,7 +211,7 @@ def test_no_secret_comes_to_light(broker: AuthorizingProcess) -> None:
     }
     assert "authentication failed" in seen["log"]
     assert "User:admin" in seen["config"]
-    assert "dray_audited_acts" in seen["pages"]
+    assert 'dray_audited_acts_total{outcome="denied"}' in seen["pages"]
     secrets = [PASSWORD, wrong, b64encode(f"\0app\0{PASSWORD}".encode()).decode(), PASSWORD.encode().hex()]
     found = [(where, secret) for where, text in seen.items() for secret in secrets if secret in text]
     assert found == []

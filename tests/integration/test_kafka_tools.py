@@ -239,3 +239,43 @@ def test_each_command_ends_with_something_sensible(tools: KafkaTools, command: s
     assert said.code == code, said.text
     assert words in said.text
     assert "timed out" not in said.text.lower()
+
+
+def test_kafka_configs_sets_and_shows_quotas(brokers: Brokers, tools: KafkaTools) -> None:
+    user, client = ("users", "--entity-name", "dora"), ("clients", "--entity-name", "loader")
+    address = ("ips", "--entity-name", "203.0.113.9")
+
+    def configure(*arguments: str) -> str:
+        said = tools.run("kafka-configs", *arguments)
+        assert said.code == 0, said.text
+        return said.text
+
+    def add(quotas: str, *entity: str) -> None:
+        assert "Completed updating" in configure("--alter", "--add-config", quotas, *entity)
+
+    def shows(*entity: str, quotas: str) -> None:
+        """Any broker may be asked: one that was not asked to set them learns of them a moment later."""
+        wait_for("it is shown", lambda: quotas in configure("--describe", *entity))
+
+    add("producer_byte_rate=1024,consumer_byte_rate=2048", "--entity-type", *user)
+    add("request_percentage=50.5", "--entity-type", *user, "--entity-type", *client)
+    add("controller_mutation_rate=7000", "--entity-type", "clients", "--entity-default")
+    add("connection_creation_rate=12", "--entity-type", *address)
+    shows("--entity-type", *user, quotas="'dora' are consumer_byte_rate=2048.0, producer_byte_rate=1024.0")
+    shows("--entity-type", *user, "--entity-type", *client, quotas="request_percentage=50.5")
+    shows("--entity-type", "clients", "--entity-default", quotas="controller_mutation_rate=7000.0")
+    shows("--entity-type", *address, quotas="connection_creation_rate=12.0")
+    refused = tools.run(
+        "kafka-configs", "--alter", "--add-config", "producer_byte_rate=0", "--entity-type", *user
+    )
+    assert "must be greater than 0" in refused.text
+    configure("--alter", "--delete-config", "producer_byte_rate,consumer_byte_rate", "--entity-type", *user)
+    wait_for("it is gone", lambda: "byte_rate" not in configure("--describe", "--entity-type", *user))
+    configure(
+        "--alter",
+        "--delete-config",
+        "controller_mutation_rate",
+        "--entity-type",
+        "clients",
+        "--entity-default",
+    )

@@ -11,6 +11,7 @@ from uuid import UUID
 from dray.api.shared import checks as c
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     alter_replica_log_dirs,
@@ -506,6 +507,18 @@ CASES: Final = (
         "quotas",
         lambda _: describe_client_quotas.DescribeClientQuotasRequest(),
         [c.DESCRIBE_CLUSTER_CONFIGS],
+    ),
+    Case(
+        "alter quotas",
+        lambda _: alter_client_quotas.AlterClientQuotasRequest(
+            [
+                alter_client_quotas.RequestedEntryData(
+                    [alter_client_quotas.EntityData("user", "nobody")],
+                    [alter_client_quotas.OpData("producer_byte_rate", 0.0, True)],
+                )
+            ]
+        ),
+        [c.ALTER_CLUSTER_CONFIGS],
     ),
     Case(
         "users",

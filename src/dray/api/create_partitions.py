@@ -3,6 +3,8 @@
 The partitions it has keep their streams. A count that is no increase, or beyond what a topic may have, is
 INVALID_PARTITIONS; assignments are checked for their number and for live brokers, and not used. A topic named
 twice is an INVALID_REQUEST. Validate-only checks and changes nothing.
+
+- v3: what is above the client's quota is refused. Before, it is done, and the client waits.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 
 from dray.api.shared import Context, broker_ids, handles, repeated, topic_error
 from dray.api.shared.checks import ALTER_TOPIC, Denial
+from dray.api.shared.quotas import EXCEEDED, MutationQuota
 from dray.protocol import ErrorCode
 from dray.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
@@ -25,13 +28,14 @@ from dray.topics import TopicError
 async def handle(context: Context, request: CreatePartitionsRequest) -> CreatePartitionsResponse:
     twice = repeated(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if topic.name not in twice]
-    results = await asyncio.gather(*(_create(context, request, topic) for topic in once))
+    quota = MutationQuota(context, strict_since=3)
+    results = await asyncio.gather(*(_create(context, request, topic, quota) for topic in once))
     refused = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(twice)]
     return CreatePartitionsResponse(results=[*results, *refused])
 
 
 async def _create(
-    context: Context, request: CreatePartitionsRequest, topic: CreatePartitionsTopic
+    context: Context, request: CreatePartitionsRequest, topic: CreatePartitionsTopic, quota: MutationQuota
 ) -> CreatePartitionsTopicResult:
     if not context.may(ALTER_TOPIC, topic.name):
         return _failed(topic.name, ALTER_TOPIC.refusal, None)
@@ -39,6 +43,12 @@ async def _create(
         None if topic.assignments is None else [assignment.broker_ids for assignment in topic.assignments]
     )
     try:
+        if quota.applies:
+            before = await context.services.topics.add_partitions(
+                topic.name, topic.count, assignments, known_brokers=broker_ids(context), validate_only=True
+            )
+            if not quota.admits(topic.count - len(before.streams)):
+                return _failed(topic.name, *EXCEEDED)
         await context.within(
             request.timeout_ms,
             context.services.topics.add_partitions(

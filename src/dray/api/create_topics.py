@@ -4,9 +4,10 @@ Each topic is created or refused by itself, with Kafka's codes and texts; a name
 is an INVALID_REQUEST. Replication factors and manual assignments (to live brokers) are checked for sense. How
 many replicas are asked for is remembered and shown, as far as there are brokers, so that tools find what they
 asked for; what replicates is the object store. Validate-only goes through every check and creates nothing. A
-creation that outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on.
+creation that outlasts the request's timeout is REQUEST_TIMED_OUT, and goes on. A quota counts partitions.
 
 - v5: the answer describes the topic and its configs, to a client that may describe those.
+- v6: what is above the client's quota is refused. Before, it is done, and the client waits.
 - v7: the answer has the topic's id.
 """
 
@@ -16,6 +17,7 @@ import asyncio
 
 from dray.api.shared import Context, Routes, broker_ids, describe_created, handles, repeated, topic_error
 from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS, Denial
+from dray.api.shared.quotas import EXCEEDED, MutationQuota
 from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.create_topics import (
@@ -40,13 +42,14 @@ from dray.topics import NewTopic, TopicError
 async def handle(context: Context, request: CreateTopicsRequest) -> CreateTopicsResponse:
     twice = repeated(topic.name for topic in request.topics)
     once = [topic for topic in request.topics if topic.name not in twice]
-    results = await asyncio.gather(*(_create(context, request, topic) for topic in once))
+    quota = MutationQuota(context, strict_since=6)
+    results = await asyncio.gather(*(_create(context, request, topic, quota) for topic in once))
     refused = [_failed(name, ErrorCode.INVALID_REQUEST, "Duplicate topic name.") for name in sorted(twice)]
     return CreateTopicsResponse(topics=[*results, *refused])
 
 
 async def _create(
-    context: Context, request: CreateTopicsRequest, topic: CreatableTopic
+    context: Context, request: CreateTopicsRequest, topic: CreatableTopic, quota: MutationQuota
 ) -> CreatableTopicResult:
     if not may_create(context, topic.name):
         return _failed(topic.name, CREATE_TOPIC.refusal, "Authorization failed.")
@@ -59,6 +62,10 @@ async def _create(
         {config.name: config.value for config in topic.configs},
     )
     try:
+        if quota.applies:
+            checked = await topics.create(new, known_brokers=broker_ids(context), validate_only=True)
+            if not quota.admits(len(checked.streams)):
+                return _failed(topic.name, *EXCEEDED)
         created = await context.within(
             request.timeout_ms,
             topics.create(new, known_brokers=broker_ids(context), validate_only=request.validate_only),

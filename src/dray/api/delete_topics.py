@@ -4,6 +4,7 @@ When a topic is answered as deleted its streams are closed: no broker can acknow
 more, and one of the same name may be created at once. A deletion that outlasts the request's timeout is
 REQUEST_TIMED_OUT, and goes on. A topic named twice is an INVALID_REQUEST.
 
+- v5: what is above the client's quota of partitions is refused. Before, it is done, and the client waits.
 - v6: a topic may be named by its id. Both or neither of name and id is an INVALID_REQUEST.
 """
 
@@ -16,6 +17,7 @@ from uuid import UUID
 
 from dray.api.shared import Context, handles, repeated, topic_error
 from dray.api.shared.checks import DELETE_IN_CLUSTER, DELETE_TOPIC, DESCRIBE_TOPIC, Denial
+from dray.api.shared.quotas import EXCEEDED, MutationQuota
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.delete_topics import (
     DeletableTopicResult,
@@ -45,12 +47,17 @@ async def handle(context: Context, request: DeleteTopicsRequest) -> DeleteTopics
     ]
     once = [state for state in asked if (state.name, state.topic_id) not in twice]
     named = {state.name for state in once if state.name is not None}
-    results = await asyncio.gather(*(_delete(context, request, state, named) for state in once))
+    quota = MutationQuota(context, strict_since=5)
+    results = await asyncio.gather(*(_delete(context, request, state, named, quota) for state in once))
     return DeleteTopicsResponse(responses=[*results, *refused])
 
 
 async def _delete(
-    context: Context, request: DeleteTopicsRequest, state: DeleteTopicState, named: set[str]
+    context: Context,
+    request: DeleteTopicsRequest,
+    state: DeleteTopicState,
+    named: set[str],
+    quota: MutationQuota,
 ) -> DeletableTopicResult:
     topics, name, topic_id = context.services.topics, state.name, state.topic_id
     if (name is None) == (topic_id == ZERO_UUID):
@@ -75,6 +82,9 @@ async def _delete(
                 message = "The provided topic name maps to an ID that was already supplied."
                 return _failed(known.name, topic_id, ErrorCode.INVALID_REQUEST, message)
             deletion = topics.delete_by_id(topic_id)
+        if not await _admitted(context, state, quota):
+            deletion.close()
+            return _failed(name, topic_id, *EXCEEDED)
         deleted = await context.within(request.timeout_ms, deletion)
     except TimeoutError:
         return _failed(name, topic_id, ErrorCode.REQUEST_TIMED_OUT, "It takes longer than the timeout.")
@@ -83,6 +93,14 @@ async def _delete(
             context.logger().warning("a topic was not deleted", topic=name, error=str(error))
         return _failed(name, topic_id, topic_error(error), str(error))
     return DeletableTopicResult(name=deleted.name, topic_id=deleted.topic_id)
+
+
+async def _admitted(context: Context, state: DeleteTopicState, quota: MutationQuota) -> bool:
+    if not quota.applies:
+        return True
+    topics = context.services.topics
+    known = await (topics.get(state.name) if state.name is not None else topics.get_by_id(state.topic_id))
+    return known is None or quota.admits(len(known.streams))
 
 
 async def _may_delete(context: Context, name: str) -> bool:

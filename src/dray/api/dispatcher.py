@@ -14,6 +14,7 @@ from typing import Any, Final
 from dray.api import api_versions
 from dray.api.registry import HANDLERS
 from dray.api.shared import ClientConnection, Context, Handler, RefuseConnection, Services, VersionRange
+from dray.api.shared.quotas import MeasuredRequest
 from dray.protocol import (
     SCHEMAS,
     ApiKey,
@@ -44,6 +45,7 @@ class Dispatcher:
     ) -> None:
         self._services = services
         self._authorization = services.authorization
+        self._quotas = services.throttle.table
         self._monotonic = services.runtime.monotonic
         self._observer = observer
         self._table: dict[int, Handler] = {}
@@ -71,20 +73,27 @@ class Dispatcher:
         except DecodeError as error:
             raise RefuseConnection(f"{error} ({_describe(header)})") from None
         bind_request(header.correlation_id, handler.name, header.client_id, connection.peer)
+        access = None if self._authorization is None else self._access(connection)
+        context = Context(self._services, self.advertised, header, connection, access)
+        work = handler.function(context, request)
+        measured = None
+        if self._quotas.keys:
+            measured = MeasuredRequest(context, len(frame), self._monotonic)
+            work = measured.timed(work)
         started = self._monotonic()
         ended_well = False
         try:
-            access = None if self._authorization is None else self._access(connection)
-            response = await handler.function(
-                Context(self._services, self.advertised, header, connection, access), request
-            )
+            response = await work
             ended_well = True
         finally:
             if self._observer is not None:
                 self._observer(header.api_key, self._monotonic() - started, ended_well)
-        if response is None:
+        if measured is not None:
+            answer = measured.answer(response)
+        else:
+            answer = None if response is None else response.encode(version)
+        if answer is None:
             return None
-        answer = response.encode(version)
         return [encode_response_header(header.api_key, version, header.correlation_id), *answer]
 
     def _access(self, connection: ClientConnection) -> Access:

@@ -7,6 +7,7 @@
 - The fetches of one connection are worked on one at a time, as in Kafka: what is answered ahead of a client
   that does not read must fit into memory. All connections share a bound on that: an answer is planned with
   what it leaves, and one that finds no room is given later, or without records.
+- A client above its quota is answered without partitions, and asks again when its time is over.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
 - The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
@@ -28,6 +29,7 @@ from typing import Final
 
 from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
 from dray.api.shared.checks import READ_TOPIC, Denial
+from dray.api.shared.quotas import most_to_fetch
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
@@ -192,7 +194,7 @@ async def _read(context: Context, request: FetchRequest, reads: list[ReadRequest
     if not reads:
         return []
     log = context.services.log
-    limit = context.services.settings.fetch_max_bytes
+    limit = most_to_fetch(context, context.services.settings.fetch_max_bytes)
     most = max(min(request.max_bytes, limit), 0)
     least = min(request.min_bytes, limit)
     room = context.connection.room()

@@ -38,6 +38,7 @@ from dray.api.shared import (
     topic_error,
 )
 from dray.api.shared.checks import CREATE_IN_CLUSTER, CREATE_TOPIC, DESCRIBE_CLUSTER, DESCRIBE_TOPIC, Denial
+from dray.api.shared.quotas import NEVER_STRICT, MutationQuota
 from dray.api.shared.topic_creation import may_create
 from dray.protocol import ZERO_UUID, ErrorCode
 from dray.protocol.messages.metadata import (
@@ -147,6 +148,7 @@ async def _find(
             check_not_internal(name)
         if topic is None and creates:
             topic = await topics.ensure(name)
+            MutationQuota(context, strict_since=NEVER_STRICT).admits(len(topic.streams))
     except TopicsUnavailable as error:
         context.logger().warning("a topic could not be looked up", topic=name, error=str(error))
         return _unknown(ErrorCode.LEADER_NOT_AVAILABLE, name)  # clients ask again, after a pause

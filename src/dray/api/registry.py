@@ -42,6 +42,7 @@ MODULES: Final = (
     "create_acls",
     "delete_acls",
     "describe_client_quotas",
+    "alter_client_quotas",
     "describe_user_scram_credentials",
     "alter_user_scram_credentials",
     "describe_quorum",

@@ -115,6 +115,9 @@ def _check_together(settings: Settings, layer: Layer) -> None:
         )
     if settings.broker.http == settings.broker.listen and settings.broker.listen.port != 0:
         raise refuse("broker.http", "another address than broker.listen")
+    if (settings.http.certificate_file is None) != (settings.http.key_file is None):
+        missing = "key_file" if settings.http.key_file is None else "certificate_file"
+        raise refuse(f"http.{missing}", "given with the other of certificate_file and key_file")
     taken = {settings.broker.listen: "broker.listen"}
     if settings.broker.http is not None:
         taken[settings.broker.http] = "broker.http"

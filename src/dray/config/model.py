@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from dray.config.console import ConsoleSection
+from dray.config.http import HttpSection
 from dray.config.kinds import (
     DAY,
     GIB,
@@ -448,6 +449,7 @@ class Settings(Section):
     console: ConsoleSection = ConsoleSection()
     security: SecuritySection = SecuritySection()
     oauth: OAuthSection = OAuthSection()
+    http: HttpSection = HttpSection()
     logging: LoggingSection = LoggingSection()
     metrics: MetricsSection = MetricsSection()
 

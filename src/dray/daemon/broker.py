@@ -17,6 +17,7 @@ from dray.config.kinds import Address
 from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.http_security import TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
@@ -89,7 +90,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     stores = await open_stores(settings, runtime)
     try:
         node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
-    except (CertificateUnusable, KeySetUnusable) as error:
+    except (CertificateUnusable, KeySetUnusable, TokensUnusable) as error:
         await stores.close()
         raise Failure(str(error), USAGE) from error
     beside: Supervisor | None = None
@@ -196,7 +197,8 @@ def _print_banner(node: Node, settings: Settings, has_console: bool) -> None:
     if has_console:
         console.print(f"  console             [bold cyan]http://{settings.console.listen}/[/]")
     if node.http_address is not None:
-        http = f"http://{Address(*node.http_address)}"
+        scheme = "http" if settings.http.certificate_file is None else "https"
+        http = f"{scheme}://{Address(*node.http_address)}"
         console.print(f"  health and metrics  {http}/healthz  {http}/metrics")
     console.print(f"  data                {settings.data_dir}  (broker {node.broker_id})")
     console.print(f"  try it              echo hello | kcat -b {kafka} -t greetings -P")

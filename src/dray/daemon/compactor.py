@@ -27,6 +27,7 @@ from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
+from dray.daemon.http_security import HttpSecurity, TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.metrics import CompactorMetrics
 from dray.daemon.notify import VARIABLE, tell_manager
@@ -38,6 +39,7 @@ from dray.daemon.settings import compaction_settings, log_settings, spark_settin
 from dray.daemon.store_settings import revealed
 from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
+from dray.server.tls import CertificateUnusable
 from dray.telemetry import ProcessMetrics, configure_logging
 from dray.topics.compaction_requests import CompactionRequests
 
@@ -100,7 +102,11 @@ async def _work(settings: Settings, runtime: SystemRuntime, *, once: bool) -> No
         if settings.iceberg.enabled:
             make_tables(settings, "", runtime)  # settings that do not fit together are refused at once
         if settings.compaction.http is not None:
-            await http.start(settings.compaction.http)
+            try:
+                security = HttpSecurity(settings, runtime)
+            except (TokensUnusable, CertificateUnusable) as error:
+                raise Failure(str(error)) from error
+            await http.start(settings.compaction.http, security)
         tell_manager(READY="1", STATUS="the compactor works")
         pipeline = await _find_cluster(settings, runtime, http.stores, wait=not once)
         guard = await claimed_bucket(http.stores, pipeline.cluster, runtime)

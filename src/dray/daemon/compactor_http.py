@@ -10,12 +10,14 @@ from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.config.kinds import Address
 from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.failures import Failure
+from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.parts import clock_doubt, store_checks
-from dray.daemon.settings import http_settings
+from dray.daemon.store_settings import http_settings
 from dray.daemon.stores import Stores
 from dray.runtime import Runtime
 from dray.server import AddressInUse, Health, HttpServer
+from dray.server.health import OPEN_PATHS
 from dray.telemetry import ProcessMetrics
 
 
@@ -54,6 +56,7 @@ class CompactorHttp:
         )
         metrics.clock_doubted.follow(lambda: float(clock_doubt(self.clocks) is not None))
         self._server: HttpServer | None = None
+        self._security: HttpSecurity | None = None
 
     @property
     def address(self) -> tuple[str, int]:
@@ -70,8 +73,10 @@ class CompactorHttp:
             http = str(Address(gethostname() if host in ("0.0.0.0", "::") else host, port))
         return ProcessDescription("compactor", version("dray"), http)
 
-    async def start(self, address: Address) -> None:
-        server = HttpServer(self._health.routes(), self._runtime, http_settings(address))
+    async def start(self, address: Address, security: HttpSecurity | None = None) -> None:
+        """Without `security`, all may read everything."""
+        settings = http_settings(address) if security is None else security.settings_at(address)
+        server = HttpServer(self._health.routes(), self._runtime, settings, OPEN_PATHS)
         try:
             await server.start()
         except AddressInUse as error:
@@ -81,8 +86,13 @@ class CompactorHttp:
                 f"compaction.http: cannot listen on {address}: {error.strerror or error}"
             ) from error
         self._server = server
+        self._security = security
+        if security is not None:
+            security.start()
 
     async def stop(self) -> None:
+        if self._security is not None:
+            await self._security.stop()
         if self._server is not None:
             await self._server.stop()
 

@@ -30,9 +30,11 @@ from dray.console.security import hosts_of
 from dray.daemon.console_address import scheme_of, why_not_there
 from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.http_security import TokensUnusable, refresh_files
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
+from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
 from dray.inspection.lag_history import LagHistory
@@ -40,8 +42,9 @@ from dray.inspection.masking import BadMask, Masking
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
-from dray.runtime import Runtime, SystemRuntime
+from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
 from dray.security.sasl.client import PLAIN, ClientCredential
+from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics.compaction_requests import CompactionRequests
 
@@ -96,12 +99,19 @@ async def _run(
     history: ScrapeHistory | None = None
     source: TablesWhenAsked | None = None
     tables: ClusterTables | None = None
+    refreshing: KeptTask | None = None
     try:
         stored = None
         if opened is not None:
             cluster = await read_cluster(opened)
             stored = _stored(settings, opened, cluster)
-            history = ScrapeHistory(stored, runtime)
+            try:
+                access, files = scrape_access(settings)
+            except (TokensUnusable, CertificateUnusable) as error:
+                raise Failure(str(error), USAGE) from error
+            if files:
+                refreshing = keep_running(runtime, "re-read the token", lambda: refresh_files(files, runtime))
+            history = ScrapeHistory(stored, runtime, access)
             history.start()
             source = TablesWhenAsked(settings, cluster.cluster_id, runtime)
             tables = tables_for_console(settings, stored, source, runtime)
@@ -121,6 +131,8 @@ async def _run(
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)
         await _serve(app, listening, signals, runtime, settings.console)
     finally:
+        if refreshing is not None:
+            await refreshing.stop()
         if history is not None:
             await history.stop()
         if lags is not None:

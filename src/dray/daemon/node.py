@@ -29,6 +29,7 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.entrance import Entrance
 from dray.daemon.group_lag import CoordinatedGroups, GroupLag
+from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
 from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
@@ -38,7 +39,6 @@ from dray.daemon.settings import (
     LISTENER,
     api_settings,
     groups_settings,
-    http_settings,
     log_settings,
     server_settings,
     topics_options,
@@ -51,6 +51,7 @@ from dray.objects import ObjectStore
 from dray.records import uninitialised
 from dray.runtime import Allowance, CloseConnection, Runtime
 from dray.server import Answer, Connection, Health, HttpServer, Server
+from dray.server.health import OPEN_PATHS
 from dray.telemetry import Metrics
 from dray.topics import Topics
 from dray.topics.retention import RetentionLoop
@@ -98,10 +99,16 @@ class Node:
             notes={"collection": lambda: self._observed.held, "clock": lambda: clock_doubt(self._clocks)},
         )
         self._observed = MeasuredLog(self.metrics)
+        self._http_security = HttpSecurity(settings, runtime)
         self._http = (
             None
             if settings.broker.http is None
-            else HttpServer(self.health.routes(), runtime, http_settings(settings.broker.http))
+            else HttpServer(
+                self.health.routes(),
+                runtime,
+                self._http_security.settings_at(settings.broker.http),
+                OPEN_PATHS,
+            )
         )
         self._security = BrokerSecurity(settings, runtime, self._metadata)
         if self._security.authorization is not None:
@@ -112,6 +119,7 @@ class Node:
             server_settings(settings, self._security.certificates),
             self.metrics,
             allocate=uninitialised,
+            newcomer_wait=self._security.newcomer_wait,
         )
         self._clocks: ClockGuard | None = None
         self._log: Log | None = None
@@ -215,6 +223,9 @@ class Node:
                 groups=self._groups,
                 users=self._security.users,
                 authorization=self._security.authorization,
+                quotas=self._security.quotas,
+                throttle=self._security.throttle,
+                throttled=self.metrics.throttle_seconds.observe,
                 unfolding=unfolding,
                 traffic=self._traffic,
             ),
@@ -246,6 +257,7 @@ class Node:
             if self._http is not None and self._settings.broker.http is not None:
                 address = self._settings.broker.http
                 await self._http.start()
+                self._http_security.start()
         except OSError as error:
             wanted = {LISTENER: address, **self._settings.broker.listeners}
             failed = next((wanted[name] for name in wanted if name not in self._server.addresses), address)
@@ -271,6 +283,7 @@ class Node:
             "membership": self._membership,
             "clocks": self._clocks,
             "http": self._http,
+            "http's files": self._http_security,
         }
         steps += [(name, part.stop) for name, part in parts.items() if part is not None]
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]

@@ -18,6 +18,8 @@ from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
 from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
 from dray.security.principals import ANONYMOUS
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.sasl import plain
 from dray.security.sasl.oauthbearer import OAuthBearerExchange
 from dray.security.sasl.plain import PlainExchange
@@ -209,7 +211,7 @@ def authorization(settings: Settings, runtime: Runtime, store: MetadataStore) ->
 
 
 class BrokerSecurity:
-    """What a broker knows of users, ACLs, certificates and keys, and keeps up to date. Raises
+    """What a broker knows of users, ACLs, quotas, certificates and keys, and keeps up to date. Raises
     `CertificateUnusable` and `KeySetUnusable` where the files of the config cannot be used."""
 
     def __init__(self, settings: Settings, runtime: Runtime, store: MetadataStore) -> None:
@@ -217,6 +219,8 @@ class BrokerSecurity:
         self._runtime = runtime
         self.users = Users(store, runtime)
         self.authorization = authorization(settings, runtime, store)
+        self.quotas = Quotas(store, runtime)
+        self.throttle = Throttle(self.quotas.table)
         self.certificates = read_certificates(settings)
         self._key_set = read_key_set(settings)
         self._refreshing: KeptTask | None = None
@@ -226,6 +230,7 @@ class BrokerSecurity:
         warn_of_absent_super_users(self._settings, self.users)
         if self.authorization is not None:
             await self.authorization.acls.start()
+        await self.quotas.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
         if self._key_set is not None:
             files["oauth.key_set_file"] = self._key_set
@@ -240,9 +245,17 @@ class BrokerSecurity:
         sessions = sasl_sessions(self._settings, self.users, self._runtime, self._key_set)
         return SaslGate(dispatcher, sessions, self._runtime) if sessions else dispatcher
 
+    def newcomer_wait(self, address: str) -> float:
+        """For how many seconds a new connection of this address is held before it is closed; 0: it may come
+        in."""
+        if not self.quotas.table.keys:
+            return 0.0
+        return self.throttle.connect(address, round(self._runtime.monotonic() * 1000)) / 1000
+
     async def stop(self) -> None:
         if self._refreshing is not None:
             await self._refreshing.stop()
         if self.authorization is not None:
             await self.authorization.acls.stop()
+        await self.quotas.stop()
         await self.users.stop()

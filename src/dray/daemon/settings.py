@@ -20,7 +20,7 @@ from dray.groups.coordinator import GroupsSettings
 from dray.log import LogSettings
 from dray.log.deletions import Brake
 from dray.protocol import ApiKey
-from dray.server import HttpSettings, Listener, ServerSettings
+from dray.server import Listener, ServerSettings
 from dray.server.tls import ServerCertificate
 from dray.topics import TopicsOptions
 
@@ -72,10 +72,6 @@ def advertised_listeners(
         else AdvertisedListener(name, listen.host, bound[name][1])
         for name, listen in {LISTENER: broker.listen, **broker.listeners}.items()
     )
-
-
-def http_settings(address: Address) -> HttpSettings:
-    return HttpSettings(address.host, address.port)
 
 
 def api_settings(settings: Settings) -> ApiSettings:

@@ -7,8 +7,9 @@ zero, so its numbers are compared with nothing instead of with its predecessor's
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -42,6 +43,17 @@ _HISTOGRAMS: Final = ("dray_produce_seconds", "dray_object_store_seconds", "dray
 
 Numbers: TypeAlias = Mapping[tuple[str, tuple[tuple[str, str], ...]], float]
 """By the name of a series and its labels."""
+
+
+@dataclass(frozen=True)
+class ScrapeAccess:
+    """How other processes are asked for their numbers: over TLS or not, and with which token."""
+
+    tls: ssl.SSLContext | None = None
+    token: Callable[[], str] | None = None
+
+
+PLAIN_ACCESS: Final = ScrapeAccess()
 
 
 @dataclass(frozen=True)
@@ -112,6 +124,7 @@ class ScrapeHistory:
 
     stored: StoredCluster
     runtime: Runtime
+    access: ScrapeAccess = PLAIN_ACCESS
     cycles: CycleHistory = field(default_factory=CycleHistory)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=KEPT))
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=13))
@@ -154,15 +167,15 @@ class ScrapeHistory:
     async def _run(self) -> None:
         while True:
             with suppress(MetadataError):  # the pages say so themselves
-                self.take(await sample(self.stored, self.runtime))
+                self.take(await sample(self.stored, self.runtime, self.access))
             await self.runtime.sleep(EVERY_SECONDS)
 
 
-async def sample(stored: StoredCluster, runtime: Runtime) -> Sample:
+async def sample(stored: StoredCluster, runtime: Runtime, access: ScrapeAccess = PLAIN_ACCESS) -> Sample:
     brokers = [broker.http for broker in await stored.registrations()]
     others = [beat.process.http for beat in await stored.processes() if beat.process is not None]
     addresses = sorted({address for address in (*brokers, *others) if address})[:MOST_PROCESSES]
-    texts = await asyncio.gather(*(_metrics_of(address) for address in addresses))
+    texts = await asyncio.gather(*(metrics_of(address, access) for address in addresses))
     answered = {address: text for address, text in zip(addresses, texts, strict=True) if text is not None}
     parsed = {address: await runtime.in_thread(numbers_in, text) for address, text in answered.items()}
     cycles = {
@@ -178,16 +191,17 @@ def _cycles_in(text: str) -> CycleNumbers:
     return cycle_numbers(text_string_to_metric_families(text))
 
 
-async def _metrics_of(address: str) -> str | None:
+async def metrics_of(address: str, access: ScrapeAccess) -> str | None:
     """None where it does not answer, or not as it should."""
     host, _, port = address.rpartition(":")
+    head_lines = [f"GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n"]
+    if access.token is not None:
+        head_lines.append(f"Authorization: Bearer {access.token()}\r\n")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            reader, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=access.tls)
             try:
-                writer.write(
-                    f"GET /metrics HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n".encode()
-                )
+                writer.write(f"{''.join(head_lines)}\r\n".encode())
                 answer = bytearray()
                 while piece := await reader.read(1 << 16):
                     answer += piece

@@ -23,6 +23,7 @@ class Connection:
         "principal",
         "room",
         "state",
+        "throttle",
         "tls",
         "turn",
         "welcome",
@@ -37,6 +38,7 @@ class Connection:
         turn: Callable[[], Awaitable[None]] | None = None,
         room: Callable[[], AnswerRoom] = EndlessRoom,
         welcome: Callable[[], None] = lambda: None,
+        throttle: Callable[[float], None] = lambda _seconds: None,
     ) -> None:
         self.id = identifier
         self.peer = peer
@@ -55,6 +57,9 @@ class Connection:
         self.welcome = welcome
         """Called once a peer has said who it is, where the listener asks: from then on it may send large
         frames, and several at a time."""
+        self.throttle = throttle
+        """Called with seconds: no further frame is taken for so long. Requests that were taken go on, and are
+        answered."""
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         """Call back, once, when this connection will bring no more requests: the peer hung up, the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from dray.server.http import HttpAnswer, Route
 from dray.server.http_requests import HttpRequest
@@ -19,6 +19,10 @@ Check: TypeAlias = Callable[[], Awaitable[None]]
 
 Note: TypeAlias = Callable[[], str | None]
 """A note to operators about a process that is ready all the same; None if there is nothing to say."""
+
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""What also answers clients without a token, for probes and load balancers: with a status, no more."""
 
 
 class Health:
@@ -81,18 +85,20 @@ class Health:
             200, b"dray\n\n/healthz  alive?\n/readyz   ready?\n/metrics  numbers for Prometheus\n"
         )
 
-    async def _alive(self, _request: HttpRequest) -> HttpAnswer:
+    async def _alive(self, request: HttpRequest) -> HttpAnswer:
         """Not alive if a task has ended that the process needs: only a restart of the process brings it
         back."""
         ended = self._runtime.background.ended()
         if ended:
-            return _json(503, {"status": "tasks have ended", "ended": ended})
+            return _json(503, {"status": "tasks have ended"} | ({"ended": ended} if request.known else {}))
         return _json(200, {"status": "alive"})
 
-    async def _ready(self, _request: HttpRequest) -> HttpAnswer:
+    async def _ready(self, request: HttpRequest) -> HttpAnswer:
         errors = await self.check()
         healthy = not any(errors.values())
         status = "draining" if self.draining else "ready" if healthy else "unavailable"
+        if not request.known:
+            return _json(200 if status == "ready" else 503, {"status": status})
         checks = {
             name: {"ok": True} if error is None else {"ok": False, "error": error}
             for name, error in errors.items()

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+import ssl
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from http import HTTPStatus
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 import structlog
 
+from dray.server.http_access import BearerTokens
 from dray.server.http_requests import MAX_HEAD_BYTES, BadRequest, HttpRequest, RequestReader
 from dray.server.server import AddressInUse
 
@@ -41,13 +43,24 @@ class HttpSettings:
     """How long a request may take to arrive whole, and its answer to be taken."""
     idle_seconds: float = 60.0
     """How long a connection may be idle between two requests."""
+    tls: ssl.SSLContext | None = None
+    tokens: BearerTokens | None = None
+    """None: all clients may read everything."""
 
 
 class HttpServer:
-    """Serves exact paths. A route that fails is a 500 and one logged traceback."""
+    """Serves exact paths. A route that fails is a 500 and one logged traceback. `open_paths` are those that
+    also answer clients without a token; they see that by `HttpRequest.known`."""
 
-    def __init__(self, routes: Mapping[str, Route], runtime: Runtime, settings: HttpSettings) -> None:
+    def __init__(
+        self,
+        routes: Mapping[str, Route],
+        runtime: Runtime,
+        settings: HttpSettings,
+        open_paths: Collection[str] = (),
+    ) -> None:
         self.routes = dict(routes)
+        self._open_paths = frozenset(open_paths)
         self.settings = settings
         self.connections: set[_HttpProtocol] = set()
         self._runtime = runtime
@@ -64,14 +77,19 @@ class HttpServer:
         host, port = self.settings.host, self.settings.port
         try:
             self._accepting = await asyncio.get_running_loop().create_server(
-                lambda: _HttpProtocol(self), host, port
+                lambda: _HttpProtocol(self), host, port, ssl=self.settings.tls
             )
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 raise AddressInUse(host, port) from error
             raise
         self._address = self._accepting.sockets[0].getsockname()[:2]
-        _log.info("listening", listener="HTTP", host=self._address[0], port=self._address[1])
+        _log.info(
+            "listening",
+            listener="HTTP" if self.settings.tls is None else "HTTPS",
+            host=self._address[0],
+            port=self._address[1],
+        )
 
     async def stop(self) -> None:
         """Stops at once: no data depends on these connections."""
@@ -83,6 +101,11 @@ class HttpServer:
         await self._runtime.sleep(0)
 
     async def answer(self, request: HttpRequest) -> HttpAnswer:
+        tokens = self.settings.tokens
+        if tokens is not None and not tokens.knows(request):
+            if request.path not in self._open_paths:
+                return HttpAnswer(401, b"a token is needed: Authorization: Bearer ...\n")
+            request = replace(request, known=False)
         route = self.routes.get(request.path)
         if route is None:
             return HttpAnswer(404, b"not found\n")
@@ -199,6 +222,8 @@ class _HttpProtocol(asyncio.Protocol):
         ]
         if status is HTTPStatus.METHOD_NOT_ALLOWED:
             lines.append("Allow: GET, HEAD")
+        elif status is HTTPStatus.UNAUTHORIZED:
+            lines.append('WWW-Authenticate: Bearer realm="dray"')
         self._transport.write(
             "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + (b"" if head else answer.body)
         )
@@ -212,7 +237,7 @@ class _HttpProtocol(asyncio.Protocol):
         unread (a body we refused) would reset the connection and lose the answer."""
         self._ended = True
         self._within(self._server.settings.request_seconds)
-        if self._hung_up:
+        if self._hung_up or not self._transport.can_write_eof():  # TLS cannot be closed by halves
             self._transport.close()
         else:
             self._transport.write_eof()

@@ -8,7 +8,7 @@ it is not known where the next one begins.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 MAX_HEAD_BYTES = 8 * 1024
 
@@ -31,6 +31,10 @@ class HttpRequest:
     """Without the query."""
     query: str
     keep_alive: bool
+    authorization: bytes | None = field(default=None, repr=False)
+    """Never shown: it holds a secret."""
+    known: bool = True
+    """Whether the client has shown who it is, where that is asked."""
 
 
 class RequestReader:
@@ -84,7 +88,8 @@ def _parse(head: bytes) -> HttpRequest:
         option.strip().lower() for value in headers.get(b"connection", ()) for option in value.split(b",")
     }
     keep_alive = b"close" not in options if minor == b"1" else b"keep-alive" in options
-    return HttpRequest(method.decode("ascii"), path, query, keep_alive)
+    given = headers.get(b"authorization", ())
+    return HttpRequest(method.decode("ascii"), path, query, keep_alive, given[0] if len(given) == 1 else None)
 
 
 def _headers(lines: list[bytes]) -> dict[bytes, list[bytes]]:

@@ -21,6 +21,7 @@ from dray.server.connection import Buffer, Connection, at_once
 from dray.server.exchange import Exchange, current_exchange
 from dray.server.frame_claims import FrameClaims
 from dray.server.frames import LENGTH, PREFIX, BadFrame, FrameReader
+from dray.server.muting import Mute
 from dray.server.patience import NO_REQUEST, ConnectionProgress, Patience
 from dray.server.sending import WORTHWHILE, send_at_once, unacknowledged
 from dray.server.states import ConnectionStates, Event, Reading, Writing
@@ -57,6 +58,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "_listener",
         "_loop",
         "_memory",
+        "_mute",
         "_patience",
         "_pauses",
         "_queue",
@@ -113,6 +115,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._states = ConnectionStates()
         self._lingering: asyncio.TimerHandle | None = None
         self._socket = -1
+        self._mute = Mute(self._unmuted)
 
     # What the event loop calls.
 
@@ -130,7 +133,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._turn,
             self._room,
             self._welcome,
+            self._mute.begin,
         )
+        if self._shared.comes_too_early(self._transport, self.address):
+            self._states.happened(Event.LOST)
+            return
         if not self._shared.join(self):
             self._states.happened(Event.LOST)
             self._transport.abort()
@@ -180,10 +187,12 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if self._lingering is not None:
             self._lingering.cancel()
         # These objects hold our methods: break the cycle, or the garbage collector would have to.
+        self._mute.end()
         del self._reader, self._memory
         self.connection.turn = at_once
         self.connection.room = EndlessRoom
         self.connection.welcome = _nothing
+        self.connection.throttle = _nothing
         if not self._running:
             self._shared.leave(self)
 
@@ -209,6 +218,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             and len(self._queue) < self._in_flight_limit
             and states.writable
             and self._ready_bytes < settings.max_unsent_bytes
+            and not self._mute.muted
         )
 
     def _proceed(self) -> None:
@@ -331,6 +341,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
             if not queue:
                 self.close()
         elif states.reading is _READING_PAUSED and self._memory.waiting is None:
+            self._proceed()
+
+    def _unmuted(self) -> None:
+        if self._states.reading is _READING_PAUSED and self._memory.waiting is None:
             self._proceed()
 
     def _welcome(self) -> None:
@@ -506,8 +520,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._transport.abort()
 
 
-def _nothing() -> None:
-    """The welcome of a peer that has left."""
+def _nothing(*_: object) -> None:
+    """The welcome of a peer that has left, and its throttling."""
 
 
 def _descriptor(transport: asyncio.BaseTransport) -> int:

@@ -42,8 +42,10 @@ class Server:
         settings: ServerSettings,
         metrics: Metrics,
         allocate: Callable[[int], Buffer] = bytearray,
+        newcomer_wait: Callable[[str], float] = lambda _address: 0.0,
     ) -> None:
-        """`allocate` makes the memory of large frames, which need not be cleared."""
+        """`allocate` makes the memory of large frames, which need not be cleared. `newcomer_wait` is asked
+        for every new connection, with its address: 0, or how many seconds it is held until it is closed."""
         self.budget = MemoryBudget(settings.memory_budget_bytes, settings.small_budget_bytes)
         self.addresses: dict[str, tuple[str, int]] = {}
         """Where each listener really listens, by its name; filled by `start`."""
@@ -51,7 +53,13 @@ class Server:
         self._settings = settings
         self.metrics = metrics
         self._shared = ServerResources(
-            dispatch, runtime, settings=settings, metrics=metrics, budget=self.budget, allocate=allocate
+            dispatch,
+            runtime,
+            settings=settings,
+            metrics=metrics,
+            budget=self.budget,
+            allocate=allocate,
+            newcomer_wait=newcomer_wait,
         )
         self.answers = self._shared.answers
         self._accepting: list[asyncio.Server] = []
@@ -99,6 +107,7 @@ class Server:
         self._stop_accepting()
         shared = self._shared
         shared.stopping = True
+        shared.newcomers.stop()
         for member in list(shared.members):
             member.drain()
         if not await self._emptied(grace_seconds):

@@ -8,9 +8,12 @@ from ipaddress import ip_address
 from typing import TYPE_CHECKING, Final
 
 from dray.server.answers import AnswerBudget
+from dray.server.newcomers import Newcomers
 from dray.server.notes import RateLimitedLog
 
 if TYPE_CHECKING:
+    import asyncio
+
     from dray.runtime import Runtime
     from dray.server.connection import Buffer, Dispatch
     from dray.server.memory import MemoryBudget
@@ -33,6 +36,7 @@ class ServerResources:
         metrics: Metrics,
         budget: MemoryBudget,
         allocate: Callable[[int], Buffer],
+        newcomer_wait: Callable[[str], float] = lambda _address: 0.0,
     ) -> None:
         self.dispatch = dispatch
         self.runtime = runtime
@@ -44,6 +48,7 @@ class ServerResources:
         self.scratch = bytearray(settings.receive_buffer_bytes)
         self.members: set[FrameProtocol] = set()
         self.notes = RateLimitedLog(runtime.monotonic)
+        self.newcomers = Newcomers(newcomer_wait)
         self.stopping = False
         self.when_empty: Callable[[], None] | None = None
         self._unused: OrderedDict[FrameProtocol, float] = OrderedDict()  # oldest first
@@ -53,6 +58,13 @@ class ServerResources:
     def identifier(self) -> int:
         self._last_identifier += 1
         return self._last_identifier
+
+    def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:
+        """True if the address is above its quota of new connections; then this one is closed in a while."""
+        if not self.newcomers.refuse(transport, address):
+            return False
+        self._refuse("an address connects faster than its quota, refusing some", peer=address)
+        return True
 
     def join(self, member: FrameProtocol) -> bool:
         """False when this connection is one too many, or too late."""

@@ -161,6 +161,9 @@ class Metrics(ProcessMetrics):
         self.request_seconds = make.histograms(
             "dray_request_seconds", "From frame to answer, by API", "api", bounds=SECONDS
         )
+        self.throttle_seconds = make.histogram(
+            "dray_throttle_seconds", "For how long clients above a quota are not read, per answer", SECONDS
+        )
         self.produce_seconds = make.histogram(
             "dray_produce_seconds", "Produce latency: from frame to committed", SECONDS
         )

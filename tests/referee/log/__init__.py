@@ -11,6 +11,7 @@ from tests.referee.log import (
     offset_cases,
     produce_cases,
     protocol_cases,
+    quota_cases,
     security_cases,
     topic_cases,
 )
@@ -25,6 +26,7 @@ _REGISTERED = (
     offset_cases,
     produce_cases,
     protocol_cases,
+    quota_cases,
     security_cases,
     topic_cases,
 )

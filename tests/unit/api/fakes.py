@@ -52,6 +52,8 @@ from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
 from dray.security.audit import AuditedAct, AuditLog
 from dray.security.principals import ANONYMOUS
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
 from dray.topics import Topics, TopicsOptions
 
@@ -169,6 +171,7 @@ class FakeConnection:
         self.callbacks: list[Callable[[], None]] = []
         self.principal: Any = principal
         self.welcomed = 0
+        self.throttled: list[float] = []
         self.room = EndlessRoom
 
     async def turn(self) -> None:
@@ -176,6 +179,9 @@ class FakeConnection:
 
     def welcome(self) -> None:
         self.welcomed += 1
+
+    def throttle(self, seconds: float) -> None:
+        self.throttled.append(seconds)
 
     def when_ending(self, callback: Callable[[], None]) -> None:
         self.callbacks.append(callback)
@@ -238,6 +244,7 @@ class Harness:
             self.store, self.runtime, self.topics, self.membership, cluster.domains, self.group_settings
         )
         self.users = Users(self.store, self.runtime)  # it follows nobody: tests count what sleeps
+        self.quotas = Quotas(self.store, self.runtime)
         if self.acls is not None:
             await self.acls.start()
         authorization = None
@@ -258,6 +265,8 @@ class Harness:
             self.settings,
             groups=self.groups,
             users=self.users,
+            quotas=self.quotas,
+            throttle=Throttle(self.quotas.table),
             authorization=authorization,
         )
         self.dispatcher = Dispatcher(self.services, observer=self._observe)

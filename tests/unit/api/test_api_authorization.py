@@ -457,6 +457,8 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
         assert act == (False, ALICE, "127.0.0.1", "WRITE", "TOPIC", TOPIC, "")
         await broker.ask(CreateTopicsRequest(topics=[CreatableTopic("made", 1, 1)]), 7)
         assert (True, "User:ANONYMOUS", "127.0.0.1", "CREATE", "TOPIC", "made", "") in broker.audited
+        await broker.ask(deletes(), 6)
+        assert (True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "") in broker.audited
 
 
 @pytest.mark.parametrize(

@@ -134,6 +134,22 @@ async def test_of_two_compactors_one_sees_to_it(cluster: Cluster) -> None:
     await cluster.check_log()
 
 
+async def test_what_was_read_before_another_changed_it_changes_nothing(cluster: Cluster) -> None:
+    """Neither a second compactor's claim, nor the end of an old request over one that was asked for anew."""
+    topic = await cluster.topic("orders")
+    await requests(cluster).ask(topic)
+    [waiting] = (await requests(cluster).all()).values()
+    taken = await requests(cluster).move("orders", waiting, RequestState.RUNNING, owner="first")
+    assert taken is not None
+    assert await requests(cluster).move("orders", waiting, RequestState.RUNNING, owner="second") is None
+    assert (await state(cluster, topic)).owner == "first"
+    done = await requests(cluster).move("orders", taken, RequestState.DONE)
+    assert done is not None
+    await requests(cluster).ask(topic)
+    await requests(cluster).forget("orders", done)
+    assert (await state(cluster, topic)).state is RequestState.WAITING
+
+
 async def test_a_request_of_a_compactor_that_died_is_taken_over(cluster: Cluster) -> None:
     topic = await cluster.topic("orders")
     await cluster.fill(topic.streams[0], 3)

@@ -68,6 +68,10 @@ ELSEWHERE = {
     "oauth.issuer": "test_daemon_security.py::test_what_a_token_must_say_comes_from_the_config",
     "oauth.audiences": "the same",
     "oauth.subject_claim": "the same",
+    "http.token_file": "test_daemon_http_security.py::test_the_files_of_the_config_arrive",
+    "http.certificate_file": "the same",
+    "http.key_file": "the same",
+    "http.ca_file": "the same",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
     "console.auth": "test_console_login.py, in a real process",
@@ -95,7 +99,7 @@ FIXED = frozenset(
         "topics_at_once",
         "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
-        "HttpSettings": "idle_seconds max_connections port request_seconds",
+        "HttpSettings": "idle_seconds max_connections port request_seconds tls tokens",
         "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
         "settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "

@@ -12,6 +12,7 @@ from jwt.algorithms import ECAlgorithm
 
 from dray.config import ConfigError, Settings, load
 from dray.daemon.security import (
+    BrokerSecurity,
     KeySetFile,
     KeySetUnusable,
     authorization,
@@ -213,6 +214,20 @@ def test_super_users_that_cannot_log_in_are_one_line(
     else:
         [line] = lines
         assert warning in line["event"]
+
+
+async def test_a_broker_that_starts_says_that_no_super_user_can_log_in() -> None:
+    environment = {"DRAY_SECURITY__AUTHORIZATION": "acls", "DRAY_SECURITY__SUPER_USERS": "User:admin"}
+    environment["DRAY_BROKER__LISTENERS"] = json.dumps({"SECURE": SASL})
+    runtime = SystemRuntime(threads=1)
+    security = BrokerSecurity(load(environment=environment).settings, runtime, MemoryStore(runtime))
+    with structlog.testing.capture_logs() as lines:
+        await security.start()
+    await security.stop()
+    runtime.close()
+    assert [line["log_level"] for line in lines if "no super user has a password" in line["event"]] == [
+        "warning"
+    ]
 
 
 def test_the_warning_of_an_open_listener_says_whom_its_clients_are() -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import cycle, pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dray.metadata.values import ValueCorrupt, seal_json
 from dray.security.quotas.limits import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -15,11 +16,13 @@ from dray.security.quotas.limits import (
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     QuotaEntity,
+    QuotaLimit,
     QuotaTable,
-    Throttle,
     fault_of_value,
 )
 from dray.security.quotas.rates import QuotaRate, TokenBucket
+from dray.security.quotas.store import decode_quotas
+from dray.security.quotas.throttle import FORGOTTEN_AFTER_MS, Throttle
 
 KEY = PRODUCER_BYTE_RATE
 
@@ -180,13 +183,18 @@ def test_values_that_are_none(entity: QuotaEntity, key: str, value: float, fault
     assert fault_of_value(entity, key, value) == fault
 
 
+@pytest.mark.parametrize("value", [0, -1, "many", None])
+def test_a_stored_quota_that_is_none_is_not_believed(value: object) -> None:
+    """To wait for a rate of 0 would be to divide by it."""
+    with pytest.raises(ValueCorrupt):
+        decode_quotas("user=alice", seal_json(1, {KEY: value}))
+
+
 # --- throttling
 
 
 def throttle(**quotas: float) -> Throttle:
-    made = Throttle()
-    made.table = QuotaTable({QuotaEntity(("alice",)): quotas})
-    return made
+    return Throttle(QuotaTable({QuotaEntity(("alice",)): quotas}))
 
 
 def test_a_client_waits_for_what_its_user_sent() -> None:
@@ -196,12 +204,13 @@ def test_a_client_waits_for_what_its_user_sent() -> None:
     assert quota.record(KEY, "bob", "app", 10**9, 0) == 0
 
 
-def test_what_was_not_sent_is_taken_back() -> None:
+def test_what_was_not_sent_does_not_count() -> None:
     quota = throttle(consumer_byte_rate=1000.0)
-    assert quota.record(CONSUMER_BYTE_RATE, "alice", "app", 12_000, 0) > 0
-    quota.take_back(CONSUMER_BYTE_RATE, "alice", "app", 12_000, 0)
-    assert quota.record(CONSUMER_BYTE_RATE, "alice", "app", 10_000, 0) == 0
-    assert quota.most_at_once(CONSUMER_BYTE_RATE, "alice", "app") == 10_000
+    assert quota.fetch("alice", "app", 1000, 0) == (0, False)
+    assert quota.fetch("alice", "app", 12_000, 0) == (3000, True)
+    assert quota.fetch("alice", "app", 9000, 0) == (0, False)
+    assert quota.fetch("bob", "app", 10**9, 0) == (0, False)
+    assert quota.most_at_once(CONSUMER_BYTE_RATE, "alice", "app") == 1000
     assert quota.most_at_once(CONSUMER_BYTE_RATE, "bob", "app") is None
 
 
@@ -221,13 +230,14 @@ def test_mutations_are_refused_once_the_bucket_is_empty() -> None:
 def test_a_new_limit_applies_to_what_was_measured() -> None:
     quota = throttle(producer_byte_rate=1000.0)
     quota.record(KEY, "alice", "app", 9000, 0)
-    quota.table = QuotaTable({QuotaEntity(("alice",)): {KEY: 100.0}})
+    quota.table.put(QuotaEntity(("alice",)), {KEY: 100.0})
     assert quota.record(KEY, "alice", "app", 0, 0) == 80_000
 
 
 def test_client_ids_are_not_measured_without_bound() -> None:
-    quota = Throttle()
-    quota.table = QuotaTable({QuotaEntity((None,), (None,)): {KEY: 1000.0, CONTROLLER_MUTATION_RATE: 1.0}})
+    quota = Throttle(
+        QuotaTable({QuotaEntity((None,), (None,)): {KEY: 1000.0, CONTROLLER_MUTATION_RATE: 1.0}})
+    )
     quota.record(KEY, "alice", "app", 20_000, 0)
     for number in range(10_100):
         quota.record(KEY, "mallory", str(number), 1, 1)
@@ -236,3 +246,122 @@ def test_client_ids_are_not_measured_without_bound() -> None:
             assert quota.record(KEY, "alice", "app", 0, 1) > 0, "who is active is not forgotten"
     assert len(quota._rates) <= 10_000
     assert len(quota._buckets) <= 10_000
+
+
+def test_who_was_quiet_for_long_is_forgotten() -> None:
+    quota = Throttle(QuotaTable({QuotaEntity(None, (None,)): {KEY: 1000.0}}))
+    for number in range(100):
+        quota.record(KEY, "mallory", str(number), 1, 0)
+    quota.record(KEY, "alice", "app", 1, FORGOTTEN_AFTER_MS - 1)
+    assert len(quota._rates) == 101
+    quota.record(KEY, "alice", "another", 1, FORGOTTEN_AFTER_MS)
+    assert len(quota._rates) == 2
+
+
+def test_a_batch_above_the_quota_of_all_windows_is_sent_to_who_was_quiet() -> None:
+    """Or it would never be sent."""
+    quota = throttle(consumer_byte_rate=1000.0)
+    assert quota.fetch("alice", "app", 1_000_000, 0) == (990_000, False)
+    assert quota.fetch("alice", "app", 1_000_000, 10_000).empty
+    assert quota.fetch("alice", "app", 1_000_000, 1_000_000) == (990_000, False)
+
+
+def test_connections_of_an_address() -> None:
+    quota = Throttle(QuotaTable({QuotaEntity(ip=(None,)): {CONNECTION_CREATION_RATE: 2.0}}))
+    assert [quota.connect("1.2.3.4", 0) for _ in range(22)] == [0] * 20 + [500, 500]
+    assert quota.connect("1.2.3.5", 0) == 0, "each address has its own"
+    assert quota.connect("1.2.3.4", 11_000) == 0
+
+
+def test_a_table_follows_its_changes() -> None:
+    table = QuotaTable()
+    assert not table.keys
+    table.put(ORDER[2], {KEY: 1.0, REQUEST_PERCENTAGE: 2.0})
+    table.put(ORDER[7], {KEY: 3.0})
+    assert table.keys == {KEY, REQUEST_PERCENTAGE}
+    assert table.limit(KEY, "alice", "app") == QuotaLimit(1.0, ("alice", ""))
+    assert table.limit(KEY, "bob", "app") == QuotaLimit(3.0, ("", "app"))
+    table.put(ORDER[2], {KEY: 4.0})
+    assert table.keys == {KEY}
+    assert table.limit(KEY, "alice", "app") == QuotaLimit(4.0, ("alice", ""))
+    table.remove(ORDER[2])
+    table.remove(ORDER[2])
+    assert table.limit(KEY, "alice", "app") == QuotaLimit(3.0, ("", "app"))
+    table.remove(ORDER[7])
+    assert not table.keys
+
+
+def test_what_was_looked_up_is_not_remembered_without_bound() -> None:
+    table = QuotaTable({ORDER[7]: {KEY: 3.0}})
+    for number in range(10_100):
+        assert table.limit(KEY, "mallory", str(number)) is not None
+    assert len(table._remembered) <= 10_000
+
+
+# --- what a client gets in the long run
+
+
+BURST = 10
+"""Seconds' worth: what a client may send at once that was quiet, and again when the windows have passed."""
+SECONDS = 120
+
+
+def produced(limit: int, clients: list[list[int]], gap: int) -> float:
+    """What clients of one user send together, in seconds' worth of their quota. Each sends as much as it may:
+    its next piece (in thousandths of a second's worth) when the time of the last one is over, or the gap
+    is."""
+    quota = throttle(producer_byte_rate=float(limit))
+    pieces = [cycle([limit * size // 1000 for size in sizes]) for sizes in clients]
+    free_at = [0] * len(clients)
+    sent = 0
+    while (now := min(free_at)) < SECONDS * 1000:
+        client = free_at.index(now)
+        size = next(pieces[client])
+        sent += size
+        free_at[client] = now + max(quota.record(KEY, "alice", "app", size, now), gap)
+    return sent / limit
+
+
+LIMITS = st.integers(1000, 10**9)
+GAPS = st.integers(1, 20)
+
+
+def sending(least: int, most: int) -> st.SearchStrategy[list[list[int]]]:
+    pieces = st.lists(st.integers(least, most), min_size=1, max_size=5)
+    return st.lists(pieces, min_size=1, max_size=3)
+
+
+@given(limit=LIMITS, clients=sending(50, 200), gap=GAPS)
+@settings(max_examples=20)
+def test_clients_of_a_user_get_its_rate_and_no_more(limit: int, clients: list[list[int]], gap: int) -> None:
+    assert 0.9 * SECONDS <= produced(limit, clients, gap) <= 1.05 * SECONDS + BURST
+
+
+@given(limit=LIMITS, clients=sending(200, 5000), gap=GAPS)
+@settings(max_examples=30)
+def test_large_pieces_are_over_the_quota_by_a_part_of_the_windows(
+    limit: int, clients: list[list[int]], gap: int
+) -> None:
+    """As in Kafka: a piece leaves the windows all at once."""
+    largest = sum(max(sizes) for sizes in clients) / 1000
+    seconds = produced(limit, clients, gap)
+    assert 0.9 * SECONDS <= seconds <= (1.05 + largest / 10) * SECONDS + BURST
+
+
+@given(limit=LIMITS, wishes=st.lists(st.integers(50, 30_000), min_size=1, max_size=6), gap=GAPS)
+@settings(max_examples=30)
+def test_a_consumer_gets_its_rate_and_no_more(limit: int, wishes: list[int], gap: int) -> None:
+    """What is not sent is asked for again. A consumer is not offered more than a second's worth."""
+    quota = throttle(consumer_byte_rate=float(limit))
+    most = quota.most_at_once(CONSUMER_BYTE_RATE, "alice", "app")
+    assert most is not None
+    sizes = cycle([min(limit * wish // 1000, int(most)) for wish in wishes])
+    now = sent = 0
+    size = next(sizes)
+    while now < SECONDS * 1000:
+        verdict = quota.fetch("alice", "app", size, now)
+        if not verdict.empty:
+            sent += size
+            size = next(sizes)
+        now += max(verdict.wait_ms, gap)
+    assert 0.9 * SECONDS <= sent / limit <= 1.05 * SECONDS + BURST

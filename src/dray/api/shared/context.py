@@ -26,6 +26,8 @@ from dray.runtime import Allowance, AnswerRoom, Runtime, Turns
 from dray.security.acls.authorization import Access, Authorization
 from dray.security.acls.model import CLUSTER_NAME, SUPPORTED, AclResourceType
 from dray.security.acls.store import Acls
+from dray.security.quotas.store import Quotas
+from dray.security.quotas.throttle import Throttle
 from dray.security.users import Users
 from dray.telemetry import TopicTraffic, uncounted_traffic
 from dray.topics import Topics
@@ -95,6 +97,10 @@ class ClientConnection(Protocol):
         """Called once the client has said who it is."""
 
     @property
+    def throttle(self) -> Callable[[float], None]:
+        """Called with seconds: the answer leaves at once, and the next request is not read for so long."""
+
+    @property
     def room(self) -> Callable[[], AnswerRoom]:
         """What the answer to the request at hand may take of the memory for answers."""
 
@@ -133,6 +139,9 @@ class Services:
     settings: ApiSettings
     groups: Groups = field(kw_only=True)
     users: Users = field(kw_only=True)
+    quotas: Quotas = field(kw_only=True)
+    throttle: Throttle = field(kw_only=True)
+    throttled: Callable[[float], None] = lambda _seconds: None  # told of every client that has to wait
     authorization: Authorization | None = None  # None: every client may do everything
     turns: Turns = field(default_factory=lambda: Turns(WORK_PER_TURN))
     unfolding: Allowance = field(default_factory=lambda: Allowance(256 << 20))
@@ -155,7 +164,7 @@ class VersionRange:
 class Context:
     """One request on its way through a handler."""
 
-    __slots__ = ("access", "advertised", "connection", "header", "services")
+    __slots__ = ("access", "advertised", "connection", "header", "services", "wait_ms")
 
     def __init__(
         self,
@@ -171,6 +180,8 @@ class Context:
         self.connection = connection
         self.access = access
         """None where clients are not authorized."""
+        self.wait_ms = 0
+        """How long the client has to wait because of what the handler did (a quota of mutations)."""
 
     @property
     def version(self) -> int:

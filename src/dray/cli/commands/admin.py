@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dray.cli.commands import acls, compact, table, users
+from dray.cli.commands import acls, compact, quotas, table, users
 from dray.cli.commands import finish_compactions as release
 from dray.cli.commands import groups as admin_groups
 from dray.cli.options import (
@@ -47,6 +47,7 @@ app.add_typer(topics_app, name="topics")
 app.add_typer(admin_groups.app, name="groups")
 app.add_typer(users.app, name="user")
 app.add_typer(acls.app, name="acl")
+app.add_typer(quotas.app, name="quota")
 app.command("table")(table.table)
 app.command("finish-compactions")(release.finish_compactions)
 app.command("compact")(compact.compact)

@@ -148,6 +148,7 @@ SCHEMAS: Final[dict[int, ApiSchema]] = {
     46: ApiSchema("list_partition_reassignments", "ListPartitionReassignments", 0, 0, 0),
     47: ApiSchema("offset_delete", "OffsetDelete", 0, 0, NEVER_FLEXIBLE),
     48: ApiSchema("describe_client_quotas", "DescribeClientQuotas", 0, 1, 1),
+    49: ApiSchema("alter_client_quotas", "AlterClientQuotas", 0, 1, 1),
     50: ApiSchema("describe_user_scram_credentials", "DescribeUserScramCredentials", 0, 0, 0),
     51: ApiSchema("alter_user_scram_credentials", "AlterUserScramCredentials", 0, 0, 0),
     55: ApiSchema("describe_quorum", "DescribeQuorum", 0, 2, 0),

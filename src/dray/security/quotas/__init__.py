@@ -1,2 +1,2 @@
-"""Client quotas: how rates are measured (`rates`), which applies to a client (`limits`), where they are
-kept."""
+"""Client quotas: how rates are measured (`rates`), which applies to a client (`limits`), how long a client
+waits (`throttle`), and where they are kept (`store`)."""

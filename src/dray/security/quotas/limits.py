@@ -7,11 +7,10 @@ quota by none.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
-
-from dray.security.quotas.rates import SAMPLES, WINDOW_MS, QuotaRate, TokenBucket
+from typing import Final, NamedTuple
 
 PRODUCER_BYTE_RATE: Final = "producer_byte_rate"
 CONSUMER_BYTE_RATE: Final = "consumer_byte_rate"
@@ -66,12 +65,36 @@ class QuotaLimit:
     shared_by: tuple[str, str]
 
 
+_MOST_REMEMBERED: Final = 10_000
+
+
 class QuotaTable:
-    """What is set for which entity. A new one takes its place when anything changes."""
+    """What is set for which entity, and which of it applies to a client. An answer is remembered until
+    something changes: a request then costs one look-up."""
 
     def __init__(self, quotas: Mapping[QuotaEntity, Mapping[str, float]] | None = None) -> None:
-        self._quotas = dict(quotas or {})
-        self.keys: frozenset[str] = frozenset(key for held in self._quotas.values() for key in held)
+        self._quotas: dict[QuotaEntity, Mapping[str, float]] = {}
+        self._times: Counter[str] = Counter()
+        self._remembered: dict[tuple[str, str, str], QuotaLimit | None] = {}
+        self.keys: frozenset[str] = frozenset()
+        """Which quotas are set for anybody. Empty: nothing has to be measured."""
+        for entity, held in (quotas or {}).items():
+            self.put(entity, held)
+
+    def put(self, entity: QuotaEntity, quotas: Mapping[str, float]) -> None:
+        """In the place of what the entity had."""
+        self._times.subtract(self._quotas.get(entity, {}).keys())
+        self._times.update(quotas.keys())
+        self._quotas[entity] = dict(quotas)
+        self._changed()
+
+    def remove(self, entity: QuotaEntity) -> None:
+        self._times.subtract(self._quotas.pop(entity, {}).keys())
+        self._changed()
+
+    def _changed(self) -> None:
+        self._remembered.clear()
+        self.keys = frozenset(key for key, times in self._times.items() if times > 0)
 
     def items(self) -> list[tuple[QuotaEntity, Mapping[str, float]]]:
         return list(self._quotas.items())
@@ -83,6 +106,16 @@ class QuotaTable:
         """None where nothing is set for this client."""
         if key not in self.keys:
             return None
+        asked = key, user, client_id
+        try:
+            return self._remembered[asked]
+        except KeyError:
+            if len(self._remembered) >= _MOST_REMEMBERED:  # clients choose their ids
+                self._remembered.clear()
+            found = self._remembered[asked] = self._find(key, user, client_id)
+            return found
+
+    def _find(self, key: str, user: str, client_id: str) -> QuotaLimit | None:
         both, user_alone, client_alone = (user, client_id), (user, ""), ("", client_id)
         for entity, shared_by in (
             (QuotaEntity((user,), (client_id,)), both),
@@ -106,64 +139,3 @@ class QuotaTable:
         own = self._quotas.get(QuotaEntity(ip=(address,)), {}).get(CONNECTION_CREATION_RATE)
         default = self._quotas.get(QuotaEntity(ip=(DEFAULT,)), {}).get(CONNECTION_CREATION_RATE)
         return default if own is None else own
-
-
-_MOST_MEASURED: Final = 10_000
-
-
-class Throttle:
-    """Measures clients against their quotas. One per broker: so many brokers, so many times the quota."""
-
-    def __init__(self) -> None:
-        self.table = QuotaTable()
-        self._rates: dict[tuple[str, tuple[str, str]], QuotaRate] = {}
-        self._buckets: dict[tuple[str, str], TokenBucket] = {}
-
-    def record(self, key: str, user: str, client_id: str, value: float, now: int) -> int:
-        """How many milliseconds the client has to wait, after this much more."""
-        limit = self.table.limit(key, user, client_id)
-        if limit is None:
-            return 0
-        rate = self._rate(key, limit.shared_by)
-        rate.record(value, now)
-        wait = rate.throttle_ms(limit.value, now)
-        return min(wait, WINDOW_MS) if key == REQUEST_PERCENTAGE else wait
-
-    def take_back(self, key: str, user: str, client_id: str, value: float, now: int) -> None:
-        """What was recorded and then not sent: a fetch over its quota is answered empty."""
-        limit = self.table.limit(key, user, client_id)
-        if limit is not None:
-            self._rate(key, limit.shared_by).record(-value, now)
-
-    def most_at_once(self, key: str, user: str, client_id: str) -> float | None:
-        """More than this in one answer would be over the quota even after ten quiet seconds."""
-        limit = self.table.limit(key, user, client_id)
-        return None if limit is None else limit.value * (SAMPLES - 1) * WINDOW_MS / 1000
-
-    def mutate(self, user: str, client_id: str, count: float, now: int, *, strict: bool = True) -> int:
-        """0 where the mutations may be done, and are recorded. Else how long to wait; a strict quota refuses
-        them, one for older clients lets them through and has the client wait."""
-        limit = self.table.limit(CONTROLLER_MUTATION_RATE, user, client_id)
-        if limit is None:
-            return 0
-        bucket = self._buckets.pop(limit.shared_by, None) or TokenBucket()
-        _bound(self._buckets)
-        self._buckets[limit.shared_by] = bucket
-        wait = bucket.wait_ms(limit.value, now)
-        if wait and strict:
-            return wait
-        bucket.record(count, limit.value, now)
-        return 0 if strict else bucket.wait_ms(limit.value, now)
-
-    def _rate(self, key: str, shared_by: tuple[str, str]) -> QuotaRate:
-        rate = self._rates.pop((key, shared_by), None) or QuotaRate()
-        _bound(self._rates)
-        self._rates[key, shared_by] = rate
-        return rate
-
-
-def _bound(measured: dict[Any, Any]) -> None:
-    """Bound how many clients are measured, since clients choose their ids. The one that was quiet for longest
-    is dropped first."""
-    while len(measured) >= _MOST_MEASURED:
-        del measured[next(iter(measured))]

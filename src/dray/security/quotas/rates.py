@@ -30,11 +30,12 @@ class _Sample:
 
 
 class QuotaRate:
-    """The sum of what was recorded in the last windows, per second."""
+    """The sum of what was recorded in the last windows, per second. `used` is for its owner."""
 
-    __slots__ = ("_current", "_samples")
+    __slots__ = ("_current", "_samples", "used")
 
     def __init__(self) -> None:
+        self.used = 0
         self._samples: list[_Sample] = []
         self._current = 0
 
@@ -57,35 +58,42 @@ class QuotaRate:
         return self._samples[self._current]
 
     def per_second(self, now: int) -> float:
-        window = self._window_ms(now)
-        return sum(sample.value for sample in self._samples) / (window / 1000)
+        total, window = self._measure(now)
+        return total / (window / 1000)
 
     def throttle_ms(self, limit: float, now: int) -> int:
         """How long nothing may be recorded until the rate is back at the limit; 0 if it is not above."""
-        rate = self.per_second(now)
+        total, window = self._measure(now)
+        rate = total / (window / 1000)
         if rate <= limit:
             return 0
-        return _rounded((rate - limit) / limit * self._window_ms(now))
+        return _rounded((rate - limit) / limit * window)
 
-    def _window_ms(self, now: int) -> int:
-        """At least ten whole windows, as if the time before the first record had been quiet."""
+    def _measure(self, now: int) -> tuple[float, int]:
+        """What counts, and the milliseconds in which it was recorded: at least ten whole windows, as if the
+        time before the first record had been quiet."""
+        total = 0.0
+        oldest = now
         for sample in self._samples:
             if now - sample.last >= SAMPLES * WINDOW_MS:
                 sample.reset(now)
-        oldest = min((sample.begun for sample in self._samples), default=now)
+                continue
+            total += sample.value
+            oldest = min(oldest, sample.begun)
         elapsed = now - oldest
         whole = elapsed // WINDOW_MS
         if whole < SAMPLES - 1:
             elapsed += (SAMPLES - 1 - whole) * WINDOW_MS
-        return max(elapsed, 1)
+        return total, max(elapsed, 1)
 
 
 class TokenBucket:
     """Mutations: a burst of as many as the windows hold, refilled at the limit."""
 
-    __slots__ = ("_filled", "_tokens")
+    __slots__ = ("_filled", "_tokens", "used")
 
     def __init__(self) -> None:
+        self.used = 0
         self._tokens = 0.0
         self._filled: int | None = None
 

@@ -50,19 +50,21 @@ def decode_quotas(key: str, value: bytes) -> dict[str, float]:
     what = f"the quotas of {key.removeprefix(keys.CLIENT_QUOTAS)}"
     _, fields = unseal_json(what, value, QUOTA_FORMAT)
     try:
-        return {name: float(value) for name, value in fields.items()}
+        found = {name: float(value) for name, value in fields.items()}
     except (TypeError, ValueError):
         raise ValueCorrupt(what, "one of them is no number") from None
+    if not all(value > 0 for value in found.values()):
+        raise ValueCorrupt(what, "one of them is not above 0")
+    return found
 
 
 class Quotas:
-    """`table` is what is known now."""
+    """`table` is what is known now: always the same table, which changes."""
 
     def __init__(self, store: MetadataStore, runtime: Runtime) -> None:
         self.table = QuotaTable()
         self._store = store
         self._runtime = runtime
-        self._known: dict[QuotaEntity, dict[str, float]] = {}
         self._followed = KeyFollower(
             store, runtime, keys.CLIENT_QUOTAS, learn=self._learn, forget=self._forget
         )
@@ -108,12 +110,11 @@ class Quotas:
             _log.error("a quota is not understood, and not used", key=key)
             return
         try:
-            self._known[entity] = decode_quotas(key, value)
+            self.table.put(entity, decode_quotas(key, value))
         except UnreadableValue as error:
             _log.error("a quota cannot be read; what was known before holds", key=key, error=str(error))
-        self.table = QuotaTable(self._known)
 
     def _forget(self, key: str) -> None:
         entity = entity_of(key)
-        if entity is not None and self._known.pop(entity, None) is not None:
-            self.table = QuotaTable(self._known)
+        if entity is not None:
+            self.table.remove(entity)

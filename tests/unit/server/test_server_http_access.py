@@ -1,0 +1,151 @@
+"""Health and metrics behind a token, and over HTTPS."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+from tests.services.certificates import make_certificates
+
+from dray.inspection.scrape import ScrapeAccess, metrics_of
+from dray.runtime import SystemRuntime
+from dray.server import Health, HttpServer, HttpSettings
+from dray.server.health import OPEN_PATHS
+from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in
+from dray.server.http_requests import HttpRequest
+from dray.telemetry import Metrics
+
+SECRET, OTHER = "s3cret-of-the-scraper", "another-t0ken"
+
+
+@asynccontextmanager
+async def guarded(
+    *tokens: str, tls: ssl.SSLContext | None = None, failing: bool = False
+) -> AsyncIterator[HttpServer]:
+    async def check() -> None:
+        if failing:
+            raise RuntimeError("no answer of 10.1.2.3")
+
+    runtime = SystemRuntime()
+    health = Health({"store": check}, Metrics(process=False), runtime)
+    known = BearerTokens(lambda: [token.encode() for token in tokens]) if tokens else None
+    server = HttpServer(health.routes(), runtime, HttpSettings(port=0, tls=tls, tokens=known), OPEN_PATHS)
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop()
+
+
+async def get(server: HttpServer, path: str, *headers: str) -> tuple[int, str, str]:
+    """Status, head and body."""
+    lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
+    reader, writer = await asyncio.open_connection(*server.address)
+    writer.write("\r\n".join(lines).encode())
+    head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
+    writer.close()
+    return int(head.split()[1]), head, body
+
+
+def bearer(token: str) -> str:
+    return f"Authorization: Bearer {token}"
+
+
+async def test_numbers_are_for_those_with_a_token() -> None:
+    async with guarded(SECRET, OTHER) as server:
+        for path in ("/metrics", "/", "/nowhere"):
+            status, head, body = await get(server, path)
+            assert (status, "WWW-Authenticate: Bearer" in head) == (401, True)
+            assert "dray_" not in body
+        for right in (bearer(SECRET), bearer(OTHER), f"authorization: bearer  {SECRET}"):
+            status, _, body = await get(server, "/metrics", right)
+            assert (status, "dray_requests" in body) == (200, True)
+        for wrong in (
+            bearer(SECRET[:-1]),
+            bearer(f"{SECRET}x"),
+            bearer(f"{SECRET} {SECRET}"),
+            bearer(""),
+            f"Authorization: Basic {SECRET}",
+            f"Authorization: {SECRET}",
+            f"{bearer(SECRET)}\r\n{bearer(SECRET)}",
+        ):
+            assert (await get(server, "/metrics", wrong))[0] == 401, wrong
+        assert (await get(server, "/nowhere", bearer(SECRET)))[0] == 404
+
+
+async def test_all_may_see_that_a_process_is_well_and_no_more() -> None:
+    async with guarded(SECRET, failing=True) as server:
+        status, _, body = await get(server, "/readyz")
+        assert (status, json.loads(body)) == (503, {"status": "unavailable"})
+        status, _, body = await get(server, "/readyz", bearer(SECRET))
+        assert "10.1.2.3" in json.loads(body)["checks"]["store"]["error"]
+        status, _, body = await get(server, "/healthz")
+        assert (status, json.loads(body)) == (200, {"status": "alive"})
+
+
+async def test_without_a_token_file_everything_is_as_it_was() -> None:
+    async with guarded() as server:
+        assert (await get(server, "/metrics"))[0] == 200
+        assert "checks" in json.loads((await get(server, "/readyz"))[2])
+
+
+async def test_the_token_is_in_no_log_line() -> None:
+    with capture_logs() as lines:
+        async with guarded(SECRET) as server:
+            await get(server, "/metrics", bearer(SECRET))
+            await get(server, "/metrics", bearer(f"{SECRET}x"))
+
+            async def fails(_request: HttpRequest) -> None:
+                raise RuntimeError("on purpose")
+
+            server.routes["/fails"] = fails  # type: ignore[assignment]
+            assert (await get(server, "/fails", bearer(SECRET)))[0] == 500
+    assert any("http request failed" in line["event"] for line in lines)
+    assert SECRET not in str(lines)
+    assert SECRET not in repr(HttpRequest("GET", "/", "", True, SECRET.encode()))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\n \n",
+        b"short\n",
+        f"{SECRET} with spaces".encode(),
+        f"{SECRET}\x00".encode(),
+        b"x" * LARGEST_FILE * 2,
+    ],
+)
+def test_files_that_hold_no_tokens(content: bytes) -> None:
+    with pytest.raises(InvalidTokens) as refused:
+        tokens_in(content)
+    assert SECRET not in str(refused.value)
+
+
+def test_a_file_holds_tokens_line_by_line() -> None:
+    assert tokens_in(f"{SECRET}\n\n{OTHER}\r\n".encode()) == (SECRET.encode(), OTHER.encode())
+
+
+async def test_the_console_presents_the_token_and_speaks_tls(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(made.certificate, made.key)
+    trusting = ssl.create_default_context(cafile=made.authority)
+    async with guarded(SECRET, tls=context) as server:
+        address = f"127.0.0.1:{server.address[1]}"
+        found = await metrics_of(address, ScrapeAccess(trusting, lambda: SECRET))
+        assert found is not None
+        assert "dray_requests" in found
+        assert await metrics_of(address, ScrapeAccess(trusting, lambda: OTHER)) is None
+        assert await metrics_of(address, ScrapeAccess(trusting)) is None
+        assert await metrics_of(address, ScrapeAccess(None, lambda: SECRET)) is None
+        assert await metrics_of(address, ScrapeAccess(ssl.create_default_context(), lambda: SECRET)) is None
+    async with guarded(SECRET) as server:
+        address = f"127.0.0.1:{server.address[1]}"
+        assert await metrics_of(address, ScrapeAccess(None, lambda: SECRET)) is not None
