@@ -30,7 +30,7 @@ from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.storage import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import counters, entries, jobs, lifecycle, producer_state, wal_keys
+from dray.log import cleaned, counters, entries, jobs, lifecycle, producer_state, wal_keys
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -220,11 +220,12 @@ CASES = {
         refusal=append,
         raises=LogUnavailable,
     ),
+    "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.PARQUET_FORMAT, lambda world: index_entry(world, parquet=False)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, parquet=False)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.PARQUET_FORMAT, lambda world: index_entry(world, parquet=True)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, parquet=True)
     ),
     "compaction/<number>/job": Case(
         jobs.COMPACTION_FORMAT,

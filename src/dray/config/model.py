@@ -23,8 +23,6 @@ from dray.config.kinds import (
     Duration,
     Either,
     HostPort,
-    ListenerAddress,
-    ListenerMap,
     SecretMap,
     Size,
     Switch,
@@ -32,6 +30,7 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.listeners import ListenerAddress, ListenerMap
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
 from dray.config.metrics import MetricsSection
@@ -89,7 +88,8 @@ class BrokerSection(Section):
         ListenerMap(
             "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
             "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
-            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}"
+            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}; more in "
+            "[security.md](security.md#listeners)"
         ),
     ] = Field(
         default_factory=dict,
@@ -97,7 +97,7 @@ class BrokerSection(Section):
         "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
         "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
         "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "
-        "`oauth.key_set_file`); what a known user may do, `security` says. With SSL and "
+        "`oauth`); what a known user may do, `security` says. With SSL and "
         "SASL_SSL the connection is encrypted; the two files are re-read when they change.",
     )
     longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(

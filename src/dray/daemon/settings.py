@@ -5,7 +5,7 @@ A setting is defined once, in `dray.config`, with its default. Here it has one l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from dray.api.shared import ApiSettings, Feature
@@ -34,7 +34,9 @@ GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 
 
 def server_settings(
-    settings: Settings, certificates: Mapping[str, ServerCertificate] | None = None
+    settings: Settings,
+    certificates: Mapping[str, ServerCertificate] | None = None,
+    identifications: Mapping[str, Callable[[bytes | None], str | None]] | None = None,
 ) -> ServerSettings:
     contexts = {name: certificate.context for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen
@@ -42,7 +44,15 @@ def server_settings(
         listeners=(
             Listener(LISTENER, listen.host, listen.port),
             *(
-                Listener(name, address.host, address.port, contexts.get(name), address.asks)
+                Listener(
+                    name,
+                    address.host,
+                    address.port,
+                    contexts.get(name),
+                    address.asks,
+                    (identifications or {}).get(name),
+                    address.connections,
+                )
                 for name, address in settings.broker.listeners.items()
             ),
         ),

@@ -18,12 +18,16 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
-from dray.parquet.statistics import RowGroup
+from dray.parquet.statistics import RowGroup, are_dense
 from dray.records.header import LOG_APPEND_TIME
 
 FORMAT: Final = 1
 # Of entries that name a Parquet file, so that a build from before there were any refuses them by name.
 PARQUET_FORMAT: Final = 2
+# Of entries whose file has no row for some of their offsets: compacted by key. Every other file keeps format
+# 2, so that older builds go on reading it.
+SPARSE_FORMAT: Final = 4
+_FORMATS: Final = frozenset({FORMAT, PARQUET_FORMAT, SPARSE_FORMAT})
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -33,6 +37,7 @@ _BATCH = Struct(">IIIhqqqhi")
 # Of a Parquet file: its size, and the length of its footer with the eight bytes behind it
 _FILE = Struct(">QI")
 _ROW_GROUP = Struct(">QIIqQqq")
+_SPARSE_ROW_GROUP = Struct(">QIIqQqqq")  # and its last offset
 # format, closed, has head, end, cumulative size, running maximum timestamp and its offset
 _HIGH_WATERMARK = Struct(">BBBqqqq")
 _START = Struct(">Bq")
@@ -81,6 +86,9 @@ class IndexEntry:
     path: str
     table: bytes
     kind: EntryKind = EntryKind.WAL
+    # Some offsets have no row in the file. Of its first and last ones, too: only the entry's own bounds say
+    # what it covers.
+    sparse: bool = False
 
     @classmethod
     def parquet(
@@ -91,11 +99,15 @@ class IndexEntry:
         file_size: int,
         footer_length: int,
         row_groups: Sequence[RowGroup],
+        start: int | None = None,
     ) -> IndexEntry:
-        """The entry that takes the place of adjoining ones: it goes onto the key of the last."""
+        """The entry that takes the place of adjoining ones: it goes onto the key of the last. `start`: where
+        that is not the start of the first."""
         first, last = inputs[0], inputs[-1]
+        start = first.start if start is None else start
+        sparse = not are_dense(row_groups, start, last.end)
         return cls(
-            start=first.start,
+            start=start,
             end=last.end,
             cumulative_size=last.cumulative_size,
             created_ms=last.created_ms,
@@ -105,8 +117,9 @@ class IndexEntry:
             running_max_offset=last.running_max_offset,
             object_id=parquet_id,
             path=path,
-            table=pack_row_groups(file_size, footer_length, row_groups),
+            table=pack_row_groups(file_size, footer_length, row_groups, sparse=sparse),
             kind=EntryKind.PARQUET,
+            sparse=sparse,
         )
 
     @property
@@ -154,7 +167,22 @@ class IndexEntry:
 
     def row_groups(self) -> list[RowGroup]:
         self._must_be(EntryKind.PARQUET)
-        return [RowGroup._make(row) for row in _ROW_GROUP.iter_unpack(self.table[_FILE.size :])]
+        table = self.table[_FILE.size :]
+        if self.sparse:
+            return [RowGroup._make(row) for row in _SPARSE_ROW_GROUP.iter_unpack(table)]
+        return [RowGroup._make((*row, row[3] + row[2] - 1)) for row in _ROW_GROUP.iter_unpack(table)]
+
+    @property
+    def record_count(self) -> int:
+        """How many records there are: in a sparse entry fewer than offsets."""
+        if not self.sparse:
+            return self.end - self.start
+        return sum(group.record_count for group in self.row_groups())
+
+    @property
+    def last_record(self) -> int:
+        """The offset of the last record that is there."""
+        return self.row_groups()[-1].last_offset if self.sparse else self.end - 1
 
     def _file(self) -> tuple[int, int]:
         self._must_be(EntryKind.PARQUET)
@@ -170,13 +198,14 @@ class IndexEntry:
     def encode(self) -> bytes:
         path = self.path.encode()
         if self.is_parquet:
-            count = (len(self.table) - _FILE.size) // _ROW_GROUP.size
+            row = _SPARSE_ROW_GROUP if self.sparse else _ROW_GROUP
+            count = (len(self.table) - _FILE.size) // row.size
         else:
             count = len(self.table) // _BATCH.size
         return b"".join(
             (
                 _ENTRY.pack(
-                    PARQUET_FORMAT if self.is_parquet else FORMAT,
+                    self._format,
                     self.kind,
                     self.start,
                     self.end,
@@ -195,9 +224,17 @@ class IndexEntry:
             )
         )
 
+    @property
+    def _format(self) -> int:
+        if self.is_parquet:
+            return SPARSE_FORMAT if self.sparse else PARQUET_FORMAT
+        return FORMAT
+
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        format_version, _ = unseal("an offset index entry", value, PARQUET_FORMAT)
+        format_version, _ = unseal("an offset index entry", value, SPARSE_FORMAT)
+        if format_version not in _FORMATS:
+            raise ValueCorrupt("an offset index entry", f"format {format_version}")
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -216,7 +253,10 @@ class IndexEntry:
             count,
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
-        if format_version == PARQUET_FORMAT:
+        sparse = format_version == SPARSE_FORMAT
+        if sparse:
+            expected, table_size = EntryKind.PARQUET, _FILE.size + count * _SPARSE_ROW_GROUP.size
+        elif format_version == PARQUET_FORMAT:
             expected, table_size = EntryKind.PARQUET, _FILE.size + count * _ROW_GROUP.size
         else:
             expected, table_size = EntryKind.WAL, count * _BATCH.size
@@ -239,6 +279,7 @@ class IndexEntry:
             path,
             value[table_at:],
             expected,
+            sparse,
         )
 
 
@@ -247,9 +288,14 @@ def pack_batches(references: list[BatchReference]) -> bytes:
     return b"".join([pack(*reference) for reference in references])
 
 
-def pack_row_groups(file_size: int, footer_length: int, row_groups: Sequence[RowGroup]) -> bytes:
-    pack = _ROW_GROUP.pack
-    return _FILE.pack(file_size, footer_length) + b"".join([pack(*group) for group in row_groups])
+def pack_row_groups(
+    file_size: int, footer_length: int, row_groups: Sequence[RowGroup], *, sparse: bool = False
+) -> bytes:
+    if sparse:
+        rows = [_SPARSE_ROW_GROUP.pack(*group) for group in row_groups]
+    else:
+        rows = [_ROW_GROUP.pack(*group[:-1]) for group in row_groups]
+    return _FILE.pack(file_size, footer_length) + b"".join(rows)
 
 
 @dataclass(frozen=True, slots=True)

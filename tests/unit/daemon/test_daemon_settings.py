@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -47,9 +47,7 @@ GIVEN = {
 def translated_names() -> dict[str, set[str]]:
     """What `daemon/settings.py` and `daemon/store_settings.py` give to each class, by name."""
     found: dict[str, set[str]] = {}
-    trees = [
-        ast.parse(Path(each.__file__).read_text(encoding="utf-8")) for each in (translated, store_settings)
-    ]
+    trees = [ast.parse(inspect.getsource(each)) for each in (translated, store_settings)]
     for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
             names = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
