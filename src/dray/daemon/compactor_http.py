@@ -13,7 +13,7 @@ from dray.daemon.failures import Failure
 from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.parts import clock_doubt, store_checks
-from dray.daemon.settings import http_settings
+from dray.daemon.store_settings import http_settings
 from dray.daemon.stores import Stores
 from dray.runtime import Runtime
 from dray.server import AddressInUse, Health, HttpServer

@@ -97,9 +97,9 @@ async def _run(
     lags: LagHistory | None = None
     sessions: Sessions | None = None
     history: ScrapeHistory | None = None
-    refreshing: KeptTask | None = None
     source: TablesWhenAsked | None = None
     tables: ClusterTables | None = None
+    refreshing: KeptTask | None = None
     try:
         stored = None
         if opened is not None:

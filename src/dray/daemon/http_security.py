@@ -11,7 +11,7 @@ import structlog
 
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.daemon.settings import http_settings
+from dray.daemon.store_settings import http_settings
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.server import HttpSettings
 from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in

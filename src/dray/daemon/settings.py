@@ -21,7 +21,7 @@ from dray.log import LogSettings
 from dray.log.carry import BY_ENGINE, CarryLimits
 from dray.log.deletions import Brake
 from dray.protocol import ApiKey
-from dray.server import HttpSettings, Listener, ServerSettings
+from dray.server import Listener, ServerSettings
 from dray.server.tls import ServerCertificate
 from dray.topics import TopicsOptions
 
@@ -83,10 +83,6 @@ def advertised_listeners(
         else AdvertisedListener(name, listen.host, bound[name][1])
         for name, listen in {LISTENER: broker.listen, **broker.listeners}.items()
     )
-
-
-def http_settings(address: Address) -> HttpSettings:
-    return HttpSettings(address.host, address.port)
 
 
 def api_settings(settings: Settings) -> ApiSettings:

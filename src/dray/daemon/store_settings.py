@@ -1,4 +1,4 @@
-"""From the config to the stores and the tables: what every process needs, whatever else it does.
+"""From the config to the stores, the tables and HTTP: what every process needs, whatever else it does.
 
 A console reads stores and serves no client: it is not to load the rooms that the broker's settings name.
 """
@@ -11,9 +11,11 @@ from pathlib import Path
 from pydantic import SecretStr
 
 from dray.config import Settings
+from dray.config.kinds import Address
 from dray.config.metadata import EtcdSection, OxiaSection
 from dray.metadata.etcd import EtcdSettings, EtcdTls
 from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
+from dray.server import HttpSettings
 from dray.tables.iceberg import CatalogSettings
 from dray.topics.table_names import TableNames
 
@@ -54,6 +56,10 @@ def etcd_settings(section: EtcdSection) -> EtcdSettings:
         max_transaction_operations=section.max_txn_ops,
         max_request_bytes=section.max_request_bytes,
     )
+
+
+def http_settings(address: Address) -> HttpSettings:
+    return HttpSettings(address.host, address.port)
 
 
 def revealed(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
