@@ -245,8 +245,8 @@ def compact_what_was_deleted(patch: pytest.MonkeyPatch) -> None:
     """The file holds all of its inputs, also what lies below the start."""
     kept = Saga.create
 
-    async def create(self: Saga, *plan: Any, start: int, table: bool) -> Any:
-        return await kept(self, *plan, start=0, table=table)
+    async def create(self: Saga, *plan: Any, start: int, **rest: Any) -> Any:
+        return await kept(self, *plan, start=0, **rest)
 
     patch.setattr(Saga, "create", create)
 
