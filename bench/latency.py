@@ -319,7 +319,7 @@ def measure(places: list[Place], options: argparse.Namespace, figures: Figures, 
 
 def fresh_topic(place: Place, name: str, count: int) -> str:
     topic = f"{name}-flushed" if place.topic_config else name
-    create_topic(place.bootstrap, topic, count, place.topic_config)
+    create_topic(place.bootstrap, topic, count, place.topic_config, seconds=PATIENCE_SECONDS)
     return topic
 
 

@@ -5,18 +5,16 @@ Pictures of every page are written to DRAY_TEST_SCREENSHOTS, where that names a 
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
-from tests.services.browser import running_browser
+from tests.services.browser import picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill
 from tests.services.target import ON_CLUSTER
 
@@ -313,9 +311,3 @@ def test_every_page_fits_a_narrow_screen(browser: Browser, up: BrokerWithConsole
     picture(page, f"{name}-narrow")
     context.close()
     assert width <= 360
-
-
-def picture(page: Page, name: str) -> None:
-    directory = os.environ.get("DRAY_TEST_SCREENSHOTS")
-    if directory:
-        page.screenshot(path=Path(directory) / f"{quote(name)}.png", full_page=True)

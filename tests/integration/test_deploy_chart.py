@@ -203,6 +203,44 @@ def test_the_defaults_render_and_a_compactor_can_be_left_out(tmp_path: Path) -> 
     assert container(brokers)["image"] == f"dray:{version[1]}"
 
 
+def test_further_listeners_are_each_pods_own(tmp_path: Path) -> None:
+    files = {"certificate_file": "/etc/dray-tls/tls.crt", "key_file": "/etc/dray-tls/tls.key"}
+    secure = {
+        "port": 9094,
+        "protocol": "SASL_SSL",
+        "mechanisms": ["SCRAM-SHA-512"],
+        **files,
+        "connections": 500,
+    }
+    mutual = {
+        "port": 9095,
+        "protocol": "SSL",
+        **files,
+        "client_auth": "required",
+        "client_ca_file": "/etc/dray-tls/ca.crt",
+        "mapping_rules": "RULE:^CN=([^,]+).*$/$1/",
+    }
+    values = {**THREE_ZONES, "listeners": {"SECURE": secure, "MUTUAL": mutual}, "tlsSecret": "dray-tls"}
+    found = render(tmp_path, CHART, values)
+    brokers = of_kind(found, "StatefulSet")[0]
+    pod = f"{brokers['metadata']['name']}-1"
+    settings = settings_in(pod, found, brokers, tmp_path)
+    place = settings.broker.listeners["SECURE"]
+    assert (str(place), place.protocol, place.connections) == ("0.0.0.0:9094", "SASL_SSL", 500)
+    assert settings.broker.listeners["MUTUAL"].mapping_rules == mutual["mapping_rules"]
+    assert settings.broker.listeners["MUTUAL"].client_auth == "required"
+    advertised = settings.broker.advertised_listeners["MUTUAL"]
+    assert str(advertised) == f"{pod}.test-brokers.data.svc.cluster.local:9095"
+    ports = {port["containerPort"] for port in container(brokers)["ports"]}
+    assert ports == {9092, 9644, 9094, 9095}
+    for service in of_kind(found, "Service"):
+        assert {9094, 9095} <= {port["port"] for port in service["spec"]["ports"]}
+    mounted = {mount["name"]: mount["mountPath"] for mount in container(brokers)["volumeMounts"]}
+    assert mounted["tls"] == "/etc/dray-tls"
+    volumes = {volume["name"]: volume for volume in brokers["spec"]["template"]["spec"]["volumes"]}
+    assert volumes["tls"]["secret"] == {"secretName": "dray-tls"}
+
+
 def test_what_watches_the_cluster_comes_if_asked_for(tmp_path: Path, objects: list[dict[str, Any]]) -> None:
     kinds = ("PrometheusRule", "PodMonitor")
     assert [found for found in objects if found["kind"] in kinds] == []

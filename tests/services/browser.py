@@ -9,8 +9,9 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import quote
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.services.debian import unpacked
 from tests.services.tools import missing
@@ -46,3 +47,10 @@ def running_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def picture(page: Page, name: str) -> None:
+    """For people to look at, where DRAY_TEST_SCREENSHOTS names a directory."""
+    directory = os.environ.get("DRAY_TEST_SCREENSHOTS")
+    if directory:
+        page.screenshot(path=Path(directory) / f"{quote(name)}.png", full_page=True)

@@ -6,6 +6,7 @@ import asyncio
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 from uuid import UUID
 
 from pyarrow import parquet
@@ -163,9 +164,9 @@ class Cluster:
         self.log = self.new_log()
         self.streams = StreamStore(self.store, DOMAINS, self.settings.producer_expiry_ms)
 
-    def new_log(self) -> Log:
+    def new_log(self, **changes: Any) -> Log:
         """As another broker sees it: nothing is cached."""
-        settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0)
+        settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0, **changes)
         return Log(self.store, self.objects, self.runtime, DOMAINS, settings, may_delete=self.may_delete)
 
     def worker(

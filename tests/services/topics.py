@@ -27,14 +27,15 @@ def create_topic(
     partitions: int = 1,
     config: Mapping[str, str] | None = None,
     replicas: int = 1,
+    seconds: float = SECONDS,
 ) -> None:
-    """Returns when every partition answers."""
+    """Returns when every partition answers; raises when some do not within the time."""
     admin = client_of(bootstrap)
     new = NewTopic(name, partitions, replicas, config=dict(config or {}))
     for future in admin.create_topics([new], operation_timeout=10).values():
-        future.result(SECONDS)
+        future.result(seconds)
     asked = {TopicPartition(name, number): LATEST for number in range(partitions)}
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + seconds
     while True:
         try:
             for answer in admin.list_offsets(asked).values():

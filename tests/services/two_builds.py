@@ -23,11 +23,12 @@ from dray.groups.coordinator.sweep import sweep
 from dray.groups.offsets import CommittedOffset
 from dray.log import Log, wal_keys
 from dray.log.carry import EMBEDDED
+from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.lifecycle import KEEP_CLOSED_DAYS, note_closed
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import StoredValue
+from dray.metadata.contract import Put, StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
@@ -243,6 +244,7 @@ class World:
         await self._say_who_may_do_what()
         await CompactionRequests(self.first.store, self.first.runtime).ask(self.topics["orders"])
         await self.first.topics.delete("gone")
+        await self._clean_a_stream()
         await self._leave_an_object_behind()
         await self._carry()
         await self._close_a_stream_long_ago()
@@ -262,6 +264,13 @@ class World:
         await self.first.users.put(Upsertion("alice", sha_256, credential))
         await self.first.acls.create([ALICE_READS])
         await self.first.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: 1024.0})
+
+    async def _clean_a_stream(self) -> None:
+        """As if the topic had been compacted by key once."""
+        stream = self.topics["orders"].streams[0]
+        cleaned = Cleaned((CleanPoint(1, 1_700_000_000_000),))
+        put = Put(keys.cleaned(stream), cleaned.encode())
+        await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put])
 
     async def _leave_an_object_behind(self) -> None:
         """As a broker does that dies between upload and commit."""

@@ -71,11 +71,11 @@ def new_acls_are_not_learned(patch: pytest.MonkeyPatch) -> None:
 MUTATIONS: dict[str, tuple[Mutation, int]] = {
     "nothing is re-read": (nothing_is_re_read, 2),
     "decisions are remembered for ever": (decisions_are_remembered_for_ever, 2),
-    "connections remember their rights": (connections_remember_their_rights, 0),
+    "connections remember their rights": (connections_remember_their_rights, 2),
     "a deleted user stays": (a_deleted_user_stays, 6),
     "a deleted user logs in": (a_deleted_user_logs_in, 3),
     "a fetch that waited is not asked again": (a_fetch_that_waited_is_not_asked_again, 2),
-    "ACLs are not forgotten": (acls_are_not_forgotten, 0),
+    "ACLs are not forgotten": (acls_are_not_forgotten, 3),
     "a DENY counts for nothing": (a_deny_counts_for_nothing, 2),
-    "new ACLs are not learned": (new_acls_are_not_learned, 9),
+    "new ACLs are not learned": (new_acls_are_not_learned, 13),
 }

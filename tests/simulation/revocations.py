@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from dray.config import Settings
 from dray.config.kinds import Address as ListenAddress
-from dray.config.kinds import ListenerAddress
+from dray.config.listeners import ListenerAddress
 from dray.protocol import ErrorCode, Request, parse_response_header, response_class
 from dray.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -114,7 +114,7 @@ def conditions_of(seed: int) -> SecuredConditions:
             late=0.0,
             twice=0.0,
             stale=random.choice((0.0, 0.05)),
-            unheard=random.choice((0.1, 0.6)),
+            unheard=random.choice((0.6, 0.95)),
         ),
         network=NetworkWeather(Random(seed ^ 0x4E7), broken=0.003, silent=0.001),
         disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),

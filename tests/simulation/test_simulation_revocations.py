@@ -10,7 +10,7 @@ from tests.simulation.noticing import first_noticed
 from tests.simulation.revocation_mutations import MUTATIONS
 from tests.simulation.revocations import simulate_revocations
 
-SEEDS = 4
+SEEDS = 8
 SEARCH = 20
 SOAK_SEEDS = 100
 SOAK_SEARCH = 60

@@ -30,7 +30,16 @@ from dray.groups.coordinator.fence import FENCE_FORMAT
 from dray.groups.coordinator.lease import LEASE_FORMAT
 from dray.groups.coordinator.storage import RECORD_FORMAT
 from dray.groups.offsets import OFFSET_FORMAT
-from dray.log import carried_hints, counters, entries, job_values, lifecycle, producer_state, wal_keys
+from dray.log import (
+    carried_hints,
+    cleaned,
+    counters,
+    entries,
+    job_values,
+    lifecycle,
+    producer_state,
+    wal_keys,
+)
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
@@ -220,14 +229,15 @@ CASES = {
         refusal=append,
         raises=LogUnavailable,
     ),
+    "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.CARRIED_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.CARRIED_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
     ),
     "streams/<number>/offset-index/<number>/<number>: carried": Case(
-        entries.CARRIED_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
+        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
         job_values.CARRIED_FORMAT,

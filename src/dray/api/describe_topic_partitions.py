@@ -17,7 +17,6 @@ from dray.protocol.messages.describe_topic_partitions import (
     DescribeTopicPartitionsResponsePartition,
     DescribeTopicPartitionsResponseTopic,
 )
-from dray.records import LEADER_EPOCH
 from dray.security.acls.model import AclResourceType
 from dray.topics import InvalidTopicName, Topic, TopicsUnavailable
 from dray.topics.names import check_name, is_internal
@@ -105,7 +104,7 @@ def _describe(topic: Topic, begin: int, end: int, routes: Routes) -> DescribeTop
             DescribeTopicPartitionsResponsePartition(
                 partition_index=index,
                 leader_id=nodes[0],
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=topic.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
                 eligible_leader_replicas=[],

@@ -9,7 +9,7 @@
   what it leaves, and one that finds no room is given later, or without records.
 - A client above its quota is answered without partitions, and asks again when its time is over.
 - There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
-- The leader epoch is always 0; a client that knows a later one gets UNKNOWN_LEADER_EPOCH.
+- A client that knows a later leader epoch than the topic's gets UNKNOWN_LEADER_EPOCH. Batches carry epoch 0.
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 
 Versions:
@@ -40,7 +40,6 @@ from dray.protocol.messages.fetch import (
     FetchTopic,
     PartitionData,
 )
-from dray.records import LEADER_EPOCH
 from dray.telemetry import TopicTraffic
 from dray.topics import Topic, TopicsUnavailable
 
@@ -121,7 +120,7 @@ async def _resolve(context: Context, data: FetchTopic, partition: FetchPartition
     stream = None if topic is None else topic.stream_of(partition.partition)
     if stream is not None:
         wanted.stream = stream
-        if partition.current_leader_epoch > LEADER_EPOCH:
+        if topic is not None and partition.current_leader_epoch > topic.leader_epoch:
             wanted.error = ErrorCode.UNKNOWN_LEADER_EPOCH
     elif topic is None and by_id:
         wanted.error = ErrorCode.UNKNOWN_TOPIC_ID

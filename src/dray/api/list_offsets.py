@@ -21,7 +21,7 @@ from enum import IntEnum
 from itertools import islice
 from typing import Final
 
-from dray.api.shared import Context, find_stream, forget_closed, gather_some, handles, read_error, repeated
+from dray.api.shared import Context, find_leading, forget_closed, gather_some, handles, read_error, repeated
 from dray.api.shared.checks import DESCRIBE_TOPIC, Denial
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
@@ -32,7 +32,6 @@ from dray.protocol.messages.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from dray.records import LEADER_EPOCH
 
 
 class _Named(IntEnum):
@@ -89,10 +88,11 @@ async def _look_up(
 ) -> ListOffsetsPartitionResponse:
     if partition.timestamp < 0 and context.version < _KNOWN_FROM.get(partition.timestamp, 99):
         return _failed(partition, ErrorCode.UNSUPPORTED_VERSION)
-    stream = await find_stream(context, name, partition.partition_index)
-    if isinstance(stream, ErrorCode):
-        return _failed(partition, stream)
-    if partition.current_leader_epoch > LEADER_EPOCH:
+    found = await find_leading(context, name, partition.partition_index)
+    if isinstance(found, ErrorCode):
+        return _failed(partition, found)
+    stream, epoch = found
+    if partition.current_leader_epoch > epoch:
         return _failed(partition, ErrorCode.UNKNOWN_LEADER_EPOCH)
     try:
         offset, timestamp = await _offset_for(context, stream, partition.timestamp)
@@ -107,7 +107,7 @@ async def _look_up(
         partition_index=partition.partition_index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=-1 if offset < 0 else LEADER_EPOCH,
+        leader_epoch=-1 if offset < 0 else epoch,
     )
 
 

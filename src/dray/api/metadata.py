@@ -49,7 +49,6 @@ from dray.protocol.messages.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from dray.records import LEADER_EPOCH
 from dray.security.acls.model import AclResourceType
 from dray.topics import InvalidTopicName, Topic, TopicError, TopicsUnavailable
 from dray.topics.names import check_name, check_not_internal, is_internal
@@ -200,7 +199,7 @@ def _describe(topic: Topic, routes: Routes) -> MetadataResponseTopic:
             MetadataResponsePartition(
                 partition_index=index,
                 leader_id=nodes[0],
-                leader_epoch=LEADER_EPOCH,
+                leader_epoch=topic.leader_epoch,
                 replica_nodes=nodes,
                 isr_nodes=nodes,
             )

@@ -1,7 +1,9 @@
 """OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ended.
 
-There is one epoch, 0, and it never ends: asked for it, the answer is epoch 0 and the high watermark, so that
-no consumer sees a truncation that did not happen. Of any other epoch nothing is known here, which is answered
+Nothing that was committed is ever truncated, so no epoch up to the topic's has an end below the log's: asked
+for one, the answer is that epoch and the high watermark. With any lower end, a consumer of Java or librdkafka
+would take its position for truncated and go back or reset. A topic has one epoch, mostly 0; consumers of a
+log that began elsewhere come with earlier ones. Of a later epoch nothing is known here, which is answered
 with -1 for both, as in Kafka: a consumer that comes with one has read another log. Only a client that claims
 to know a later epoch as current is refused, with UNKNOWN_LEADER_EPOCH.
 """
@@ -10,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 
-from dray.api.shared import Context, find_stream, forget_closed, handles, read_error
+from dray.api.shared import Context, find_leading, forget_closed, handles, read_error
 from dray.api.shared.checks import ACT_FOR_CLUSTER, DESCRIBE_TOPIC, Denial
 from dray.log.types import LogError, StreamClosed
 from dray.protocol import ErrorCode
@@ -22,7 +24,6 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
     OffsetForLeaderTopicResult,
 )
-from dray.records import LEADER_EPOCH
 
 
 @handles(
@@ -49,10 +50,11 @@ async def _look_up(context: Context, topic: OffsetForLeaderTopic) -> OffsetForLe
 
 
 async def _end(context: Context, name: str, partition: OffsetForLeaderPartition) -> EpochEndOffset:
-    stream = await find_stream(context, name, partition.partition)
-    if isinstance(stream, ErrorCode):
-        return EpochEndOffset(partition=partition.partition, error_code=stream)
-    if partition.current_leader_epoch > LEADER_EPOCH:
+    found = await find_leading(context, name, partition.partition)
+    if isinstance(found, ErrorCode):
+        return EpochEndOffset(partition=partition.partition, error_code=found)
+    stream, epoch = found
+    if partition.current_leader_epoch > epoch:
         return EpochEndOffset(partition=partition.partition, error_code=ErrorCode.UNKNOWN_LEADER_EPOCH)
     try:
         bounds = await context.services.log.bounds(stream)
@@ -60,6 +62,8 @@ async def _end(context: Context, name: str, partition: OffsetForLeaderPartition)
         if isinstance(error, StreamClosed):
             await forget_closed(context, name)
         return EpochEndOffset(partition=partition.partition, error_code=read_error(error))
-    if partition.leader_epoch != LEADER_EPOCH:
+    if not 0 <= partition.leader_epoch <= epoch:
         return EpochEndOffset(partition=partition.partition, leader_epoch=-1, end_offset=-1)
-    return EpochEndOffset(partition=partition.partition, leader_epoch=LEADER_EPOCH, end_offset=bounds.end)
+    return EpochEndOffset(
+        partition=partition.partition, leader_epoch=partition.leader_epoch, end_offset=bounds.end
+    )

@@ -5,11 +5,19 @@ from __future__ import annotations
 from typing import Final, Protocol, TypeVar
 
 from dray.client.errors import AuthenticationFailed, ClientError
+from dray.client.tokens import TokenCredential, Tokens
 from dray.protocol import ErrorCode, Request, Response
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from dray.runtime import Runtime
-from dray.security.sasl.client import ClientCredential, ServerNotTrusted, begin_exchange
+from dray.security.sasl.client import (
+    OAUTHBEARER,
+    ClientCredential,
+    ClientExchange,
+    ServerNotTrusted,
+    TokenClient,
+    begin_exchange,
+)
 
 ResponseType = TypeVar("ResponseType", bound=Response)
 
@@ -33,9 +41,10 @@ class Ask(Protocol):
 class Login:
     """Who the client is, on whichever connection."""
 
-    def __init__(self, credential: ClientCredential, runtime: Runtime) -> None:
+    def __init__(self, credential: ClientCredential | TokenCredential, runtime: Runtime) -> None:
         self._credential = credential
         self._runtime = runtime
+        self._tokens = Tokens(credential, runtime) if isinstance(credential, TokenCredential) else None
 
     def is_past(self, moment: float | None) -> bool:
         return moment is not None and self._runtime.monotonic() >= moment
@@ -43,7 +52,12 @@ class Login:
     async def perform(self, broker: str, ask: Ask) -> float | None:
         """Authenticates a connection to the broker of this name. When that is to be done again; None: never.
         Raises `AuthenticationFailed`."""
-        mechanism, user = self._credential.mechanism, self._credential.user
+        credential = self._credential
+        if isinstance(credential, TokenCredential):
+            mechanism, shown = OAUTHBEARER, "the token"
+        else:
+            mechanism, shown = credential.mechanism, f"user {credential.user}"
+        exchange = await self._exchange()
         handshake = await ask(SaslHandshakeRequest(mechanism=mechanism), _HANDSHAKE_VERSION)
         if handshake.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
             served = ", ".join(sorted(handshake.mechanisms)) or "nothing"
@@ -54,20 +68,25 @@ class Login:
             )
         if handshake.error_code:
             raise ClientError(f"{broker} refused SaslHandshake: {ErrorCode.name_of(handshake.error_code)}")
-        exchange = begin_exchange(self._credential, self._runtime.random)
         token: bytes | None = exchange.begin()
         while token is not None:
             begun = self._runtime.monotonic()
             answer = await ask(SaslAuthenticateRequest(auth_bytes=token))
             if answer.error_code:
                 why = answer.error_message or ErrorCode.name_of(answer.error_code)
-                raise AuthenticationFailed(f"{broker} refused user {user}: {_shown(why)}")
+                raise AuthenticationFailed(f"{broker} refused {shown}: {_shown(why)}")
             try:
                 token = await self._runtime.in_thread(exchange.answer, answer.auth_bytes)
             except ServerNotTrusted as error:
                 raise AuthenticationFailed(f"{broker} is not trusted: {error}") from None
         lifetime_ms = answer.session_lifetime_ms
         return begun + RENEWED_AFTER * lifetime_ms / 1000 if lifetime_ms > 0 else None
+
+    async def _exchange(self) -> ClientExchange:
+        if self._tokens is not None:
+            return TokenClient(await self._tokens.token())
+        assert isinstance(self._credential, ClientCredential)
+        return begin_exchange(self._credential, self._runtime.random)
 
 
 def _shown(text: str) -> str:

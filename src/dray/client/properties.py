@@ -15,8 +15,21 @@ from typing import Final
 
 from dray.client.connection import DEFAULT_LARGEST_FRAME, Dialer
 from dray.client.login import Login
+from dray.client.token_properties import TOKEN_KEYS, PropertiesRefused, text_of, token_credential
+from dray.client.tokens import TokenCredential
 from dray.runtime import Runtime
-from dray.security.sasl.client import MECHANISMS, PLAIN, ClientCredential
+from dray.security.sasl.client import MECHANISMS, OAUTHBEARER, PLAIN, ClientCredential
+
+__all__ = [
+    "KEYS",
+    "ClientSecurity",
+    "PropertiesRefused",
+    "TlsSettings",
+    "make_context",
+    "parse_properties",
+    "parse_security",
+    "read_security",
+]
 
 PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_KEYS: Final = (
@@ -25,6 +38,7 @@ SASL_KEYS: Final = (
     "username",
     "password.file",
     "plain.without.tls",
+    *TOKEN_KEYS,
 )
 TLS_KEYS: Final = (
     "ssl.truststore.type",
@@ -39,21 +53,18 @@ KEYS: Final = ("security.protocol", *SASL_KEYS, *TLS_KEYS)
 """All that is understood. `username`, `password.file` and `plain.without.tls` are our own."""
 
 _ABOUT_SECURITY: Final = ("security.", "sasl.", "ssl.")
-_LARGEST_FILE: Final = 1 << 20
 _MODULES: Final = {
     "org.apache.kafka.common.security.scram.ScramLoginModule": "SCRAM",
     "org.apache.kafka.common.security.plain.PlainLoginModule": "PLAIN",
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule": "OAUTHBEARER",
 }
+_IN_CLEAR: Final = {PLAIN: "password", OAUTHBEARER: "token"}
 _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 _JAAS_TOKEN: Final = re.compile(
     r"""\s*(?:(?P<quoted>"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*')|(?P<mark>[=;])|(?P<word>[^\s=;"']+))"""
 )
 _ESCAPES: Final = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 _JAAS_FORM: Final = 'MODULE required username="..." password="...";'
-
-
-class PropertiesRefused(ValueError):
-    """A property cannot be what it is. One line, without secrets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +83,7 @@ class ClientSecurity:
     """How a client is to connect, before it has a runtime. It may travel to another process."""
 
     tls: TlsSettings | None = None
-    credential: ClientCredential | None = None
+    credential: ClientCredential | TokenCredential | None = None
 
     def dialer(self, client_id: str, runtime: Runtime, largest_frame: int = DEFAULT_LARGEST_FRAME) -> Dialer:
         """Raises `PropertiesRefused` for certificates that cannot be used."""
@@ -107,7 +118,7 @@ def make_context(settings: TlsSettings) -> ssl.SSLContext:
 
 def read_security(file: Path) -> ClientSecurity:
     """Of a properties file. Raises `PropertiesRefused`."""
-    return parse_security(parse_properties(_text_of(file)))
+    return parse_security(parse_properties(text_of(file)))
 
 
 def parse_security(given: Mapping[str, str]) -> ClientSecurity:
@@ -164,7 +175,7 @@ def _authorities(given: Mapping[str, str]) -> str | None:
     if location is None:
         return inline
     try:
-        return _text_of(Path(location))
+        return text_of(Path(location))
     except PropertiesRefused as error:
         raise PropertiesRefused(f"ssl.truststore.location: {error}") from error
 
@@ -172,39 +183,53 @@ def _authorities(given: Mapping[str, str]) -> str | None:
 # --- SASL
 
 
-def _credential(given: Mapping[str, str], *, encrypted: bool) -> ClientCredential:
+def _credential(given: Mapping[str, str], *, encrypted: bool) -> ClientCredential | TokenCredential:
     mechanism = given.get("sasl.mechanism", "").upper()
-    if mechanism not in MECHANISMS:
-        raise PropertiesRefused(f"sasl.mechanism: must be one of {', '.join(MECHANISMS)}")
+    known = (*MECHANISMS, OAUTHBEARER)
+    if mechanism not in known:
+        raise PropertiesRefused(f"sasl.mechanism: must be one of {', '.join(known)}")
     allowed = given.get("plain.without.tls", "false").lower()
     if allowed not in ("true", "false"):
         raise PropertiesRefused("plain.without.tls: must be true or false")
-    if mechanism == PLAIN and not encrypted and allowed == "false":
+    if mechanism in _IN_CLEAR and not encrypted and allowed == "false":
         raise PropertiesRefused(
-            "sasl.mechanism = PLAIN: would send the password in clear; use a SCRAM mechanism or SASL_SSL, or "
-            "say plain.without.tls=true"
+            f"sasl.mechanism = {mechanism}: would send the {_IN_CLEAR[mechanism]} in clear; use a SCRAM "
+            "mechanism or SASL_SSL, or say plain.without.tls=true"
         )
-    user, password = _user(given, mechanism)
+    options = _from_jaas(given["sasl.jaas.config"], mechanism) if "sasl.jaas.config" in given else None
+    if mechanism == OAUTHBEARER:
+        unused = [key for key in ("username", "password.file") if key in given]
+        if unused:
+            raise PropertiesRefused(f"{unused[0]}: has no effect, since sasl.mechanism is OAUTHBEARER")
+        return token_credential(given, options or {})
+    unused = [key for key in TOKEN_KEYS if key in given]
+    if unused:
+        raise PropertiesRefused(f"{unused[0]}: has no effect, since sasl.mechanism is {mechanism}")
+    user, password = _user(given, options)
     if not user or not password or "\0" in user + password:
         raise PropertiesRefused("the user name and the password must not be empty, or hold NUL")
     return ClientCredential(mechanism, user, password)
 
 
-def _user(given: Mapping[str, str], mechanism: str) -> tuple[str, str]:
-    jaas, user, file = (given.get(key) for key in ("sasl.jaas.config", "username", "password.file"))
-    if jaas is not None:
+def _user(given: Mapping[str, str], options: Mapping[str, str] | None) -> tuple[str, str]:
+    user, file = given.get("username"), given.get("password.file")
+    if options is not None:
         if user is not None or file is not None:
             raise PropertiesRefused("sasl.jaas.config: give it, or username and password.file, not both")
-        return _from_jaas(jaas, mechanism)
+        if options.keys() != {"username", "password"}:
+            # What stands there is not shown: it may be a password without its quotes.
+            raise PropertiesRefused('sasl.jaas.config: its options must be username="..." and password="..."')
+        return options["username"], options["password"]
     if user is None or file is None:
         raise PropertiesRefused(f"sasl.jaas.config: is needed ({_JAAS_FORM}), or username and password.file")
     try:
-        return user, _text_of(Path(file)).removesuffix("\n").removesuffix("\r")
+        return user, text_of(Path(file)).removesuffix("\n").removesuffix("\r")
     except PropertiesRefused as error:
         raise PropertiesRefused(f"password.file: {error}") from error
 
 
-def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
+def _from_jaas(text: str, mechanism: str) -> dict[str, str]:
+    """The options of the module."""
     tokens = list(_jaas_tokens(text))
     if len(tokens) < 3 or tokens[-1] != (";", True) or tokens[1][0].lower() not in _FLAGS:
         raise PropertiesRefused(f"sasl.jaas.config: must be {_JAAS_FORM} (mind the semicolon)")
@@ -217,12 +242,9 @@ def _from_jaas(text: str, mechanism: str) -> tuple[str, str]:
     rest = tokens[2:-1]
     for name, equals, value in zip(rest[::3], rest[1::3], rest[2::3], strict=False):
         if name[1] or equals != ("=", True) or value[1]:
-            break
+            return {}
         options[name[0]] = value[0]
-    if len(rest) != 6 or options.keys() != {"username", "password"}:
-        # What stands there is not shown: it may be a password without its quotes.
-        raise PropertiesRefused('sasl.jaas.config: its options must be username="..." and password="..."')
-    return options["username"], options["password"]
+    return options if len(rest) == 3 * len(options) else {}
 
 
 def _jaas_tokens(text: str) -> Iterator[tuple[str, bool]]:
@@ -279,17 +301,3 @@ def _unescaped(text: str) -> str:
         return _ESCAPES.get(found[1], found[1])
 
     return re.sub(r"\\(u[0-9A-Fa-f]{4}|.)", plain, text, flags=re.DOTALL)
-
-
-def _text_of(file: Path) -> str:
-    try:
-        with file.open("rb") as opened:
-            raw = opened.read(_LARGEST_FILE + 1)
-    except OSError as error:
-        raise PropertiesRefused(f"cannot read {str(file)!r}: {error.strerror}") from error
-    if len(raw) > _LARGEST_FILE:
-        raise PropertiesRefused(f"{str(file)!r} is larger than {_LARGEST_FILE} bytes")
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:
-        raise PropertiesRefused(f"{str(file)!r} is no UTF-8 text (a Java store must be PEM)") from None

@@ -19,6 +19,7 @@ from dray.protocol.messages.list_offsets import (
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from dray.protocol.wire import Buffer, Records
 from dray.records import HEADER_SIZE, read_header
+from dray.records.header import CONTROL
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -114,7 +115,8 @@ def count_records(records: Records | None) -> tuple[int, int]:
         header = read_header(view, position)
         if position + header.size > len(view):
             break
-        count += header.record_count
-        upto = header.base_offset + header.record_count
+        if not header.attributes & CONTROL:
+            count += header.record_count
+        upto = header.base_offset + header.last_offset_delta + 1
         position += header.size
     return count, upto

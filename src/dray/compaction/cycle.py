@@ -35,7 +35,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.written_file import WrittenFile
 from dray.metadata.values import UnreadableValue
 from dray.objects.contract import ObjectStore
-from dray.runtime import ExpiryClock, Runtime
+from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 from dray.tables.contract import Tables, TopicTable
 from dray.topics.compaction_requests import CompactionRequests
 from dray.topics.live import TopicSource
@@ -104,6 +104,7 @@ class Compactor:
             self._known,
             self._starts,
             has_tables=tables is not None,
+            expiry=expiry or UndoubtedClock(runtime),
             asked=self._asked,
         )
         self._kept = TopicRetention(retention, runtime.background, self._settings.streams_at_once)

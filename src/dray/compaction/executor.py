@@ -7,10 +7,11 @@ stored, or an offset without a record, fails the unit, by name.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
+from dray.compaction.cleaning import COLUMNS, LastOffsets, Survivors
 from dray.compaction.model import Progress, Unit, UnitFailed
 from dray.compaction.paths import file_path
 from dray.compaction.sources import rows_of
@@ -30,7 +31,7 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
     parquet_id = runtime.uuid()
     path = file_path(unit.prefix, unit.job, parquet_id)
     try:
-        async with aclosing(rows_of(unit, objects, runtime)) as rows:
+        async with aclosing(_rows(unit, objects, runtime)) as rows:
             statistics = await _write(rows, path, objects, runtime)
     except ObjectCorrupt as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
@@ -39,6 +40,9 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectError as error:
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
+    if not statistics.record_count:
+        reason = f"{unit.topic}-{unit.partition}: no record is left between {unit.start} and {unit.end}"
+        return UnitFailed(unit.stream, unit.job, reason, retriable=False)
     return WrittenFile.of(
         statistics,
         stream=unit.stream,
@@ -47,7 +51,31 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         parquet_id=parquet_id,
         start=unit.start,
         end=unit.end,
+        cleaned_to=unit.end if unit.cleaning is not None and unit.cleaning.from_start else None,
     )
+
+
+async def _rows(
+    unit: Unit, objects: ObjectStore, runtime: Runtime
+) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+    """What goes into the file: every record of the unit, or what compaction by key leaves of them."""
+    survivors = None
+    if unit.cleaning is not None:
+        survivors = await _survivors(unit, objects, runtime)
+    async with aclosing(rows_of(unit, objects, runtime)) as batches:
+        async for batch in batches:
+            if survivors is None or unit.cleaning is None:
+                yield batch
+            else:
+                yield await runtime.in_thread(survivors.filtered, batch, unit.cleaning)
+
+
+async def _survivors(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Survivors:
+    last = LastOffsets()
+    async with aclosing(rows_of(unit, objects, runtime, COLUMNS)) as batches:
+        async for batch in batches:
+            await runtime.in_thread(last.add, batch)
+    return await runtime.in_thread(last.survivors)
 
 
 async def _write(

@@ -12,6 +12,7 @@ from typing import Protocol
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
+from dray.log.jobs import Cleaning
 from dray.log.written_file import WrittenFile
 
 
@@ -29,6 +30,7 @@ class Unit:
     start: int
     end: int
     prefix: str  # of the path of its file, without a slash at the end
+    cleaning: Cleaning | None = None  # compaction by key; None: every row is written
 
     def decoded(self) -> list[IndexEntry]:
         return [IndexEntry.decode(entry) for entry in self.entries]

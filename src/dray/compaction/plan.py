@@ -7,12 +7,14 @@ oldest on. Nothing is decided here about other streams, so tiny ones simply come
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from typing import Final
 
+from dray.compaction.clean_plan import CleaningRules
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import IndexEntry
+from dray.log.jobs import Cleaning
 from dray.log.stream_store import StreamView, Versioned
 
 DAY_MS: Final = 24 * 3_600_000
@@ -31,6 +33,8 @@ class StreamPlan:
     trims: bool = False  # the one input is a file of which the first records were deleted
     refused: str | None = None  # why the stream cannot be compacted
     start: int = 0  # the stream's, as it was seen: what lies below it goes into no file
+    cleaning: Cleaning | None = None  # the inputs are compacted by key
+    waits: bool = False  # time alone may make a bottom merge due
 
     @property
     def is_empty(self) -> bool:
@@ -48,17 +52,43 @@ def plan_stream(
     most_inputs: int | None = None,
     settled_files: int = 0,
     trim: bool = False,
+    rules: CleaningRules | None = None,
 ) -> StreamPlan:
     """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them.
     `settled_files`: how many lie below the view, where only the end of the index was read (`settled`).
     `trim`: a file that reaches below the start is written again from there on, before anything else, since
-    its table shows what was deleted."""
+    its table shows what was deleted. `rules`: the topic is compacted by key."""
+    plan = _plan(view, now_ms, settings, everything, by_day, most_inputs, settled_files, trim)
+    if rules is None or plan.trims or plan.refused is not None:
+        return plan
+    live = view.split()[0]
+    most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
+    bottom = [] if by_day else rules.bottom(live, most, everything=everything)
+    if bottom and (not plan.inputs or plan.inputs[0].value.is_parquet or rules.is_urgent(bottom)):
+        return replace(plan, inputs=bottom, more=True, cleaning=rules.cleaning(from_start=True))
+    cleans = bool(plan.inputs) and rules.may_clean(plan.inputs)
+    return replace(
+        plan, cleaning=rules.cleaning(from_start=False) if cleans else None, waits=rules.waits(live)
+    )
+
+
+def _plan(
+    view: StreamView,
+    now_ms: int,
+    settings: CompactionSettings,
+    everything: bool,
+    by_day: bool,
+    most_inputs: int | None,
+    settled_files: int,
+    trim: bool,
+) -> StreamPlan:
     live, dead = view.split()
     head = view.high_watermark.value.head
     seal = head is not None and (everything or now_ms - head.created_ms >= settings.wal_max_age_ms)
     most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
-    if trim and reaches_below(live, view.start) and not (by_day and _spanning(live[:1])):
-        return StreamPlan(dead, seal, live[:1], more=True, trims=True)
+    cut = _to_trim(live, view.start) if trim else []
+    if cut and not (by_day and _spanning(cut)):
+        return StreamPlan(dead, seal, cut, more=True, trims=True)
     if by_day and (spanning := _spanning(live)) is not None:
         reason = (
             f"{spanning.path}: its records from offset {spanning.start} on are of two days, and the table is "
@@ -82,6 +112,19 @@ def reaches_below(live: Entries, start: int) -> bool:
     """Is the oldest live entry a file whose first records were deleted? Only DeleteRecords cuts into an
     entry: what expires, expires as a whole."""
     return bool(live) and live[0].value.is_parquet and live[0].value.start < start
+
+
+def _to_trim(live: Entries, start: int) -> Entries:
+    """The oldest file, if its first records were deleted. If all of them were and only the offsets behind
+    them are left, it is written together with the file that follows; without one it stays as it is."""
+    if not reaches_below(live, start):
+        return []
+    for count, entry in enumerate(live, 1):
+        if not entry.value.is_parquet:
+            break
+        if entry.value.last_record >= start:
+            return live[:count]
+    return []
 
 
 def settled(live: Entries, settings: CompactionSettings, *, by_day: bool) -> Entries:

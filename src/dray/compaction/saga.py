@@ -14,6 +14,7 @@ from dray.compaction.paths import file_path, unit_prefix
 from dray.log.entries import IndexEntry
 from dray.log.jobs import (
     Abandoned,
+    Cleaning,
     Compaction,
     Event,
     FileWritten,
@@ -34,6 +35,7 @@ from dray.log.swap import Swap
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Ambiguous, Delete
+from dray.parquet.statistics import are_dense
 from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
@@ -81,11 +83,14 @@ class Saga:
         *,
         start: int,
         table: bool,
+        cleaning: Cleaning | None = None,
     ) -> tuple[RunningJob, Unit] | None:
         """Start a job over the version that was read *before* the plan was made. None: another compactor did.
         `start` is the stream's, of the same view: nothing below it goes into a file. As long as the job is
         there it cannot be raised."""
         stream = topic.streams[partition]
+        if cleaning is not None and cleaning.from_start and inputs[0].value.start > start:
+            raise ValueError(f"stream {stream}: a bottom merge begins at its start, and not above {start}")
         compaction = Compaction(
             topic=topic.name,
             topic_id=topic.topic_id,
@@ -96,6 +101,7 @@ class Saga:
             table=table,
             by_day=topic.settings.partition_by_day,
             owner=self.owner,
+            cleaning=cleaning,
         )
         underway = await self._move(stream, job, Planned(compaction))
         if underway is None:
@@ -215,25 +221,43 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
         start=compaction.start,
         end=compaction.end,
         prefix=unit_prefix(compaction.topic, compaction.topic_id, compaction.partition, underway.stream),
+        cleaning=compaction.cleaning,
     )
 
 
 def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     """How a written file differs from what its unit asked for; None if it does not."""
+    inputs = unit.decoded()
+    sparse = any(entry.sparse for entry in inputs)
+    holes = sparse or unit.cleaning is not None
+    least, most = _expected_records(unit, inputs, sparse=sparse)
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("its path", lambda: file.path == file_path(unit.prefix, unit.job, file.parquet_id)),
         ("its offsets", lambda: (file.start, file.end) == (unit.start, unit.end)),
-        ("its number of records", lambda: file.record_count == unit.end - unit.start),
-        ("its row groups", lambda: _adjoin(file)),
+        ("its number of records", lambda: least <= file.record_count <= most),
+        (
+            "its row groups",
+            lambda: _rise(file) if holes else are_dense(file.row_groups, file.start, file.end),
+        ),
     ]
     wrong = [what for what, right in checks if not right()]
     return f"{file.path}: {', '.join(wrong)} are not those of its unit" if wrong else None
 
 
-def _adjoin(file: WrittenFile) -> bool:
+def _expected_records(unit: Unit, inputs: list[IndexEntry], *, sparse: bool) -> tuple[int, int]:
+    """How many records the file must have, at least and at most. Of an input with holes only a look would say
+    how many lie below the unit's start."""
+    most = sum(entry.record_count for entry in inputs) if sparse else unit.end - unit.start
+    if unit.cleaning is not None or (sparse and unit.start > inputs[0].start):
+        return 1, most
+    return most, most
+
+
+def _rise(file: WrittenFile) -> bool:
+    """One row at most for an offset, and the rows that it says."""
     reached = file.start
     for group in file.row_groups:
-        if group.first_offset != reached:
+        if group.first_offset < reached or group.last_offset - group.first_offset < group.record_count - 1:
             return False
-        reached += group.record_count
-    return reached == file.end
+        reached = group.last_offset + 1
+    return reached <= file.end and file.record_count == sum(group.record_count for group in file.row_groups)

@@ -2,7 +2,7 @@
 
 Of a WAL object only the batches that the index entry lists are read: one that was refused after the upload
 lies there too. The next pieces are fetched while one is decoded. Every piece is held against the index:
-checksums, counts, and one record for every offset.
+checksums, counts, and one record for every offset; of a file that has holes, those that it is said to have.
 
 What lies below the unit's start was deleted before it was compacted, or since: batches and row groups wholly
 below it are not read, and of the one that it lies in the first rows are left out (`trimming.py`).
@@ -23,7 +23,7 @@ from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.model import Unit
-from dray.compaction.trimming import first_needed, rows_from
+from dray.compaction.trimming import first_needed, offsets_from, rows_from
 from dray.log.entries import BatchReference, IndexEntry
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
@@ -81,13 +81,15 @@ class ParquetPiece:
     entry: IndexEntry
     number: int
     group: RowGroup
+    is_last: bool  # of the file
 
 
 async def rows_of(
-    unit: Unit, objects: ObjectStore, runtime: Runtime
+    unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None = None
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
-    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store."""
-    source = _Source(unit, objects, runtime)
+    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store.
+    `columns`: no others of a file are decoded, where a look needs only these. Offsets are among them."""
+    source = _Source(unit, objects, runtime, columns)
     expected = source.first_offset
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
         async for piece in pieces:
@@ -100,8 +102,8 @@ async def rows_of(
                     left[:0] = part.halves()
                     continue
                 source.learn(part, batch)
-                expected += len(batch)
-                yield rows_from(batch, unit.start)
+                expected = part.following(expected, len(batch))
+                yield rows_from(batch, unit.start) if columns is None else offsets_from(batch, unit.start)
     if expected != unit.end:
         where = f"{unit.topic}-{unit.partition}"
         raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
@@ -146,6 +148,10 @@ class FetchedBatches:
         return [
             FetchedBatches(half, self._partition) for half in (self._batches[:middle], self._batches[middle:])
         ]
+
+    def following(self, expected: int, count: int) -> int:
+        """The offset after these, so many rows."""
+        return expected + count
 
     def compressed_bytes(self) -> int:
         return sum([one.reference.length for one in self._batches if _is_compressed(one.reference)])
@@ -196,10 +202,13 @@ class FetchedBatches:
 class FetchedGroup:
     """A row group of a Parquet file."""
 
-    def __init__(self, piece: ParquetPiece, footer: Footer, data: Buffer) -> None:
+    def __init__(
+        self, piece: ParquetPiece, footer: Footer, data: Buffer, columns: list[str] | None = None
+    ) -> None:
         self._piece = piece
         self._footer = footer
         self._data = data
+        self._columns = columns
 
     def cut(self) -> list[FetchedGroup]:
         return [self]
@@ -207,19 +216,36 @@ class FetchedGroup:
     def halves(self) -> list[FetchedGroup]:
         raise AssertionError("a row group is read as it is")
 
+    def following(self, expected: int, count: int) -> int:
+        """The offset after these rows, and after the last of a file all that it covers."""
+        piece = self._piece
+        if not piece.entry.sparse:
+            return expected + count
+        return piece.entry.end if piece.is_last else piece.group.last_offset + 1
+
     def compressed_bytes(self) -> int:
         return 0
 
     def decode(self, expected: int) -> Rows:
-        path, number, group = self._piece.entry.path, self._piece.number, self._piece.group
+        entry, number, group = self._piece.entry, self._piece.number, self._piece.group
+        first, last = expected, expected + group.record_count - 1
+        if entry.sparse:
+            first, last = group.first_offset, group.last_offset
+            if not expected <= first or last >= entry.end:
+                raise ObjectCorrupt(f"{entry.path}: the index has no place for its offsets from {first} on")
         try:
-            return self._footer.read_group(number, group.position, self._data, expected, group.record_count)
+            return self._footer.read_group(
+                number, group.position, self._data, first, group.record_count, last, self._columns
+            )
         except ParquetCorrupt as error:
-            raise ObjectCorrupt(f"{path}: {error}, from byte {group.position} on") from error
+            raise ObjectCorrupt(f"{entry.path}: {error}, from byte {group.position} on") from error
 
 
 class _Source:
-    def __init__(self, unit: Unit, objects: ObjectStore, runtime: Runtime) -> None:
+    def __init__(
+        self, unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None
+    ) -> None:
+        self._columns = None if columns is None else list(columns)
         self._partition = unit.partition
         self._objects = objects
         self._runtime = runtime
@@ -249,8 +275,9 @@ class _Source:
                 if runs:
                     yield WalPiece(runs)
                     runs, size = [], 0
-                for number, group in self._needed(entry, enumerate(entry.row_groups())):
-                    yield ParquetPiece(entry, number, group)
+                groups = entry.row_groups()
+                for number, group in self._needed(entry, enumerate(groups)):
+                    yield ParquetPiece(entry, number, group, number == len(groups) - 1)
                 continue
             for base_offset, reference in self._needed(entry, entry.batches()):
                 weight = reference.length * (self._factor if _is_compressed(reference) else 1)
@@ -272,7 +299,7 @@ class _Source:
             footer, data = await asyncio.gather(
                 self._footer(piece.entry), self._range(piece.entry, piece.group.position, piece.group.length)
             )
-            return FetchedGroup(piece, footer, data)
+            return FetchedGroup(piece, footer, data, self._columns)
         found = await asyncio.gather(
             *[self._range(run.entry, run.position, run.length) for run in piece.runs]
         )

@@ -137,7 +137,7 @@ class StreamMemories:
         for the plan, which has to see the file that is to be trimmed until it is."""
         live = view.split()[0]
         files = settled(live, self._settings, by_day=settings.partition_by_day)
-        if trim and reaches_below(live, view.start):
+        if settings.compacts or (trim and reaches_below(live, view.start)):
             files = []
         if before is not None and before.settled_files:
             oldest = before.oldest

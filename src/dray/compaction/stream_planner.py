@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dray.compaction.asked_topics import AskedTopics
+from dray.compaction.clean_plan import CleaningRules
 from dray.compaction.job_board import JobBoard
 from dray.compaction.plan import StreamPlan, plan_stream, size_of
 from dray.compaction.raised_starts import RaisedStarts
@@ -19,7 +20,7 @@ from dray.compaction.stream_memory import StreamMemories, StreamMemory
 from dray.log.jobs import Awaits, Job
 from dray.log.retention import Retention, sweep
 from dray.log.stream_store import StreamStore, StreamView, Versioned
-from dray.runtime import Runtime
+from dray.runtime import ExpiryClock, Runtime
 from dray.topics.model import Topic
 
 
@@ -36,10 +37,12 @@ class StreamPlanner:
         starts: RaisedStarts,
         *,
         has_tables: bool,
+        expiry: ExpiryClock,
         asked: AskedTopics | None = None,
     ) -> None:
         """`asked`: topics that are compacted whatever the age of their records."""
         self._asked = asked
+        self._expiry = expiry
         self._store = store
         self._runtime = runtime
         self._board = board
@@ -118,7 +121,9 @@ class StreamPlanner:
             return
         now.planned_bytes += size
         table = self._has_tables and topic.settings.iceberg_enabled
-        created = await self._saga.create(topic, partition, job, plan.inputs, start=plan.start, table=table)
+        created = await self._saga.create(
+            topic, partition, job, plan.inputs, start=plan.start, table=table, cleaning=plan.cleaning
+        )
         (self._trimming.add if plan.trims else self._trimming.discard)(stream)
         if created is not None:
             now.units.append(created)
@@ -132,6 +137,8 @@ class StreamPlanner:
         known = None if self._wants_everything(now, stream) else recalled
         if known is not None and await self._rests(stream, known, job):
             return None
+        if topic.settings.compacts:
+            known = None  # a merge by key may begin at the very start
         view = None if known is None else await self._end_of_index(stream, known)
         if view is None or view.split()[1]:
             known, view = None, await self._store.view(stream)  # what is dead is judged in one snapshot
@@ -150,12 +157,13 @@ class StreamPlanner:
             most_inputs=self._most_inputs(),
             settled_files=0 if known is None else known.settled_files,
             trim=trim,
+            rules=self._rules(topic, view),
         )
         plan = replace(plan, start=view.start)
         now_seconds = self._runtime.monotonic()
         seen = self._known.remember(stream, view, topic.settings, known, now_seconds, trim=trim)
         self._starts.see(stream, view.start)
-        if plan.is_empty:
+        if plan.is_empty and not plan.waits:
             self._known.rests(seen, view, job.version)
         if plan.dead:
             await sweep(self._store, stream, plan.dead)
@@ -165,6 +173,11 @@ class StreamPlanner:
             await self._store.write(stream, self._store.advance(stream, view.high_watermark, sealed))
             now.summary.sealed += 1
         return plan
+
+    def _rules(self, topic: Topic, view: StreamView) -> CleaningRules | None:
+        """None: nothing is compacted by key, since the topic is not, or as long as the clock is doubted."""
+        now_ms = self._expiry.now_ms() if topic.settings.compacts else None
+        return None if now_ms is None else CleaningRules(topic.settings, view.cleaned, now_ms)
 
     def _wants_everything(self, now: Round, stream: int) -> bool:
         return now.everything or (self._asked is not None and self._asked.wants(stream))

@@ -97,8 +97,9 @@ class TableKeeper:
         return len(added)
 
     async def _live_files(self, streams: set[int]) -> set[str]:
-        """The files that count. An entry below the start does not, though it may still be there; of a stream
-        that is about to go, whatever is left does."""
+        """The files that count. An entry below the start does not, though it may still be there, and neither
+        does one of which only offsets without a record lie above it; of a stream that is about to go,
+        whatever is left does."""
         found: set[str] = set()
         for stream in sorted(streams):
             await self._store.barrier(stream)
@@ -106,7 +107,11 @@ class TableKeeper:
             if view is None or view.high_watermark.value.closed:
                 found |= await indexed_files(self._store, {stream})
             else:
-                found |= {entry.value.path for entry in view.split()[0] if entry.value.is_parquet}
+                found |= {
+                    entry.value.path
+                    for entry in view.split()[0]
+                    if entry.value.is_parquet and entry.value.last_record >= view.start
+                }
         return found
 
     async def _settled_entries(self, stream: int) -> list[IndexEntry]:

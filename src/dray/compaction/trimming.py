@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.log.entries import IndexEntry
+from dray.parquet.reader import place_of
 
 if TYPE_CHECKING:
     import pyarrow
@@ -18,8 +19,13 @@ _SEQUENCES: Final = 1 << 31  # after the last comes 0 again
 
 
 def first_needed(entry: IndexEntry, start: int) -> tuple[int, int]:
-    """Which batch or row group of an entry holds `start`: its number, and its first offset. An entry that
-    does not say so is damaged: its first rows will not be those that are expected from `start` on."""
+    """Which batch or row group of an entry holds `start` (or is the first behind it): its number, and its
+    first offset. An entry that does not say so is damaged: its first rows will not be those that are expected
+    from `start` on."""
+    if entry.sparse:
+        groups = entry.row_groups()
+        below = sum(group.last_offset < start for group in groups)
+        return below, entry.end if below == len(groups) else entry.start
     if entry.is_parquet:
         begins = [group.first_offset for group in entry.row_groups()]
     else:
@@ -29,20 +35,28 @@ def first_needed(entry: IndexEntry, start: int) -> tuple[int, int]:
 
 
 def rows_from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
-    """The rows from an offset on. Rows adjoin, and they are whole batches of their producers.
+    """The rows from an offset on. Rows rise, and they are what is left of whole batches of their producers.
 
     In a batch that is cut, each record keeps its sequence number: the base sequence moves up by as many
     records as went."""
     if not len(rows):
         return rows
-    cut = start - int(rows.column("offset")[0].as_py())
-    if cut <= 0:
+    offsets = rows.column("offset")
+    if start <= offsets[0].as_py():
         return rows
+    cut = place_of(rows, start)
     left = rows.slice(cut)
     if not len(left) or not rows.column("producer_id")[cut].is_valid:
         return left
     first, end = _batch_around(rows, cut)
-    return left if first == cut else _moved(left, end - cut, cut - first)
+    if first == cut:
+        return left
+    return _moved(left, end - cut, offsets[cut].as_py() - offsets[first].as_py())
+
+
+def offsets_from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
+    """The rows from an offset on, of which only some columns are there."""
+    return rows.slice(place_of(rows, start)) if len(rows) else rows
 
 
 def _batch_around(rows: pyarrow.RecordBatch, row: int) -> tuple[int, int]:

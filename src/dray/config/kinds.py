@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
@@ -45,7 +45,8 @@ _AMOUNT: Final = re.compile(r"(\d+(?:\.\d+)?)\s*([A-Za-z]*)")
 
 
 class InvalidValue(ValueError):
-    """The value is not of this kind; the kind's own text says what is."""
+    """The value is not of this kind. The kind's own text says what is, unless the error has one of its
+    own."""
 
 
 class Kind(ABC):
@@ -248,84 +249,6 @@ class HostPort(Kind):
         return str(value)
 
 
-LISTENER_PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
-SASL_MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
-TOKEN_MECHANISM: Final = "OAUTHBEARER"
-
-
-@dataclass(frozen=True)
-class ListenerAddress(Address):
-    """With whether it is encrypted, and whether clients have to say who they are."""
-
-    protocol: str = "PLAINTEXT"
-    mechanisms: tuple[str, ...] = ()
-    certificate_file: str = ""
-    key_file: str = ""
-
-    @property
-    def asks(self) -> bool:
-        return self.protocol.startswith("SASL")
-
-    @property
-    def encrypts(self) -> bool:
-        return self.protocol.endswith("SSL")
-
-
-@dataclass(frozen=True)
-class ListenerPlace(Kind):
-    """HOST:PORT, or a mapping; an environment variable holds it as JSON."""
-
-    free_port: bool = False
-
-    def parse(self, value: Any) -> ListenerAddress:
-        if isinstance(value, ListenerAddress):
-            return value
-        if isinstance(value, str) and value.startswith("{"):
-            try:
-                value = yaml.safe_load(value)
-            except yaml.YAMLError:
-                raise InvalidValue from None
-        if not isinstance(value, Mapping):
-            place = HostPort(self.free_port).parse(value)
-            return ListenerAddress(place.host, place.port)
-        return self._parse_mapping(value)
-
-    def _parse_mapping(self, value: Mapping[Any, Any]) -> ListenerAddress:
-        protocol = value.get("protocol", "PLAINTEXT")
-        if protocol not in LISTENER_PROTOCOLS:
-            raise InvalidValue
-        address = HostPort(self.free_port).parse(value.get("address"))
-        place = ListenerAddress(address.host, address.port, protocol)
-        files = {"certificate_file", "key_file"} if place.encrypts else set()
-        mechanisms = {"mechanisms"} if place.asks else set()
-        if not {"address", *files} <= value.keys() <= {"address", "protocol", *files, *mechanisms}:
-            raise InvalidValue
-        chosen = value.get("mechanisms", SASL_MECHANISMS) if place.asks else ()
-        served = {*SASL_MECHANISMS, TOKEN_MECHANISM}
-        if not isinstance(chosen, list | tuple) or not all(isinstance(name, str) for name in chosen):
-            raise InvalidValue
-        if not set(chosen) <= served:
-            raise InvalidValue
-        if (place.asks and not chosen) or not all(isinstance(value[file], str) for file in files):
-            raise InvalidValue
-        return replace(
-            place, mechanisms=tuple(dict.fromkeys(chosen)), **{file: value[file] for file in files}
-        )
-
-    def allowed(self) -> str:
-        return "HOST:PORT, or {address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512]}"
-
-    def render(self, value: Any) -> Any:
-        if value.protocol == "PLAINTEXT":
-            return str(value)
-        shown = {"address": str(value), "protocol": value.protocol}
-        if value.asks:
-            shown["mechanisms"] = list(value.mechanisms)
-        if value.encrypts:
-            shown |= {"certificate_file": value.certificate_file, "key_file": value.key_file}
-        return shown
-
-
 class Either(Kind):
     """A word that stands for None, or a value of another kind: `auto`, `none`."""
 
@@ -402,20 +325,6 @@ class AddressMap(TextMap):
 
     def _text(self, value: Any) -> Any:
         return self._address.parse(value)
-
-
-class ListenerMap(AddressMap):
-    """Listeners by name."""
-
-    def __init__(self, meaning: str) -> None:
-        super().__init__(meaning, free_port=True)
-        self._place = ListenerPlace(free_port=True)
-
-    def render(self, value: Any) -> Any:
-        return {name: self._place.render(place) for name, place in value.items()}
-
-    def _text(self, value: Any) -> Any:
-        return self._place.parse(value)
 
 
 class SecretMap(TextMap):

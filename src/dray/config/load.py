@@ -9,7 +9,8 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from dray.config.kinds import TOKEN_MECHANISM, Address, TextMap, size_text
+from dray.config.kinds import Address, TextMap, size_text
+from dray.config.listeners import TOKEN_MECHANISM
 from dray.config.model import Settings
 from dray.config.problems import MASK, ConfigError, bad_value, looks_secret
 from dray.config.schema import fields, fields_by_path
@@ -62,18 +63,19 @@ def _first_problem(error: ValidationError, layer: Layer) -> ConfigError:
         return bad_value(known.key, layer.values[path], known.kind.allowed(), layer.origins[path])
     # A map is judged as a whole: find the entry to blame by asking for each alone.
     for entry, value in layer.values.items():
-        if entry[:-1] == path and not _map_takes(known.kind, entry[-1], value):
+        if entry[:-1] == path and (allowed := _refusal_of(known.kind, entry[-1], value)) is not None:
             shown = MASK if known.kind.secret else value
-            return bad_value(".".join(entry), shown, known.kind.allowed(), layer.origins[entry])
+            return bad_value(".".join(entry), shown, allowed, layer.origins[entry])
     raise AssertionError(f"{known.key} was refused, but each of its entries is allowed") from error
 
 
-def _map_takes(kind: TextMap, name: str, value: Any) -> bool:
+def _refusal_of(kind: TextMap, name: str, value: Any) -> str | None:
+    """What an entry must be, where it is not."""
     try:
         kind.parse({name: value})
-    except ValueError:
-        return False
-    return True
+    except ValueError as error:
+        return str(error) or kind.allowed()
+    return None
 
 
 def _check_together(settings: Settings, layer: Layer) -> None:
@@ -134,13 +136,16 @@ def _check_together(settings: Settings, layer: Layer) -> None:
                 "an address that clients can connect to, or broker.advertised_listeners must name one",
             )
         taken[address] = key
-        if TOKEN_MECHANISM in listener.mechanisms and settings.oauth.key_set_file is None:
-            raise refuse("oauth.key_set_file", f"given: the listener {name} takes tokens")
+        oauth = settings.oauth
+        if TOKEN_MECHANISM in listener.mechanisms and (oauth.key_set_file or oauth.key_set_url) is None:
+            raise refuse("oauth.key_set_file", f"given, or key_set_url: the listener {name} takes tokens")
     if settings.security.authorization == "acls" and not settings.security.super_users:
         raise refuse(
             "security.super_users",
             "given with authorization: acls, as in [User:admin]: else nobody could create the first ACL",
         )
+    if settings.oauth.key_set_file is not None and settings.oauth.key_set_url is not None:
+        raise refuse("oauth.key_set_url", "absent where oauth.key_set_file is given")
     for name in settings.broker.advertised_listeners:
         if name not in settings.broker.listeners:
             raise refuse(f"broker.advertised_listeners.{name}", "one of broker.listeners")

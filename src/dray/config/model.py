@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field, SecretStr
 
+from dray.config.console import ConsoleSection
 from dray.config.http import HttpSection
 from dray.config.kinds import (
     DAY,
@@ -22,8 +23,6 @@ from dray.config.kinds import (
     Duration,
     Either,
     HostPort,
-    ListenerAddress,
-    ListenerMap,
     SecretMap,
     Size,
     Switch,
@@ -31,6 +30,7 @@ from dray.config.kinds import (
     TextMap,
     Whole,
 )
+from dray.config.listeners import ListenerAddress, ListenerMap
 from dray.config.machine import usable_memory
 from dray.config.metadata import EtcdSection, OxiaSection
 from dray.config.metrics import MetricsSection
@@ -88,7 +88,8 @@ class BrokerSection(Section):
         ListenerMap(
             "listener names in capitals with HOST:PORT, such as {INTERNAL: 127.0.0.1:9192}, or with "
             "{address: HOST:PORT, protocol: SASL_PLAINTEXT, mechanisms: [SCRAM-SHA-512, PLAIN]}, or with "
-            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}"
+            "{address: HOST:PORT, protocol: SASL_SSL, certificate_file: FILE, key_file: FILE}; more in "
+            "[security.md](security.md#listeners)"
         ),
     ] = Field(
         default_factory=dict,
@@ -96,7 +97,7 @@ class BrokerSection(Section):
         "the brokers' addresses of the listener it came in on. With the protocols SASL_PLAINTEXT and "
         "SASL_SSL clients have to authenticate as a user (`drayd admin user add`), with one of the "
         "mechanisms SCRAM-SHA-256, SCRAM-SHA-512 and PLAIN (or by token: OAUTHBEARER, with "
-        "`oauth.key_set_file`); what a known user may do, `security` says. With SSL and "
+        "`oauth`); what a known user may do, `security` says. With SSL and "
         "SASL_SSL the connection is encrypted; the two files are re-read when they change.",
     )
     longest_session: Annotated[float | None, Either("off", Duration(1.0, 365 * DAY))] = Field(
@@ -422,19 +423,6 @@ class RoutingSection(Section):
         description="Whether clients that name their zone are shown the brokers of that zone alone. Without "
         "it they are also shown one broker of each other zone, which leads nothing: somebody to ask when "
         "their zone goes dark. A group is led where its coordinator is, in either case.",
-    )
-
-
-class ConsoleSection(Section):
-    """The console: the cluster in a browser."""
-
-    enabled: Annotated[bool, Switch()] = Field(
-        default=True,
-        description="Whether `drayd up` runs a console beside its brokers.",
-    )
-    listen: Annotated[Address, HostPort(free_port=True)] = Field(
-        default=Address("127.0.0.1", 9640),
-        description="Where browsers connect: a loopback address, since there is no login yet.",
     )
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from dray.config.kinds import Choice, Either, Switch, Text, TextList
+from dray.config.kinds import DAY, HOUR, MINUTE, Choice, Duration, Either, Switch, Text, TextList
 from dray.config.section import Section
 
 _SOME_TEXT = Text(r"\S+", "text without spaces")
@@ -47,7 +47,22 @@ class OAuthSection(Section):
     key_set_file: Annotated[str | None, Either("none", _SOME_TEXT)] = Field(
         default=None,
         description="The keys that sign tokens: a JSON Web Key Set (RFC 7517) of RSA, EC or Ed25519 keys. "
-        "Needed by listeners with OAUTHBEARER, and re-read when it changes.",
+        "Listeners with OAUTHBEARER need it, or `key_set_url`. It is re-read when it changes.",
+    )
+    key_set_url: Annotated[str | None, Either("none", Text(r"https://\S+", "https://HOST/PATH"))] = Field(
+        default=None,
+        description="Where the same is fetched from, in place of `key_set_file`. While the address is away, "
+        "the keys that were fetched last hold.",
+    )
+    key_set_ca_file: Annotated[str | None, Either("system", _SOME_TEXT)] = Field(
+        default=None,
+        description="The authorities (PEM) that the certificate of `key_set_url` must be of. `system`: those "
+        "of the machine.",
+    )
+    key_set_refresh: Annotated[float, Duration(MINUTE, 365 * DAY)] = Field(
+        default=HOUR,
+        description="How often the keys are fetched again. A token of an unknown key has them fetched at "
+        "once, at most every 10 seconds.",
     )
     issuer: Annotated[str | None, Either("any", _SOME_TEXT)] = Field(
         default=None,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
@@ -16,26 +17,46 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Scope
 
 from dray.client import ClientError, RequestFailed
-from dray.console import compaction_pages, group_pages, live, record_pages, topic_actions, topic_pages
+from dray.console import (
+    compaction_pages,
+    group_pages,
+    live,
+    range_pages,
+    record_pages,
+    run_pages,
+    table_pages,
+    topic_actions,
+    topic_pages,
+)
+from dray.console.audit import CONSOLE
 from dray.console.forms import BadInput
+from dray.console.login import Identify, LoginGate, Sessions
+from dray.console.range_pages import ExportsBusy
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.inspection.cluster import cluster_view
 from dray.inspection.costs import flow_of, stores_view
 from dray.inspection.groups import NoSuchGroup
+from dray.inspection.lag_history import LagHistory
+from dray.inspection.masking import Masking
 from dray.inspection.matching import BadSearch
 from dray.inspection.passport import NoRecord
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic
+from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.replaying import NoSuchReplay, ReplayRefused, Replays
 from dray.inspection.scrape import ScrapeHistory
+from dray.inspection.simulated_runs import NoSuchRun
+from dray.inspection.sql_queries import QueriesBusy, SqlRefused
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 from dray.metadata.contract import MetadataError
+from dray.runtime import Runtime
 from dray.topics.compaction_requests import CompactionRequests
 
 _log = structlog.get_logger(__name__)
 
-_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord)
-_MISTAKEN: Final = (BadInput, BadSearch)
+_ABSENT: Final = (NoSuchTopic, NoSuchPartition, NoSuchGroup, NoRecord, NoSuchReplay, NoSuchRun)
+_MISTAKEN: Final = (BadInput, BadSearch, SqlRefused)
 _SILENT: Final = (BrokerUnreachable, ClientError, MetadataError, TimeoutError)
 _FOREVER: Final = "public, max-age=31536000, immutable"
 
@@ -45,10 +66,16 @@ class ConsoleSettings:
     hosts: frozenset[str]
     """What the `Host` of a request may be."""
     version: str
+    scheme: str = "http"
+    """What browsers speak: https where the console, or a proxy before it, has a certificate."""
     writable: bool = False
     """Whether anything can be changed: without, there is no address that changes something."""
     wal_max_age_ms: int | None = None
     """When compactors take up what is in WAL objects."""
+    masked: Mapping[str, str] = field(default_factory=dict)
+    """What of records is hidden, by patterns of topics: the rules of `Masking`."""
+    runs: Path | None = None
+    """A directory of files that `drayd simulate --seed N --json` wrote."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +87,14 @@ class Console:
     stored: StoredCluster | None
     """None where only Kafka's protocol is asked."""
     pages: Pages
+    masking: Masking
+    lags: LagHistory
+    principal: str = CONSOLE
+    """Who acts here, for the audit."""
+
+    def reader(self, topic: str, brokers: Brokers | None = None) -> TopicReader:
+        """The one way to a topic's records: what is hidden is hidden here."""
+        return TopicReader(brokers or self.brokers, topic, self.masking.of(topic))
 
 
 def make_app(
@@ -67,20 +102,71 @@ def make_app(
     brokers: Brokers,
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
+    lags: LagHistory | None = None,
     compactions: CompactionRequests | None = None,
 ) -> ASGIApp:
-    """`history`: the numbers of the cluster's processes; without it there is no page of the stores.
-    `compactions`: where a topic can be asked to be compacted, if anything can be changed."""
+    """A console without a login: everything is asked with one identity."""
+    pages = make_pages(settings, brokers, stored, history, tables, lags, compactions)
+    return Gate(pages, settings.hosts, settings.scheme)
+
+
+def make_login_app(
+    settings: ConsoleSettings,
+    identify: Identify,
+    runtime: Runtime,
+    stored: StoredCluster | None,
+    history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
+) -> tuple[ASGIApp, Sessions]:
+    """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
+    another. A topic cannot be asked to be compacted there: the request is the console's own, and no broker
+    judges it."""
+
+    def pages_of(brokers: Brokers, user: str) -> ASGIApp:
+        return make_pages(settings, brokers, stored, history, tables, principal=f"User:{user}")
+
+    nothing = dict.fromkeys(
+        ("writable", "has_stores", "has_history", "has_tables", "has_runs", "can_compact"), False
+    )
+    templates = Templates({"version": settings.version, "principal": None, "bare": True, **nothing})
+    gate = LoginGate(
+        identify, pages_of, Pages(templates), _static(), runtime, secure=settings.scheme == "https"
+    )
+    return Gate(gate, settings.hosts, settings.scheme), gate.sessions
+
+
+def make_pages(
+    settings: ConsoleSettings,
+    brokers: Brokers,
+    stored: StoredCluster | None,
+    history: ScrapeHistory | None = None,
+    tables: ClusterTables | None = None,
+    lags: LagHistory | None = None,
+    compactions: CompactionRequests | None = None,
+    principal: str = CONSOLE,
+) -> ASGIApp:
+    """`history`: the numbers of the cluster's processes; without it there is no page of the stores. `tables`:
+    without them there are no pages of tables. `lags`: sampled ones; without them, curves have the points that
+    pages themselves see. `compactions`: where a topic can be asked to be compacted, if anything can be
+    changed."""
+    has_runs = history is not None or settings.runs is not None
     templates = Templates(
         {
             "writable": settings.writable,
             "version": settings.version,
             "has_stores": stored is not None,
             "has_history": history is not None,
+            "has_tables": tables is not None,
+            "has_runs": has_runs,
+            "principal": None if principal == CONSOLE else principal,
+            "bare": False,
             "can_compact": stored is not None and compactions is not None,
         }
     )
-    console = Console(settings, brokers, stored, Pages(templates))
+    lags = lags or LagHistory(brokers, brokers.runtime)
+    console = Console(settings, brokers, stored, Pages(templates), Masking(settings.masked), lags, principal)
+    replays = Replays(brokers.runtime)
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
@@ -91,12 +177,21 @@ def make_app(
         *console.pages.page("/", "cluster.html", cluster),
         *topic_pages.routes(console),
         *record_pages.routes(console),
+        *range_pages.routes(console),
         *group_pages.routes(console),
         *live.routes(console),
-        Mount("/static", _Static(directory=str(STATIC))),
+        _static(),
     ]
+    if tables is not None and stored is not None:
+        routes += table_pages.routes(console, tables)
+    if has_runs:
+        routes += run_pages.routes(console, history, replays, settings.runs)
     if settings.writable:
-        routes += [*topic_actions.routes(console), *group_pages.changing_routes(console)]
+        routes += [
+            *topic_actions.routes(console),
+            *group_pages.changing_routes(console),
+            *range_pages.changing_routes(console, replays),
+        ]
     if history is not None:
         measured = history
 
@@ -114,8 +209,14 @@ def make_app(
     handlers |= dict.fromkeys(_ABSENT, failures.absent)
     handlers |= dict.fromkeys(_MISTAKEN, failures.mistaken)
     handlers |= dict.fromkeys(_SILENT, failures.silent)
+    handlers |= dict.fromkeys((QueriesBusy, ExportsBusy), failures.busy)
+    handlers[ReplayRefused] = failures.refused
     handlers[RequestFailed] = failures.refused
-    return Gate(Starlette(routes=routes, exception_handlers=handlers), settings.hosts)
+    return Starlette(routes=routes, exception_handlers=handlers)
+
+
+def _static() -> Mount:
+    return Mount("/static", _Static(directory=str(STATIC)))
 
 
 class _Static(StaticFiles):
@@ -150,6 +251,9 @@ class _Failures:
 
     async def refused(self, request: Request, error: Exception) -> Response:
         return self._show(request, 409, "The cluster refused", str(error))
+
+    async def busy(self, request: Request, error: Exception) -> Response:
+        return self._show(request, 429, "Too much at once", str(error))
 
     async def unexpected(self, request: Request, error: Exception) -> Response:
         _log.error("a page failed", path=request.scope["path"], exc_info=error)

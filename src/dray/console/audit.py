@@ -10,22 +10,24 @@ import structlog
 
 _log = structlog.get_logger("dray.console.audit")
 
-NOBODY: Final = "console"
-"""Who did it, until there is a login."""
+CONSOLE: Final = "console"
+"""The principal where there is no login: the console's own."""
 
 
 @contextmanager
-def note(action: str, resource: str, **about: Any) -> Iterator[None]:
+def note(principal: str, action: str, resource: str, **about: Any) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
         _log.warning(
             "console action",
-            principal=NOBODY,
+            principal=principal,
             action=action,
             resource=resource,
             outcome=str(error) or repr(error),
             **about,
         )
         raise
-    _log.info("console action", principal=NOBODY, action=action, resource=resource, outcome="done", **about)
+    _log.info(
+        "console action", principal=principal, action=action, resource=resource, outcome="done", **about
+    )

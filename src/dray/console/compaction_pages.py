@@ -37,7 +37,7 @@ def routes(console: Console, stored: StoredCluster, requests: CompactionRequests
     async def ask(request: Request) -> Response:
         name = named(request)
         await form_of(request)
-        with note("compact topic", name):
+        with note(console.principal, "compact topic", name):
             try:
                 await ask_compaction(stored, requests, name)
             except (TooManyRequests, UnreadableValue) as error:

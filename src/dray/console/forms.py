@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Final
 from urllib.parse import parse_qsl, unquote
 
@@ -32,6 +33,18 @@ def whole(text: str | None, what: str, default: int, least: int, most: int) -> i
     if value is None or not least <= value <= most:
         raise BadInput(f"{what} must be a whole number from {least} to {most}, not {text[:40]!r}")
     return value
+
+
+def moment_ms(text: str) -> int:
+    """A time without a zone is UTC; a whole number is milliseconds since 1970."""
+    given = text.strip()
+    if given.isascii() and given.isdigit():
+        return whole(given, "time", 0, 0, 2**63 - 1)
+    try:
+        moment = datetime.fromisoformat(given)
+    except ValueError as error:
+        raise BadInput(f"time must be such as 2026-01-31T18:00 (UTC), not {given[:40]!r}") from error
+    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 async def form_of(request: Request) -> Mapping[str, str]:

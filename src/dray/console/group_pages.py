@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from starlette.requests import Request
@@ -15,8 +14,9 @@ from dray.client import RequestFailed
 from dray.client.cluster import Place
 from dray.client.groups import GroupCalls, refuse_live
 from dray.console.audit import note
-from dray.console.forms import BadInput, form_of, named, whole
-from dray.console.rendering import Content
+from dray.console.drawing import curve_points
+from dray.console.forms import BadInput, form_of, moment_ms, named, whole
+from dray.console.rendering import Content, as_json
 from dray.console.text import path
 from dray.inspection.groups import GroupDetail, group_calls, group_view, groups_page
 from dray.inspection.resets import ChosenPartitions, OffsetMove, ResetTarget, Target, find_bounds, plan_moves
@@ -32,6 +32,23 @@ AIMS: Final = {
     "shift": ResetTarget.SHIFT,
     "time": ResetTarget.TIME,
 }
+
+
+@dataclass(frozen=True)
+class LagCurve:
+    points: str
+    """Of a line, in a drawing as wide as there are values, and 100 high."""
+    width: int
+    least: int
+    most: int
+
+
+def _curve(values: Sequence[int | None]) -> LagCurve | None:
+    """None where there are too few to draw."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return None
+    return LagCurve(curve_points(values, max(known)), max(len(values) - 1, 1), min(known), max(known))
 
 
 @dataclass(frozen=True)
@@ -52,6 +69,7 @@ def routes(console: Console) -> list[Route]:
         *page("/groups", "groups.html", pages.listing),
         *page("/groups/{name}", "group.html", pages.group),
         *page("/groups/{name}/reset", "group_reset.html", pages.reset),
+        Route("/api/groups/{name}/lag", pages.history, methods=["GET"]),
     ]
 
 
@@ -65,16 +83,36 @@ def changing_routes(console: Console) -> list[Route]:
 
 class _GroupPages:
     def __init__(self, console: Console) -> None:
+        self._lags = console.lags
         self._brokers = console.brokers
+        self._principal = console.principal
         self._stored = console.stored
 
     async def listing(self, request: Request) -> Content:
         query = request.query_params
         page = whole(query.get("page"), "page", 1, 1, 10**6)
-        return Content(await groups_page(self._brokers, query.get("filter", "")[:249], page))
+        view = await groups_page(self._brokers, query.get("filter", "")[:249], page)
+        curves = {row.name: _curve([point.lag for point in self._lags.points(row.name)]) for row in view.rows}
+        return Content(view, {"curves": curves})
 
     async def group(self, request: Request) -> Content:
-        return Content(await self._view(named(request)))
+        view = await self._view(named(request))
+        if any(row.lag is not None for row in view.partitions):
+            self._lags.seen(view.name, view.lag, view.lag_ms)
+        points = self._lags.points(view.name)
+        return Content(
+            view,
+            {
+                "points": points,
+                "lag_curve": _curve([point.lag for point in points]),
+                "age_curve": _curve([point.lag_ms for point in points]),
+            },
+        )
+
+    async def history(self, request: Request) -> Response:
+        """The curves of a group's page as numbers."""
+        view = await self._view(named(request))
+        return as_json({"group": view.name, "points": self._lags.points(view.name)})
 
     async def _view(self, name: str) -> GroupDetail:
         return await group_view(self._brokers, name, None if self._stored is None else self._stored.time_of)
@@ -121,7 +159,7 @@ class _GroupPages:
             after = {place: new for place, (_, new) in moves.items()}
             previous = {f"{topic}-{number}": before.get((topic, number)) for topic, number in after}
             wanted = {f"{topic}-{number}": offset for (topic, number), offset in after.items()}
-            with note("reset group", name, before=previous, after=wanted):
+            with note(self._principal, "reset group", name, before=previous, after=wanted):
                 await calls.commit(name, after)
         return RedirectResponse(f"/groups/{path(name)}", 303)
 
@@ -131,7 +169,7 @@ class _GroupPages:
             raise BadInput("type the group's name to confirm that it is deleted")
         async with self._brokers.own_cluster() as cluster:
             calls = GroupCalls(cluster)
-            with note("delete group", name):
+            with note(self._principal, "delete group", name):
                 await calls.delete(name)
         return RedirectResponse("/groups", 303)
 
@@ -146,17 +184,9 @@ def _target(query: Mapping[str, str]) -> Target:
         case ResetTarget.SHIFT:
             return aim, whole(query.get("by"), "distance", 0, -INT64_MAX, INT64_MAX)
         case ResetTarget.TIME:
-            return aim, _time(query.get("time", ""))
+            return aim, moment_ms(query.get("time", ""))
         case _:
             return aim, 0
-
-
-def _time(text: str) -> int:
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError as error:
-        raise BadInput(f"time must be such as 2026-01-31T18:00 (UTC), not {text[:40]!r}") from error
-    return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
 
 
 def _moves_in(form: Mapping[str, str]) -> dict[Place, tuple[int, int]]:

@@ -20,7 +20,7 @@ from dray.console.topic_pages import Asked, positions_of
 from dray.inspection.brokers import BrokerUnreachable
 from dray.inspection.matching import Match, matcher
 from dray.inspection.plain import as_plain
-from dray.inspection.reading import NoSuchPartition, NoSuchTopic, TopicReader
+from dray.inspection.reading import NoSuchPartition, NoSuchTopic
 from dray.inspection.records import RecordRow
 from dray.inspection.tail import MOST_PARTITIONS, follow
 
@@ -41,6 +41,7 @@ def routes(console: Console) -> list[Route]:
 
 class _Tails:
     def __init__(self, console: Console) -> None:
+        self._console = console
         self._brokers = console.brokers
         self._open = 0
 
@@ -58,7 +59,7 @@ class _Tails:
         )
 
     async def _positions(self, name: str, asked: Asked, last_event: str) -> dict[int, int]:
-        reader = TopicReader(self._brokers, name)
+        reader = self._console.reader(name)
         bounds = await reader.bounds()
         if asked.partition is not None and asked.partition not in bounds:
             raise NoSuchPartition(f"topic {name} has no partition {asked.partition}")
@@ -73,7 +74,7 @@ class _Tails:
         apart = self._brokers.apart(30.0)
         # One that waits holds up what comes after it on its connection: each partition has its own.
         each = {number: self._brokers.apart(30.0) for number in positions}
-        readers = {number: TopicReader(brokers, name) for number, brokers in each.items()}
+        readers = {number: self._console.reader(name, brokers) for number, brokers in each.items()}
         try:
             yield f"retry: {RETRY_MS}\n\n" + _event("begun", {"positions": positions}, positions)
             async for piece in follow(readers, positions, apart.runtime, match):

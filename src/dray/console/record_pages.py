@@ -10,6 +10,7 @@ from starlette.routing import Route
 
 from dray.console.forms import named, whole
 from dray.console.rendering import Content
+from dray.console.table_pages import row_query
 from dray.inspection.passport import NoRecord, passport, raw_record
 from dray.inspection.reading import FetchedRecord, TopicReader
 
@@ -23,7 +24,7 @@ def routes(console: Console) -> list[Route]:
     async def record(request: Request) -> Content:
         reader, partition, offset = _asked(request)
         found = await passport(reader, partition, offset, console.stored, console.settings.wal_max_age_ms)
-        return Content(found, {"now": console.brokers.runtime.wall_ms()})
+        return Content(found, {"now": console.brokers.runtime.wall_ms(), "row_query": row_query})
 
     async def key(request: Request) -> Response:
         return _saved(await _bytes(request), request, "key")
@@ -41,7 +42,7 @@ def routes(console: Console) -> list[Route]:
     def _asked(request: Request) -> tuple[TopicReader, int, int]:
         partition = whole(str(request.path_params["partition"]), "partition", 0, 0, 2**31 - 1)
         offset = whole(str(request.path_params["offset"]), "offset", 0, 0, INT64_MAX)
-        return TopicReader(console.brokers, named(request)), partition, offset
+        return console.reader(named(request)), partition, offset
 
     place = "/topics/{name}/{partition:int}/{offset:int}"
     return [

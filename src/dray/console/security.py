@@ -1,11 +1,12 @@
 """What stands before every page: which hosts are answered, what may change something, what a page may load.
 
-There is no login yet, so the console listens on loopback alone. A foreign page in the same browser is the
-attacker that is left: its requests carry another `Host` (a name that it made point here) or another `Origin`.
+Without a login the console listens on loopback alone. A foreign page in the same browser is the attacker that
+is left: its requests carry another `Host` (a name that it made point here) or another `Origin`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -43,19 +44,33 @@ HEADERS: Final = {
 }
 
 
-def hosts_of(host: str, port: int) -> frozenset[str]:
-    """What a browser on this machine may call a console that listens there."""
+FROM_HERE: Final = frozenset({"same-origin", "none", ""})
+"""A page of ours, an address that was typed, or a program: what costs something is done for those alone."""
+
+
+def came_from(scope: Scope) -> str:
+    """In a browser's words: same-origin, same-site, cross-site, or none; empty where it does not say."""
+    return Headers(scope=scope).get("sec-fetch-site", "")
+
+
+def hosts_of(host: str, port: int, named: Sequence[str] = ()) -> frozenset[str]:
+    """What a browser on this machine may call a console that listens there, and the names that it has
+    elsewhere. A name without a port is also that of a proxy."""
     names = {host, "localhost", "127.0.0.1", "::1"}
     bracketed = {f"[{name}]" if ":" in name else name for name in names}
-    return frozenset({f"{name}:{port}" for name in bracketed} | (bracketed if port == 80 else set()))
+    found = {f"{name}:{port}" for name in bracketed} | (bracketed if port in (80, 443) else set())
+    for name in map(str.lower, named):
+        found |= {name} if name.rpartition("]")[2].count(":") else {name, f"{name}:{port}"}
+    return frozenset(found)
 
 
 class Gate:
     """Refuses what did not come from a page of this console, and puts the headers on every answer."""
 
-    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], scheme: str = "http") -> None:
         self._app = app
         self._hosts = hosts
+        self._scheme = scheme
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -88,4 +103,8 @@ class Gate:
         if site is not None:
             return None if site == "same-origin" else "only pages of this console may change something"
         origin = headers.get("origin", "")
-        return None if origin == f"http://{host}" else "only pages of this console may change something"
+        return (
+            None
+            if origin == f"{self._scheme}://{host}"
+            else "only pages of this console may change something"
+        )

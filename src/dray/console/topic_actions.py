@@ -37,6 +37,7 @@ def routes(console: Console) -> list[Route]:
 class _TopicActions:
     def __init__(self, console: Console) -> None:
         self._brokers = console.brokers
+        self._principal = console.principal
 
     async def ask_new(self, _request: Request) -> Content:
         return Content({})
@@ -47,7 +48,7 @@ class _TopicActions:
         partitions = whole(form.get("partitions"), "partitions", BROKER_DEFAULT, 1, _MOST_PARTITIONS)
         configs = _configs(form.get("configs", ""))
         async with self._brokers.fresh() as connection:
-            with note("create topic", name, partitions=partitions, after=configs):
+            with note(self._principal, "create topic", name, partitions=partitions, after=configs):
                 await create_topic(connection, name, partitions=partitions, configs=configs)
         return RedirectResponse(f"/topics/{path(name)}", 303)
 
@@ -57,7 +58,14 @@ class _TopicActions:
         removed = form.get("act") == "remove"
         before = {row.name: row.value for row in await topic_configs(self._brokers, name)}.get(config)
         async with self._brokers.fresh() as connection:
-            with note("alter topic", name, config=config, before=before, after=None if removed else value):
+            with note(
+                self._principal,
+                "alter topic",
+                name,
+                config=config,
+                before=before,
+                after=None if removed else value,
+            ):
                 await alter_configs(
                     connection, name, {} if removed else {config: value}, [config] if removed else []
                 )
@@ -68,7 +76,7 @@ class _TopicActions:
         partition = form.get("partition", "")
         key = None if form.get("key_null") else form.get("key", "").encode()
         value = None if form.get("value_null") else form.get("value", "").encode()
-        with note("produce record", name, bytes=len(key or b"") + len(value or b"")):
+        with note(self._principal, "produce record", name, bytes=len(key or b"") + len(value or b"")):
             place = await produce(
                 self._brokers,
                 name,
@@ -83,7 +91,7 @@ class _TopicActions:
         if form.get("confirm") != name:
             raise BadInput("type the topic's name to confirm that it is deleted")
         async with self._brokers.fresh() as connection:
-            with note("delete topic", name):
+            with note(self._principal, "delete topic", name):
                 await delete_topic(connection, name)
         return RedirectResponse("/topics", 303)
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
 from starlette.requests import Request
 from starlette.routing import Route
 
-from dray.console.forms import BadInput, named, whole
+from dray.console.forms import BadInput, moment_ms, named, whole
 from dray.console.rendering import Content
 from dray.inspection.groups import readers_of
 from dray.inspection.matching import PLACES, WAYS, matcher
@@ -52,7 +51,7 @@ class _TopicPages:
         topic = await self._topic(request)
         query = dict(request.query_params)
         asked = Asked.of(query)
-        reader = TopicReader(self._brokers, topic.name)
+        reader = self._console.reader(topic.name)
         found = await self._find(reader, topic, asked)
         return Content(
             found,
@@ -150,15 +149,7 @@ class Asked:
 
     @property
     def time_ms(self) -> int:
-        """A time without a zone is UTC; a whole number is milliseconds since 1970."""
-        text = self.time.strip()
-        if text.isascii() and text.isdigit():
-            return whole(text, "time", 0, 0, INT64_MAX)
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise BadInput(f"time must be such as 2026-01-31T18:00 (UTC), not {text[:40]!r}") from error
-        return max(0, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+        return moment_ms(self.time)
 
     def parameters(self, **changed: Any) -> dict[str, Any]:
         """For the address of the same question, some of it changed."""

@@ -18,6 +18,7 @@ from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
+from dray.daemon.key_sets import KeySetUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.node import CannotListen, Node
 from dray.daemon.notify import tell_manager
@@ -29,7 +30,6 @@ from dray.daemon.process import (
     settle_garbage_collector,
     tune_memory,
 )
-from dray.daemon.security import KeySetUnusable
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Supervisor

@@ -11,7 +11,7 @@ from dray.cluster.identity import ClusterInfo
 from dray.compaction.packages import needs
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.settings import catalog_settings, revealed
+from dray.daemon.store_settings import catalog_settings, revealed
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.metadata.contract import MetadataError
 from dray.runtime import Runtime, SystemRuntime

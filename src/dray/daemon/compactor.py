@@ -35,7 +35,8 @@ from dray.daemon.ownership import claimed_bucket
 from dray.daemon.parts import clock_guard
 from dray.daemon.pipeline import Pipeline, open_pipeline
 from dray.daemon.process import StopSignals, local_machine
-from dray.daemon.settings import compaction_settings, log_settings, revealed, spark_settings
+from dray.daemon.settings import compaction_settings, log_settings, spark_settings
+from dray.daemon.store_settings import revealed
 from dray.daemon.stores import NoCluster, Stores, open_stores
 from dray.runtime import Runtime, SystemRuntime
 from dray.server.tls import CertificateUnusable

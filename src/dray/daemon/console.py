@@ -9,18 +9,26 @@ import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
+from pathlib import Path
 from typing import Final
 
 import structlog
 import uvicorn
 import uvloop
 
+from dray.client import AuthenticationFailed
 from dray.client.properties import ClientSecurity
+from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
+from dray.config.console import ConsoleSection
 from dray.config.kinds import Address
-from dray.console import ConsoleSettings, make_app
+from dray.console import ConsoleSettings, make_app, make_login_app
+from dray.console.login import Identify, Sessions
 from dray.console.security import hosts_of
+from dray.daemon.console_address import scheme_of, why_not_there
+from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable, refresh_files
 from dray.daemon.log_format import log_format
@@ -28,10 +36,14 @@ from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
-from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
+from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
+from dray.inspection.lag_history import LagHistory
+from dray.inspection.masking import BadMask, Masking
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
+from dray.security.sasl.client import PLAIN, ClientCredential
 from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics.compaction_requests import CompactionRequests
@@ -51,12 +63,13 @@ def serve_console(
     *,
     stores: bool,
     writable: bool,
+    runs: Path | None = None,
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
-    name them."""
+    name them. `runs`: a directory of simulated runs."""
     os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
+        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable, runs=runs))
 
 
 async def _run(
@@ -66,22 +79,32 @@ async def _run(
     *,
     stores: bool,
     writable: bool,
+    runs: Path | None,
 ) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "console"})
     logging.getLogger("uvicorn.error").setLevel(
         logging.CRITICAL
     )  # a page that fails is logged by the console
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)
     signals = StopSignals(asyncio.get_running_loop())
-    listening = _listen(settings.console.listen)
+    served = _console_settings(settings, writable=writable, runs=runs)
+    listening = _listen(settings.console)
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
     brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+    sampling = brokers.apart()
+    lags: LagHistory | None = None
+    sessions: Sessions | None = None
     history: ScrapeHistory | None = None
     refreshing: KeptTask | None = None
+    source: TablesWhenAsked | None = None
+    tables: ClusterTables | None = None
     try:
-        stored = None if opened is None else await _stored(settings, opened)
-        if stored is not None:
+        stored = None
+        if opened is not None:
+            cluster = await read_cluster(opened)
+            stored = _stored(settings, opened, cluster)
             try:
                 access, files = scrape_access(settings)
             except (TokensUnusable, CertificateUnusable) as error:
@@ -90,27 +113,35 @@ async def _run(
                 refreshing = keep_running(runtime, "re-read the token", lambda: refresh_files(files, runtime))
             history = ScrapeHistory(stored, runtime, access)
             history.start()
-        app = make_app(
-            ConsoleSettings(
-                hosts=hosts_of(settings.console.listen.host, port),
-                version=version("dray"),
-                writable=writable,
-                wal_max_age_ms=round(settings.compaction.wal_max_age * 1000),
-            ),
-            brokers,
-            stored,
-            history,
-            CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None,
-        )
-        address = f"http://{Address(host, port)}/"
+            source = TablesWhenAsked(settings, cluster.cluster_id, runtime)
+            tables = tables_for_console(settings, stored, source, runtime)
+        served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
+        if settings.console.auth == "sasl":
+            identify = _identify(bootstrap, security, settings.console.mechanism, runtime)
+            app, sessions = make_login_app(served, identify, runtime, stored, history, tables)
+        else:
+            lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
+            lags.start()
+            requests = (
+                CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
+            )
+            app = make_app(served, brokers, stored, history, tables, lags, requests)
+        address = f"{served.scheme}://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
         tell_manager(READY="1", STATUS=f"the console serves at {address}", X_DRAY_CONSOLE=address)
-        await _serve(app, listening, signals, runtime)
+        await _serve(app, listening, signals, runtime, settings.console)
     finally:
         if refreshing is not None:
             await refreshing.stop()
         if history is not None:
             await history.stop()
+        if lags is not None:
+            await lags.stop()
+        if sessions is not None:
+            await sessions.close()
+        if source is not None:
+            await source.close()
+        await sampling.close()
         await brokers.close()
         if opened is not None:
             await opened.close()
@@ -118,19 +149,63 @@ async def _run(
         runtime.close()
 
 
-async def _stored(settings: Settings, opened: Stores) -> StoredCluster:
-    cluster = await read_cluster(opened)
+def _stored(settings: Settings, opened: Stores, cluster: ClusterInfo) -> StoredCluster:
     expiry_ms = round(settings.log.producer_expiry * 1000)
     return StoredCluster(opened.metadata, cluster.domains, settings.topics.defaults, expiry_ms)
 
 
-def _listen(address: Address) -> socket.socket:
-    if not address.is_loopback:
+def _console_settings(settings: Settings, *, writable: bool, runs: Path | None) -> ConsoleSettings:
+    """Its hosts are not known before it listens."""
+    try:
+        Masking(settings.console.masked)
+    except BadMask as error:
+        raise Failure(f"console.masked: {error}", USAGE) from error
+    return ConsoleSettings(
+        hosts=frozenset(),
+        version=version("dray"),
+        scheme=scheme_of(settings.console),
+        writable=writable,
+        wal_max_age_ms=round(settings.compaction.wal_max_age * 1000),
+        masked=settings.console.masked,
+        runs=runs,
+    )
+
+
+def _identify(
+    bootstrap: Sequence[tuple[str, int]], security: ClientSecurity, mechanism: str, runtime: Runtime
+) -> Identify:
+    """Connections as `security` says, but for who connects."""
+    if mechanism == PLAIN and security.tls is None and not all(map(_is_here, bootstrap)):
         raise Failure(
-            f"console.listen = {address}: there is no login yet, so it must be a loopback address; forward "
-            "the port to reach it from elsewhere (ssh -L)",
+            "console.mechanism = PLAIN: passwords would go to the brokers in clear; use a SCRAM mechanism, "
+            "or a --command-config with SASL_SSL",
             USAGE,
         )
+
+    async def identify(user: str, password: str) -> Brokers:
+        theirs = replace(security, credential=ClientCredential(mechanism, user, password))
+        brokers = Brokers(bootstrap, runtime, dial=theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+        try:
+            await brokers.first()
+        except BrokerUnreachable as error:
+            await brokers.close()
+            if isinstance(error.__cause__, AuthenticationFailed):
+                raise error.__cause__ from None
+            raise
+        return brokers
+
+    return identify
+
+
+def _is_here(address: tuple[str, int]) -> bool:
+    return Address(*address).is_loopback
+
+
+def _listen(console: ConsoleSection) -> socket.socket:
+    reason = why_not_there(console)
+    if reason is not None:
+        raise Failure(reason, USAGE)
+    address = console.listen
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     listening = socket.socket(family, socket.SOCK_STREAM)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -154,7 +229,13 @@ class _Server(uvicorn.Server):
         yield
 
 
-async def _serve(app: object, listening: socket.socket, signals: StopSignals, runtime: Runtime) -> None:
+async def _serve(
+    app: object,
+    listening: socket.socket,
+    signals: StopSignals,
+    runtime: Runtime,
+    console: ConsoleSection,
+) -> None:
     server = _Server(
         uvicorn.Config(
             app,  # type: ignore[arg-type]  # Starlette's and uvicorn's names for the same shape
@@ -167,8 +248,14 @@ async def _serve(app: object, listening: socket.socket, signals: StopSignals, ru
             server_header=False,
             limit_concurrency=_CONNECTIONS,
             timeout_graceful_shutdown=_STOP_SECONDS,
+            ssl_certfile=console.certificate_file,
+            ssl_keyfile=console.key_file,
         )
     )
+    try:
+        server.config.load()
+    except OSError as error:  # of TLS, too
+        raise Failure(f"console.certificate_file, console.key_file: {error.strerror or error}") from error
     serving = runtime.spawn(server.serve(sockets=[listening]), "serve the console")
     stopping = runtime.spawn(signals.wait(), "wait for a signal")
     await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)

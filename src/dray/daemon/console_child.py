@@ -14,6 +14,7 @@ import structlog
 
 from dray.config import Settings
 from dray.config.kinds import Address
+from dray.daemon.console_address import why_not_there
 from dray.daemon.failures import Failure
 from dray.daemon.supervisor import Child, Supervisor
 from dray.runtime import Runtime
@@ -57,7 +58,7 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
     """None where it is off, and where it cannot run: then a line says why, and the brokers go on without."""
     if not settings.console.enabled:
         return None
-    reason = _why_not(settings.console.listen)
+    reason = why_not_there(settings.console) or _why_not(settings.console.listen)
     if reason is not None:
         _log.warning("there is no console here", reason=reason)
         return None
@@ -77,8 +78,6 @@ def _is_shared(settings: Settings) -> bool:
 
 
 def _why_not(address: Address) -> str | None:
-    if not address.is_loopback:
-        return f"console.listen = {address}: without a login it must be a loopback address"
     family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

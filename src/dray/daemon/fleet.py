@@ -16,7 +16,8 @@ from pathlib import Path
 from rich.console import Console
 
 from dray.config import Settings
-from dray.config.kinds import Address, ListenerPlace, size_text
+from dray.config.kinds import Address, size_text
+from dray.config.listeners import ListenerPlace
 from dray.daemon.broker import check_settings
 from dray.daemon.compactor_child import compactor_child
 from dray.daemon.console_child import ConsoleBeside, start_console

@@ -28,7 +28,7 @@ class TokensUnusable(Exception):
     """One line: which file, and what is wrong with it. It never shows what is in it."""
 
 
-class TokenFile:
+class HttpTokenFile:
     """Tokens, re-read when their file changes; a broken file leaves those that were read. Raises
     `TokensUnusable`."""
 
@@ -64,7 +64,7 @@ class TokenFile:
         return found
 
 
-async def refresh_files(files: Mapping[str, TokenFile | ServerCertificate], runtime: Runtime) -> None:
+async def refresh_files(files: Mapping[str, HttpTokenFile | ServerCertificate], runtime: Runtime) -> None:
     """Runs for ever. A file that cannot be used is logged each time, and what was read before stays."""
     while True:
         await runtime.sleep(REFRESH_SECONDS)
@@ -86,7 +86,7 @@ class HttpSecurity:
         given = settings.http
         self._runtime = runtime
         self._refreshing: KeptTask | None = None
-        self._tokens = None if given.token_file is None else TokenFile(Path(given.token_file))
+        self._tokens = None if given.token_file is None else HttpTokenFile(Path(given.token_file))
         self._certificate: ServerCertificate | None = None
         if given.certificate_file is not None and given.key_file is not None:
             try:

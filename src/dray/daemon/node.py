@@ -116,7 +116,7 @@ class Node:
         self._server = Server(
             self._dispatch,
             runtime,
-            server_settings(settings, self._security.certificates),
+            server_settings(settings, self._security.certificates, self._security.identifications),
             self.metrics,
             allocate=uninitialised,
             newcomer_wait=self._security.newcomer_wait,

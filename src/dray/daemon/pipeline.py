@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.daemon.catalogs import make_tables
-from dray.daemon.settings import log_settings, table_names
+from dray.daemon.settings import log_settings
+from dray.daemon.store_settings import table_names
 from dray.daemon.stores import Stores, read_cluster
 from dray.log.stream_store import StreamStore
 from dray.runtime import Runtime

@@ -14,11 +14,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from dray.cluster import Broker
 from dray.daemon.failures import Failure
-from dray.groups.coordinator import LeaseHolder
+
+if TYPE_CHECKING:
+    from dray.groups.coordinator import LeaseHolder
 
 M_TRIM_THRESHOLD: Final = -1
 M_TOP_PAD: Final = -2

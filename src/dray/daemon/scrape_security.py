@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from dray.config import Settings
-from dray.daemon.http_security import TOKEN_FILE, TokenFile
+from dray.daemon.http_security import TOKEN_FILE, HttpTokenFile
 from dray.inspection.scrape import ScrapeAccess
 from dray.server.tls import CertificateUnusable
 
 
-def scrape_access(settings: Settings) -> tuple[ScrapeAccess, Mapping[str, TokenFile]]:
+def scrape_access(settings: Settings) -> tuple[ScrapeAccess, Mapping[str, HttpTokenFile]]:
     """How they are asked, and the file that has to be looked at again and again. Raises `TokensUnusable` and
     `CertificateUnusable`."""
     given = settings.http
@@ -25,5 +25,5 @@ def scrape_access(settings: Settings) -> tuple[ScrapeAccess, Mapping[str, TokenF
             raise CertificateUnusable(f"http.ca_file: {given.ca_file} cannot be used: {what}") from error
     if given.token_file is None:
         return ScrapeAccess(tls), {}
-    tokens = TokenFile(Path(given.token_file))
+    tokens = HttpTokenFile(Path(given.token_file))
     return ScrapeAccess(tls, lambda: tokens.current[0].decode("ascii")), {TOKEN_FILE: tokens}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -11,12 +10,15 @@ import structlog
 from dray.api.dispatcher import Dispatcher
 from dray.api.shared.sasl_gate import SaslGate
 from dray.config import Settings
-from dray.config.kinds import SASL_MECHANISMS, TOKEN_MECHANISM, Address, ListenerAddress
+from dray.config.kinds import Address
+from dray.config.listeners import SASL_MECHANISMS, TOKEN_MECHANISM, ListenerAddress
+from dray.daemon.client_certificates import identifications, read_certificates
+from dray.daemon.key_sets import KeySetFile, KeySetUnusable, KeySource, key_source
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.acls.authorization import Authorization
 from dray.security.acls.store import Acls
-from dray.security.jwks import LARGEST_KEY_SET, ClaimRules, InvalidKeySet, KeySet
+from dray.security.jwks import ClaimRules
 from dray.security.principals import ANONYMOUS
 from dray.security.quotas.store import Quotas
 from dray.security.quotas.throttle import Throttle
@@ -43,7 +45,7 @@ def warn_of_open_listeners(settings: Settings) -> None:
     listening |= {
         f"broker.listeners.{name}": place
         for name, place in settings.broker.listeners.items()
-        if not place.asks
+        if not place.knows_clients
     }
     for key, address in listening.items():
         if not address.is_loopback:
@@ -64,82 +66,23 @@ def warn_of_absent_super_users(settings: Settings, users: Credentials) -> None:
         return
     asking = [place for place in settings.broker.listeners.values() if place.asks]
     names = [principal.removeprefix("User:") for principal in security.super_users]
-    if not asking and not any(place.encrypts for place in settings.broker.listeners.values()):
+    by_certificate = any(place.identifies for place in settings.broker.listeners.values())
+    if not asking and not by_certificate:
         _log.warning(
             "no listener asks clients who they are, so all are User:ANONYMOUS, and none is a super user: "
-            "give broker.listeners one with protocol SASL_PLAINTEXT or SASL_SSL",
+            "give broker.listeners one with protocol SASL_PLAINTEXT or SASL_SSL, or with client_auth",
             super_users=list(security.super_users),
         )
-    elif all(set(place.mechanisms) <= PASSWORD_MECHANISMS for place in asking) and not any(
-        users.of(name) for name in names
+    elif (
+        not by_certificate
+        and all(set(place.mechanisms) <= PASSWORD_MECHANISMS for place in asking)
+        and not any(users.of(name) for name in names)
     ):
         _log.warning(
             "no super user has a password yet, so none can log in: add one with drayd admin user add "
             f"{names[0]} --password-file FILE --data-dir {settings.data_dir}",
             super_users=list(security.super_users),
         )
-
-
-def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
-    """By the name of a listener that encrypts. Raises `CertificateUnusable`."""
-    found = {}
-    for name, listener in settings.broker.listeners.items():
-        if listener.encrypts:
-            try:
-                found[name] = ServerCertificate(Path(listener.certificate_file), Path(listener.key_file))
-            except CertificateUnusable as error:
-                raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
-    return found
-
-
-class KeySetUnusable(Exception):
-    """One line: which file, and what is wrong with it."""
-
-
-class KeySetFile:
-    """The keys that sign tokens, re-read when their file changes; a broken file leaves those that were read.
-    Raises `KeySetUnusable`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self.current = self._read()
-
-    def refresh(self) -> bool:
-        """True if there are new keys, and they are in use."""
-        if self._state() == self._seen:
-            return False
-        self.current = self._read()
-        return True
-
-    def _state(self) -> tuple[int, int, int]:
-        try:
-            state = self._path.stat()
-        except OSError as error:
-            raise KeySetUnusable(f"cannot read {self._path}: {error.strerror}") from error
-        return state.st_ino, state.st_size, state.st_mtime_ns
-
-    def _read(self) -> KeySet:
-        seen = self._state()
-        try:
-            with self._path.open("rb") as opened:
-                found = KeySet(opened.read(LARGEST_KEY_SET + 1))
-        except (OSError, InvalidKeySet) as error:
-            raise KeySetUnusable(f"the key set {self._path} cannot be used: {error}") from error
-        self._seen = seen
-        return found
-
-
-def read_key_set(settings: Settings) -> KeySetFile | None:
-    """None where no listener takes tokens."""
-    path = settings.oauth.key_set_file
-    takes = any(TOKEN_MECHANISM in place.mechanisms for place in settings.broker.listeners.values())
-    if path is None or not takes:
-        return None
-    try:
-        return KeySetFile(Path(path))
-    except KeySetUnusable as error:
-        raise KeySetUnusable(f"oauth.key_set_file: {error}") from error
 
 
 async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], runtime: Runtime) -> None:
@@ -157,7 +100,7 @@ async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], run
 
 
 def sasl_sessions(
-    settings: Settings, users: Credentials, runtime: Runtime, key_set: KeySetFile | None = None
+    settings: Settings, users: Credentials, runtime: Runtime, key_set: KeySource | None = None
 ) -> dict[str, Callable[[], SaslSession]]:
     """By the name of a listener that asks who its clients are: what makes the session of a new connection."""
     longest = settings.broker.longest_session
@@ -168,7 +111,7 @@ def sasl_sessions(
         mechanisms = _mechanisms(listener, users, runtime)
         if TOKEN_MECHANISM in listener.mechanisms and key_set is not None:
             mechanisms[TOKEN_MECHANISM] = lambda: OAuthBearerExchange(
-                lambda: key_set.current, rules, runtime.wall_ms
+                lambda: key_set.current, rules, runtime.wall_ms, key_set.want_newer
             )
         return lambda: SaslSession(mechanisms, longest_session_ms=longest_ms)
 
@@ -222,8 +165,9 @@ class BrokerSecurity:
         self.quotas = Quotas(store, runtime)
         self.throttle = Throttle(self.quotas.table)
         self.certificates = read_certificates(settings)
-        self._key_set = read_key_set(settings)
-        self._refreshing: KeptTask | None = None
+        self.identifications = identifications(settings)
+        self._key_set = key_source(settings, runtime)
+        self._following: list[KeptTask] = []
 
     async def start(self) -> None:
         await self.users.start()
@@ -232,11 +176,18 @@ class BrokerSecurity:
             await self.authorization.acls.start()
         await self.quotas.start()
         files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
-        if self._key_set is not None:
-            files["oauth.key_set_file"] = self._key_set
+        keys = self._key_set
+        if isinstance(keys, KeySetFile):
+            files["oauth.key_set_file"] = keys
+        elif keys is not None:
+            self._following.append(keep_running(self._runtime, "fetch the key set", keys.follow))
         if files:
-            self._refreshing = keep_running(
-                self._runtime, "re-read certificates and keys", lambda: refresh_files(files, self._runtime)
+            self._following.append(
+                keep_running(
+                    self._runtime,
+                    "re-read certificates and keys",
+                    lambda: refresh_files(files, self._runtime),
+                )
             )
 
     def guarded(self, dispatcher: Dispatcher) -> Dispatcher | SaslGate:
@@ -253,8 +204,8 @@ class BrokerSecurity:
         return self.throttle.connect(address, round(self._runtime.monotonic() * 1000)) / 1000
 
     async def stop(self) -> None:
-        if self._refreshing is not None:
-            await self._refreshing.stop()
+        for task in self._following:
+            await task.stop()
         if self.authorization is not None:
             await self.authorization.acls.stop()
         await self.quotas.stop()

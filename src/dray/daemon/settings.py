@@ -5,10 +5,8 @@ A setting is defined once, in `dray.config`, with its default. Here it has one l
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-
-from pydantic import SecretStr
 
 from dray.api.shared import ApiSettings, Feature
 from dray.cluster import AdvertisedListener
@@ -16,21 +14,16 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.spark.session import SparkSettings
 from dray.config import Settings
 from dray.config.kinds import Address
-from dray.config.metadata import EtcdSection, OxiaSection
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.consumer import ConsumerGroupSettings
 from dray.groups.coordinator import GroupsSettings
 from dray.log import LogSettings
 from dray.log.carry import BY_ENGINE, CarryLimits
 from dray.log.deletions import Brake
-from dray.metadata.etcd import EtcdSettings, EtcdTls
-from dray.metadata.oxia.settings import OxiaSettings, OxiaTls
 from dray.protocol import ApiKey
 from dray.server import HttpSettings, Listener, ServerSettings
 from dray.server.tls import ServerCertificate
-from dray.tables.iceberg import CatalogSettings
 from dray.topics import TopicsOptions
-from dray.topics.table_names import TableNames
 
 LISTENER = "PLAINTEXT"
 AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
@@ -42,7 +35,9 @@ GROUP_PROTOCOLS = Feature("group.version", 0, 1, 1)
 
 
 def server_settings(
-    settings: Settings, certificates: Mapping[str, ServerCertificate] | None = None
+    settings: Settings,
+    certificates: Mapping[str, ServerCertificate] | None = None,
+    identifications: Mapping[str, Callable[[bytes | None], str | None]] | None = None,
 ) -> ServerSettings:
     contexts = {name: certificate.context for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen
@@ -50,7 +45,15 @@ def server_settings(
         listeners=(
             Listener(LISTENER, listen.host, listen.port),
             *(
-                Listener(name, address.host, address.port, contexts.get(name), address.asks)
+                Listener(
+                    name,
+                    address.host,
+                    address.port,
+                    contexts.get(name),
+                    address.asks,
+                    (identifications or {}).get(name),
+                    address.connections,
+                )
                 for name, address in settings.broker.listeners.items()
             ),
         ),
@@ -226,51 +229,6 @@ def groups_settings(settings: Settings) -> GroupsSettings:
     )
 
 
-# --- stores
-
-
-def oxia_settings(section: OxiaSection) -> OxiaSettings:
-    tls = OxiaTls(
-        _path(section.ca_file), _path(section.certificate_file), _path(section.key_file), section.server_name
-    )
-    token = section.secrets.get("token")
-    return OxiaSettings(
-        addresses=section.addresses.split(","),
-        namespace=section.namespace,
-        tls=tls if section.tls else None,
-        token=None if token is None else token.get_secret_value(),
-        request_timeout=section.request_timeout,
-        patience=section.patience,
-    )
-
-
-def etcd_settings(section: EtcdSection) -> EtcdSettings:
-    def secret(name: str) -> str | None:
-        found = section.secrets.get(name)
-        return None if found is None else found.get_secret_value()
-
-    tls = EtcdTls(
-        _path(section.ca_file), _path(section.certificate_file), _path(section.key_file), section.server_name
-    )
-    return EtcdSettings(
-        endpoints=section.endpoints.split(","),
-        prefix=section.prefix,
-        tls=tls if section.tls else None,
-        user=section.user,
-        password=secret("password"),
-        token=secret("token"),
-        request_timeout=section.request_timeout,
-        patience=section.patience,
-        serializable_reads=section.serializable_reads,
-        max_transaction_operations=section.max_txn_ops,
-        max_request_bytes=section.max_request_bytes,
-    )
-
-
-def revealed(secrets: Mapping[str, SecretStr]) -> dict[str, str]:
-    return {name: secret.get_secret_value() for name, secret in secrets.items()}
-
-
 # --- files and tables
 
 
@@ -294,21 +252,6 @@ def compaction_settings(settings: Settings) -> CompactionSettings:
     )
 
 
-def catalog_settings(settings: Settings) -> CatalogSettings:
-    """Raises `SettingsRefused` where they do not fit together."""
-    given = settings.iceberg
-    return CatalogSettings(
-        kind=given.catalog,  # type: ignore[arg-type]  # the config model has the same three choices
-        uri=settings.catalog_uri,
-        namespace=given.namespace,
-        options=given.options,
-        secrets=revealed(given.secrets),
-        warehouse=given.warehouse,
-        sigv4_region=given.sigv4_region,
-        timeout_seconds=given.timeout,
-    )
-
-
 def spark_settings(settings: Settings) -> SparkSettings:
     spark = settings.spark
     return SparkSettings(
@@ -321,12 +264,3 @@ def spark_settings(settings: Settings) -> SparkSettings:
 
 def _ms(seconds: float) -> int:
     return round(seconds * 1000)
-
-
-def _path(name: str | None) -> Path | None:
-    return None if name is None else Path(name)
-
-
-def table_names(settings: Settings) -> TableNames:
-    """Which topics become tables: for compactors, and for commands that say why one does not."""
-    return TableNames(settings.iceberg.exclude_topics)

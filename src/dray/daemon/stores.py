@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from dray.cluster.identity import ClusterInfo, decode_cluster
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.settings import etcd_settings, oxia_settings, revealed
+from dray.daemon.store_settings import etcd_settings, oxia_settings, revealed
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.metadata.factory import InMemory, SqliteFile

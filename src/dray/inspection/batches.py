@@ -55,7 +55,7 @@ class FetchedBatch:
         """Raises `RecordError` for what cannot be decoded. A control batch has none."""
         if self.header.control:
             return []
-        return list(decode(self.data, max_decompressed_bytes=_LARGEST_UNFOLDED).records())
+        return list(decode(self.data, max_decompressed_bytes=_LARGEST_UNFOLDED, sparse=True).records())
 
 
 def batches_in(records: Records | None) -> Iterator[FetchedBatch]:

@@ -152,7 +152,7 @@ class Brokers:
                 failure = error
                 continue
             return link
-        raise BrokerUnreachable(str(failure or "no broker is named"))
+        raise BrokerUnreachable(str(failure or "no broker is named")) from failure
 
     async def metadata(self, topics: Sequence[str] | None = None) -> MetadataResponse:
         """The metadata of these topics; None: of all."""

@@ -31,6 +31,13 @@ TimeOf: TypeAlias = Callable[[str, int, int], Awaitable[int | None]]
 """When the first record from an offset on was written, as (topic, partition, offset)."""
 
 
+@dataclass(frozen=True)
+class LagOfGroup:
+    records: int
+    milliseconds: int | None
+    """The age of the first unread record; None where it is not known."""
+
+
 class NoSuchGroup(Exception):
     """There is no group of that name."""
 
@@ -130,7 +137,7 @@ async def groups_page(brokers: Brokers, wanted: str = "", page: int = 1, size: i
     pages = max(1, -(-len(matching) // size))
     page = min(max(page, 1), pages)
     shown = matching[(page - 1) * size : page * size]
-    committed = await _committed(calls, shown)
+    committed = await _committed(calls, [group.group_id for group in shown])
     ends = await _ends(brokers, {place[0] for found in committed.values() for place in found or ()})
     rows = [_row(group, committed[group.group_id], ends) for group in shown]
     return GroupsPage(rows, len(listed), len(matching), page, pages, wanted)
@@ -146,11 +153,9 @@ def _row(group: ListedGroup, committed: Mapping[Place, int] | None, ends: Mappin
     return GroupRow(group.group_id, group.group_type, group.group_state, lag if committed else None, topics)
 
 
-async def _committed(
-    calls: GroupCalls, groups: Sequence[ListedGroup]
-) -> Mapping[str, Mapping[Place, int] | None]:
+async def _committed(calls: GroupCalls, names: Sequence[str]) -> Mapping[str, Mapping[Place, int] | None]:
     """The committed offsets of groups; None for a group whose coordinator does not answer."""
-    return await calls.committed_of([group.group_id for group in groups])
+    return await calls.committed_of(list(names))
 
 
 async def _ends(brokers: Brokers, topics: Iterable[str]) -> dict[Place, int]:
@@ -161,6 +166,28 @@ async def _ends(brokers: Brokers, topics: Iterable[str]) -> dict[Place, int]:
         return await brokers.offsets(await brokers.metadata(names), LATEST)
     except (ClientError, RequestFailed):
         return {}
+
+
+async def lags_of(
+    brokers: Brokers, names: Sequence[str], time_of: TimeOf | None = None
+) -> dict[str, LagOfGroup]:
+    """Of many groups at once. Those that have committed nothing, or whose coordinator does not answer, are
+    left out. The age is that of the partition that lags most: one look-up a group."""
+    calls = group_calls(brokers)
+    committed = await _committed(calls, names)
+    ends = await _ends(brokers, {place[0] for found in committed.values() for place in found or ()})
+    find = time_of or RecordTimes(brokers).time_of
+    lags: dict[str, LagOfGroup] = {}
+    for name, offsets in committed.items():
+        behind = {
+            place: max(0, ends[place] - offset) for place, offset in (offsets or {}).items() if place in ends
+        }
+        if not behind:
+            continue
+        worst = max(behind, key=lambda place: behind[place])
+        ages = await _ages(brokers, offsets or {}, {worst: behind[worst]}, find)
+        lags[name] = LagOfGroup(sum(behind.values()), ages.get(worst))
+    return lags
 
 
 async def group_view(brokers: Brokers, name: str, time_of: TimeOf | None = None) -> GroupDetail:
@@ -271,7 +298,7 @@ async def readers_of(brokers: Brokers, topic: str) -> TopicReaders:
     calls = group_calls(brokers)
     listed = await listed_groups(brokers)
     asked = listed[:ASKED_FOR_TOPIC]
-    committed = await _committed(calls, asked)
+    committed = await _committed(calls, [group.group_id for group in asked])
     ends = await _ends(brokers, [topic])
     rows = []
     for group in asked:

@@ -199,8 +199,9 @@ def _bytes_of(entry: IndexEntry, offset: int) -> tuple[int, int, int | None, int
                 return batch.position, batch.length, None, None
         return 0, 0, None, None
     groups = entry.row_groups()
-    for number in reversed(range(len(groups))):
-        group = groups[number]
-        if group.first_offset <= offset:
-            return group.position, group.length, number, offset - group.first_offset
+    for number, group in enumerate(groups):
+        if group.first_offset <= offset <= group.last_offset:
+            # In a row group with holes only the rows themselves say which row it is.
+            row = offset - group.first_offset if group.is_dense else None
+            return group.position, group.length, number, row
     return 0, 0, None, None

@@ -1,17 +1,19 @@
-"""One record, produced: for people who try something out."""
+"""Records, produced: one, by people who try something out, or a batch of them."""
 
 from __future__ import annotations
 
 from array import array
+from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
-from dray.client import ClientError
+from dray.client import ClientError, KafkaConnection
 from dray.client.errors import check
 from dray.inspection.brokers import Brokers
 from dray.inspection.reading import NoSuchPartition, NoSuchTopic
 from dray.protocol import ErrorCode
 from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
-from dray.records import BytesColumn, Columns, encode
+from dray.records import BytesColumn, Columns, Record, encode
 
 _TIMEOUT_MS: Final = 10_000
 _ALL: Final = -1
@@ -36,41 +38,62 @@ async def produce(
     )
     if address is None:
         raise ClientError(f"{topic}-{chosen} has no leader")
-    data = PartitionProduceData(index=chosen, records=_batch(key, value, brokers.runtime.wall_ms()))
+    batch = encode_records([Record(0, brokers.runtime.wall_ms(), key, value, [])])
+    async with brokers.fresh(address) as connection:
+        return chosen, await produce_batch(connection, topic, found.topic_id, chosen, batch)
+
+
+async def produce_batch(
+    connection: KafkaConnection, topic: str, topic_id: UUID, partition: int, batch: bytearray
+) -> int:
+    """The offset that its first record got."""
     request = ProduceRequest(
         acks=_ALL,
         timeout_ms=_TIMEOUT_MS,
-        topic_data=[TopicProduceData(topic_id=found.topic_id, name=topic, partition_data=[data])],
+        topic_data=[
+            TopicProduceData(
+                topic_id=topic_id,
+                name=topic,
+                partition_data=[PartitionProduceData(index=partition, records=batch)],
+            )
+        ],
     )
-    async with brokers.fresh(address) as connection:
-        response = await connection.request(request)
+    response = await connection.request(request)
     answer = response.responses[0].partition_responses[0]
-    check(f"cannot produce to {topic}-{chosen}", answer.error_code, answer.error_message)
-    return chosen, answer.base_offset
+    check(f"cannot produce to {topic}-{partition}", answer.error_code, answer.error_message)
+    return answer.base_offset
 
 
-def _batch(key: bytes | None, value: bytes | None, now_ms: int) -> bytearray:
-    none = array("i", [-1]).tobytes()
-    zeros = bytes(8)
-    nothing = BytesColumn(zeros[:4], b"", None)
+def encode_records(records: Sequence[Record]) -> bytearray:
+    """One batch of them, in their order; offsets are the broker's to give."""
+    count = len(records)
+    headers = [header for record in records for header in record.headers]
+    ends = [0]
+    for record in records:
+        ends.append(ends[-1] + len(record.headers))
+    none = array("i", [-1] * count).tobytes()
     return encode(
         Columns(
-            row_count=1,
-            header_count=0,
-            offsets=array("q", [0]).tobytes(),
-            timestamps=array("q", [now_ms]).tobytes(),
-            producer_ids=array("q", [-1]).tobytes(),
+            row_count=count,
+            header_count=len(headers),
+            offsets=array("q", range(count)).tobytes(),
+            timestamps=array("q", [record.timestamp for record in records]).tobytes(),
+            producer_ids=array("q", [-1] * count).tobytes(),
             producer_epochs=none,
             base_sequences=none,
-            attributes=zeros[:4],
-            keys=_column(key),
-            values=_column(value),
-            headers=zeros,
-            header_keys=nothing,
-            header_values=nothing,
+            attributes=bytes(4 * count),
+            keys=_column([record.key for record in records]),
+            values=_column([record.value for record in records]),
+            headers=array("i", ends).tobytes(),
+            header_keys=_column([name.encode() for name, _ in headers]),
+            header_values=_column([value for _, value in headers]),
         )
     )
 
 
-def _column(item: bytes | None) -> BytesColumn:
-    return BytesColumn(array("i", [0, len(item or b"")]).tobytes(), item or b"", bytes([item is not None]))
+def _column(items: Sequence[bytes | None]) -> BytesColumn:
+    ends, there = [0], bytearray((len(items) + 7) // 8)
+    for number, item in enumerate(items):
+        ends.append(ends[-1] + len(item or b""))
+        there[number >> 3] |= (item is not None) << (number & 7)
+    return BytesColumn(array("i", ends).tobytes(), b"".join(item or b"" for item in items), bytes(there))

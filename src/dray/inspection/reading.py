@@ -6,6 +6,7 @@ A read follows leaders: what fails because a leader moved is asked again, of the
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
@@ -15,6 +16,7 @@ from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
 from dray.inspection.batches import BatchDetails, Record, RecordError, batches_in
 from dray.inspection.brokers import Brokers
+from dray.inspection.masking import TopicMask
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from dray.protocol.messages.metadata import MetadataResponse
@@ -91,6 +93,8 @@ class TopicReader:
 
     brokers: Brokers
     name: str
+    mask: TopicMask | None = None
+    """What of the records is hidden: they are read without it."""
     _known: MetadataResponse | None = field(default=None, init=False)
     _topic_id: UUID | None = field(default=None, init=False)
 
@@ -139,8 +143,16 @@ class TopicReader:
                 failure, self._known = ErrorCode(data.error_code).name, None
                 continue
             check(f"cannot read {self.name}-{partition}", data.error_code)
-            return _fetched(data, offset)
+            return _fetched(data, offset, self.mask)
         raise RequestFailed(f"cannot read {self.name}-{partition}: {failure}")
+
+    async def probe(self) -> None:
+        """Raises `RequestFailed` where the records may not be read: on any Kafka, a fetch says so."""
+        bounds = await self.bounds()
+        for partition, bound in bounds.items():
+            with suppress(OffsetGone):
+                await self.fetch(partition, bound.end, max_bytes=1)
+            return
 
     async def _ask(self, partition: int, offset: int, max_bytes: int, wait_ms: int) -> PartitionData:
         metadata = await self._metadata()
@@ -186,7 +198,7 @@ class TopicReader:
         return self._known
 
 
-def _fetched(data: PartitionData, offset: int) -> Fetched:
+def _fetched(data: PartitionData, offset: int, mask: TopicMask | None) -> Fetched:
     items: list[FetchedRecord | Unreadable] = []
     following, size = offset, 0
     for batch in batches_in(data.records):
@@ -194,7 +206,9 @@ def _fetched(data: PartitionData, offset: int) -> Fetched:
         following = max(following, batch.header.last_offset + 1)
         try:
             items += [
-                FetchedRecord(record, batch.header) for record in batch.records() if record.offset >= offset
+                FetchedRecord(record if mask is None else mask.applied(record), batch.header)
+                for record in batch.records()
+                if record.offset >= offset
             ]
         except RecordError as error:
             items.append(Unreadable(batch.header, str(error)))

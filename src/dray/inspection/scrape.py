@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import structlog
 from prometheus_client.parser import text_string_to_metric_families
 
+from dray.inspection.cycles import CycleHistory, CycleNumbers, cycle_numbers
 from dray.inspection.stored import StoredCluster
 from dray.metadata.contract import MetadataError
 from dray.runtime import KeptTask, Runtime, keep_running
@@ -63,6 +64,8 @@ class Sample:
     processes: Mapping[str, Numbers]
     silent: Sequence[str] = ()
     """The addresses of processes that did not answer."""
+    cycles: Mapping[str, CycleNumbers] = field(default_factory=dict)
+    """The compaction's counters, of those that compact."""
 
 
 def numbers_in(text: str) -> Numbers:
@@ -122,6 +125,7 @@ class ScrapeHistory:
     stored: StoredCluster
     runtime: Runtime
     access: ScrapeAccess = PLAIN_ACCESS
+    cycles: CycleHistory = field(default_factory=CycleHistory)
     points: deque[Point] = field(default_factory=lambda: deque(maxlen=KEPT))
     _samples: deque[Sample] = field(default_factory=lambda: deque(maxlen=13))
     _task: KeptTask | None = None
@@ -158,6 +162,7 @@ class ScrapeHistory:
                 )
             )
         self._samples.append(sample)
+        self.cycles.take(sample.cycles, self.runtime.wall_ms())
 
     async def _run(self) -> None:
         while True:
@@ -173,7 +178,17 @@ async def sample(stored: StoredCluster, runtime: Runtime, access: ScrapeAccess =
     texts = await asyncio.gather(*(metrics_of(address, access) for address in addresses))
     answered = {address: text for address, text in zip(addresses, texts, strict=True) if text is not None}
     parsed = {address: await runtime.in_thread(numbers_in, text) for address, text in answered.items()}
-    return Sample(runtime.monotonic(), parsed, [each for each in addresses if each not in answered])
+    cycles = {
+        address: await runtime.in_thread(_cycles_in, text)
+        for address, text in answered.items()
+        if "dray_compaction_cycles" in text
+    }
+    silent = [each for each in addresses if each not in answered]
+    return Sample(runtime.monotonic(), parsed, silent, cycles)
+
+
+def _cycles_in(text: str) -> CycleNumbers:
+    return cycle_numbers(text_string_to_metric_families(text))
 
 
 async def metrics_of(address: str, access: ScrapeAccess) -> str | None:

@@ -94,12 +94,26 @@ def lay_out(text: str) -> str | None:
     if text.lstrip()[:1] not in ("{", "["):
         return None
     try:
-        parsed = json.loads(
-            text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=_Members
-        )
-        return "".join(_laid_out(parsed, ""))
+        return "".join(_laid_out(exact_json(text), ""))
     except (ValueError, RecursionError):
         return None
+
+
+def exact_json(text: str) -> Any:
+    """JSON with the digits of its numbers, and every member of its objects in its place. Raises `ValueError`
+    and `RecursionError`."""
+    return json.loads(
+        text, parse_int=_Number, parse_float=_Number, parse_constant=_refuse, object_pairs_hook=Members
+    )
+
+
+def written_json(value: Any) -> str:
+    """What `exact_json` read, as text again."""
+    if isinstance(value, Members):
+        return "{" + ",".join(f"{_quoted(name)}:{written_json(item)}" for name, item in value) + "}"
+    if isinstance(value, list):
+        return "[" + ",".join(map(written_json, value)) + "]"
+    return str(value) if isinstance(value, _Number) else json.dumps(value, ensure_ascii=False)
 
 
 class _Number(str):
@@ -108,7 +122,7 @@ class _Number(str):
     __slots__ = ()
 
 
-class _Members(list[tuple[str, Any]]):
+class Members(list[tuple[str, Any]]):
     """The members of a JSON object; a name may stand twice."""
 
 
@@ -118,7 +132,7 @@ def _refuse(name: str) -> Any:
 
 def _laid_out(value: Any, indent: str) -> Iterator[str]:
     deeper = indent + "  "
-    if isinstance(value, _Members):
+    if isinstance(value, Members):
         yield from _enclosed("{", "}", [(f"{_quoted(name)}: ", item) for name, item in value], indent, deeper)
     elif isinstance(value, list):
         yield from _enclosed("[", "]", [("", item) for item in value], indent, deeper)

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.metadata.values import ValueCorrupt, unseal
-from dray.parquet.statistics import RowGroup
+from dray.parquet.statistics import RowGroup, are_dense
 from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
 
 FORMAT: Final = 1
@@ -27,6 +27,9 @@ FORMAT: Final = 1
 PARQUET_FORMAT: Final = 2
 # Of entries that carry their batches, for the same reason.
 CARRIED_FORMAT: Final = 3
+# Of entries whose file has no row for some of their offsets: compacted by key. Every other file keeps format
+# 2, so that older builds go on reading it.
+SPARSE_FORMAT: Final = 4
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -36,6 +39,7 @@ _BATCH = Struct(">IIIhqqqhi")
 # Of a Parquet file: its size, and the length of its footer with the eight bytes behind it
 _FILE = Struct(">QI")
 _ROW_GROUP = Struct(">QIIqQqq")
+_SPARSE_ROW_GROUP = Struct(">QIIqQqqq")  # and its last offset
 # format, closed, has head, end, cumulative size, running maximum timestamp and its offset
 _HIGH_WATERMARK = Struct(">BBBqqqq")
 _START = Struct(">Bq")
@@ -86,6 +90,9 @@ class IndexEntry:
     table: bytes
     kind: EntryKind = EntryKind.WAL
     data: bytes = b""  # the batches of a carried entry, one behind the other
+    # Some offsets have no row in the file. Of its first and last ones, too: only the entry's own bounds say
+    # what it covers.
+    sparse: bool = False
 
     @classmethod
     def parquet(
@@ -96,11 +103,15 @@ class IndexEntry:
         file_size: int,
         footer_length: int,
         row_groups: Sequence[RowGroup],
+        start: int | None = None,
     ) -> IndexEntry:
-        """The entry that takes the place of adjoining ones: it goes onto the key of the last."""
+        """The entry that takes the place of adjoining ones: it goes onto the key of the last. `start`: where
+        that is not the start of the first."""
         first, last = inputs[0], inputs[-1]
+        start = first.start if start is None else start
+        sparse = not are_dense(row_groups, start, last.end)
         return cls(
-            start=first.start,
+            start=start,
             end=last.end,
             cumulative_size=last.cumulative_size,
             created_ms=last.created_ms,
@@ -110,8 +121,9 @@ class IndexEntry:
             running_max_offset=last.running_max_offset,
             object_id=parquet_id,
             path=path,
-            table=pack_row_groups(file_size, footer_length, row_groups),
+            table=pack_row_groups(file_size, footer_length, row_groups, sparse=sparse),
             kind=EntryKind.PARQUET,
+            sparse=sparse,
         )
 
     @classmethod
@@ -195,7 +207,22 @@ class IndexEntry:
 
     def row_groups(self) -> list[RowGroup]:
         self._must_be(EntryKind.PARQUET)
-        return [RowGroup._make(row) for row in _ROW_GROUP.iter_unpack(self.table[_FILE.size :])]
+        table = self.table[_FILE.size :]
+        if self.sparse:
+            return [RowGroup._make(row) for row in _SPARSE_ROW_GROUP.iter_unpack(table)]
+        return [RowGroup._make((*row, row[3] + row[2] - 1)) for row in _ROW_GROUP.iter_unpack(table)]
+
+    @property
+    def record_count(self) -> int:
+        """How many records there are: in a sparse entry fewer than offsets."""
+        if not self.sparse:
+            return self.end - self.start
+        return sum(group.record_count for group in self.row_groups())
+
+    @property
+    def last_record(self) -> int:
+        """The offset of the last record that is there."""
+        return self.row_groups()[-1].last_offset if self.sparse else self.end - 1
 
     def _file(self) -> tuple[int, int]:
         self._must_be(EntryKind.PARQUET)
@@ -215,13 +242,14 @@ class IndexEntry:
     def encode(self) -> bytes:
         path = self.path.encode()
         if self.is_parquet:
-            count = (len(self.table) - _FILE.size) // _ROW_GROUP.size
+            row = _SPARSE_ROW_GROUP if self.sparse else _ROW_GROUP
+            count = (len(self.table) - _FILE.size) // row.size
         else:
             count = len(self.table) // _BATCH.size
         return b"".join(
             (
                 _ENTRY.pack(
-                    _FORMATS[self.kind],
+                    self._format,
                     self.kind,
                     self.start,
                     self.end,
@@ -241,9 +269,13 @@ class IndexEntry:
             )
         )
 
+    @property
+    def _format(self) -> int:
+        return SPARSE_FORMAT if self.sparse else _FORMATS[self.kind]
+
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        format_version, _ = unseal("an offset index entry", value, CARRIED_FORMAT)
+        format_version, _ = unseal("an offset index entry", value, SPARSE_FORMAT)
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -262,9 +294,11 @@ class IndexEntry:
             count,
         ) = _ENTRY.unpack_from(value)
         table_at = _ENTRY.size + path_size
+        sparse = format_version == SPARSE_FORMAT
         expected = _KINDS[format_version]
+        row = _SPARSE_ROW_GROUP if sparse else _ROW_GROUP
         is_parquet = expected is EntryKind.PARQUET
-        table_size = _FILE.size + count * _ROW_GROUP.size if is_parquet else count * _BATCH.size
+        table_size = _FILE.size + count * row.size if is_parquet else count * _BATCH.size
         data_at = table_at + table_size
         if expected is EntryKind.CARRIED:
             fits = path_size == 0 and _carries(value[table_at:data_at], len(value) - data_at)
@@ -289,7 +323,8 @@ class IndexEntry:
             path,
             value[table_at:data_at],
             expected,
-            value[data_at:],
+            data=value[data_at:],
+            sparse=sparse,
         )
 
 
@@ -298,7 +333,7 @@ _FORMATS: Final = {
     EntryKind.PARQUET: PARQUET_FORMAT,
     EntryKind.CARRIED: CARRIED_FORMAT,
 }
-_KINDS: Final = {number: kind for kind, number in _FORMATS.items()}
+_KINDS: Final = {number: kind for kind, number in _FORMATS.items()} | {SPARSE_FORMAT: EntryKind.PARQUET}
 
 
 def _carries(table: bytes, size: int) -> bool:
@@ -318,9 +353,14 @@ def pack_batches(references: list[BatchReference]) -> bytes:
     return b"".join([pack(*reference) for reference in references])
 
 
-def pack_row_groups(file_size: int, footer_length: int, row_groups: Sequence[RowGroup]) -> bytes:
-    pack = _ROW_GROUP.pack
-    return _FILE.pack(file_size, footer_length) + b"".join([pack(*group) for group in row_groups])
+def pack_row_groups(
+    file_size: int, footer_length: int, row_groups: Sequence[RowGroup], *, sparse: bool = False
+) -> bytes:
+    if sparse:
+        rows = [_SPARSE_ROW_GROUP.pack(*group) for group in row_groups]
+    else:
+        rows = [_ROW_GROUP.pack(*group[:-1]) for group in row_groups]
+    return _FILE.pack(file_size, footer_length) + b"".join(rows)
 
 
 @dataclass(frozen=True, slots=True)

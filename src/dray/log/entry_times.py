@@ -10,8 +10,9 @@ def time_in(entry: IndexEntry, offset: int) -> int:
     found = entry.min_timestamp
     if entry.is_parquet:
         for group in entry.row_groups():
-            if group.first_offset <= offset:
-                found = group.min_timestamp
+            if offset <= group.last_offset:
+                return group.min_timestamp
+            found = group.max_timestamp
         return found
     for base, batch in entry.batches():
         if base <= offset < base + batch.record_count:

@@ -84,6 +84,20 @@ class Input(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Cleaning:
+    """How a job compacts by key: which rows may go beside those that a later one of the job supersedes."""
+
+    tombstones_below: int = 0  # an offset: those below it have been seen for long enough
+    retention_ms: int = 0  # how long that is, when the job was planned
+    from_start: bool = False  # the job begins where the stream does: a bottom merge
+
+    @property
+    def drops_keyless(self) -> bool:
+        """Rows without a key go, as in Kafka: a topic that is compacted takes none."""
+        return self.from_start
+
+
+@dataclass(frozen=True, slots=True)
 class Compaction:
     """What a job compacts. It says all that is needed to carry on where its topic is gone."""
 
@@ -99,6 +113,14 @@ class Compaction:
     # The file, once it is written, as it is stored: `file` reads it. Where another build describes it in some
     # other way, the job's state can still be read.
     written: Mapping[str, Any] | None = None
+    cleaning: Annotated[Cleaning | None, NOT_IF_NONE] = None  # None: every row stays
+
+    @property
+    def cleaned_to(self) -> int | None:
+        """Up to where the written file has one record of each key: as its writer said, and not as it was
+        planned, since an older build may have taken the job over and dropped nothing."""
+        found = None if self.written is None else self.written.get("cleaned_to")
+        return found if isinstance(found, int) else None
 
     @property
     def file(self) -> WrittenFile:

@@ -58,7 +58,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dray.log.entries import EntryKind, IndexEntry, encode_start
-from dray.log.job_values import Awaits, Compaction, Input, Job, JobState, Packing
+from dray.log.job_values import Awaits, Cleaning, Compaction, Input, Job, JobState, Packing
 from dray.log.types import LogError, Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
@@ -67,6 +67,7 @@ from dray.metadata.contract import ABSENT, Delete, DeleteRange, Operation, Put
 __all__ = [
     "Abandoned",
     "Awaits",
+    "Cleaning",
     "Compaction",
     "EntriesSeen",
     "Event",
@@ -399,11 +400,12 @@ def swapped_entry(compaction: Compaction, last: IndexEntry) -> IndexEntry:
     said; its timestamps are those of the file, since the other inputs are not read again."""
     file = compaction.file
     entry = IndexEntry.parquet(
-        [last], file.parquet_id, file.path, file.file_size, file.footer_length, file.row_groups
+        [last],
+        file.parquet_id,
+        file.path,
+        file.file_size,
+        file.footer_length,
+        file.row_groups,
+        compaction.start,
     )
-    return replace(
-        entry,
-        start=compaction.start,
-        min_timestamp=file.min_timestamp,
-        max_timestamp=file.max_timestamp,
-    )
+    return replace(entry, min_timestamp=file.min_timestamp, max_timestamp=file.max_timestamp)

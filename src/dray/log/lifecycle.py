@@ -137,6 +137,7 @@ class Lifecycle:
                 note_closed(stream, self._runtime.wall_ms()),
                 Delete(keys.producers(stream)),
                 Delete(keys.start(stream)),
+                Delete(keys.cleaned(stream)),
             ]
             leftovers += await self._job_of_swept(stream)
             await self._store.write(stream, leftovers)
@@ -183,7 +184,7 @@ class Lifecycle:
         if mark is not None and not mark.value.closed:
             _log.error("a stream that was swept is open: its keys stay", stream=stream)
             return False
-        operations: list[Operation] = [Delete(note.key, note.version)]
+        operations: list[Operation] = [Delete(note.key, note.version), Delete(keys.cleaned(stream))]
         if mark is not None:
             operations.insert(0, Delete(keys.high_watermark(stream), mark.version))
         outcomes = await self._store.write_in(domain, operations)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from array import array
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from typing import Final, TypeAlias
 from uuid import UUID
@@ -21,30 +21,33 @@ _GROUP_BYTES: Final = 350
 
 
 class Batches:
-    """The batches of a row group in one buffer, and where each begins."""
+    """The batches of a row group in one buffer, where each begins, and its last offset: a batch that comes
+    after a hole begins later than the one before it ends."""
 
-    __slots__ = ("data", "positions", "size", "starts", "used")
+    __slots__ = ("data", "lasts", "positions", "size", "used")
 
-    def __init__(self, data: bytearray, first_offset: int) -> None:
+    def __init__(self, data: bytearray) -> None:
         self.data = memoryview(data)
-        self.starts = array("q")
+        self.lasts = array("q")
         self.positions = array("q", [0])
-        at, offset = 0, first_offset
+        at = 0
         while at < len(data):
-            self.starts.append(offset)
             header = read_header(data, at)
-            offset += header.record_count
+            self.lasts.append(header.base_offset + header.last_offset_delta)
             at += header.size
             self.positions.append(at)
         self.size = len(data)  # the positions are small beside batches that fill `BATCH_BYTES`
         self.used = 0
 
     def take(self, offset: int, limit: int, at_least_one: bool) -> tuple[memoryview, bool]:
-        """From the batch that holds `offset`, as many as fit; and whether these were all that follow."""
-        first = bisect_right(self.starts, offset) - 1
+        """From the batch that holds `offset`, or the first behind it, as many as fit; and whether these were
+        all that follow."""
+        first = bisect_left(self.lasts, offset)
+        if first == len(self.lasts):
+            return self.data[:0], True
         end = bisect_right(self.positions, self.positions[first] + limit) - 1
         end = max(end, first + 1 if at_least_one else first)  # a negative limit leaves nothing
-        return self.data[self.positions[first] : self.positions[end]], end == len(self.starts)
+        return self.data[self.positions[first] : self.positions[end]], end == len(self.lasts)
 
 
 class GroupCache:

@@ -4,12 +4,16 @@ An entry knows where its file's footer and row groups are, so a cold read is two
 and the row group. The rows are put together to Kafka batches again, in a fixed way, so that every consumer
 of a stream asks for the same ones: a row group is read and decoded once, off the event loop, then shared.
 The next ones are read ahead. What is kept is bounded: decoded row groups by their bytes, footers by theirs.
+
+Where records were compacted away by key, a batch has holes, and carries no producer. An answer that comes to
+the end of an entry ends there, even if the last records are gone (`records/filler.py`): otherwise a consumer
+would ask for them for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left
 from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
@@ -21,7 +25,7 @@ from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, TimestampedO
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.reader import Footer, ParquetCorrupt, find_time, greatest_time
 from dray.parquet.statistics import RowGroup
-from dray.records import LEADER_EPOCH, encode
+from dray.records import HEADER_SIZE, LEADER_EPOCH, encode, filler
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -89,26 +93,33 @@ class ParquetReader:
         """Is `offset` inside of a row group that is in memory, and not its first?"""
         groups = self.groups(entry)
         number = _holding(groups, offset)
+        if number == len(groups):
+            return False
         return offset > groups[number].first_offset and (entry.object_id, number) in self._cached
 
     def group_bytes(self, entry: IndexEntry, offset: int) -> int:
         """About what the row group that holds `offset` takes in memory."""
         groups = self.groups(entry)
-        return groups[_holding(groups, offset)].raw_bytes
+        number = _holding(groups, offset)
+        return groups[number].raw_bytes if number < len(groups) else HEADER_SIZE
 
     def estimate(self, entry: IndexEntry, offset: int) -> int:
         """About what the batches from `offset` to the end of the entry take. Never nothing."""
         groups = self.groups(entry)
         number = _holding(groups, offset)
+        if number == len(groups):
+            return HEADER_SIZE
         group = groups[number]
-        left = group.first_offset + group.record_count - offset
-        size = group.raw_bytes * left // group.record_count
+        offsets = group.last_offset - group.first_offset + 1
+        left = group.last_offset + 1 - max(offset, group.first_offset)
+        size = group.raw_bytes * left // offsets
         return max(1, size + sum([following.raw_bytes for following in groups[number + 1 :]]))
 
     # --- reading
 
     async def read(self, entry: IndexEntry, offset: int, limit: int, at_least_one: bool) -> RowGroupBatches:
-        """Batches from the one that holds `offset`, as many as fit.
+        """Batches from the one that holds `offset`, or the first behind it, as many as fit. If they come to
+        the end of the entry, they reach its last offset.
 
         Raises `ObjectMissing` when the file is gone: the caller looks further in the index.
         """
@@ -118,9 +129,7 @@ class ParquetReader:
         size = 0
         while number < len(groups):
             batches = await self._batches(entry, number)
-            view, finished = batches.take(
-                max(offset, groups[number].first_offset), limit - size, at_least_one and not views
-            )
+            view, finished = batches.take(offset, limit - size, at_least_one and not views)
             if view:
                 views.append(view)
                 size += len(view)
@@ -129,7 +138,14 @@ class ParquetReader:
             self._cached.finish((entry.object_id, number))
             number += 1
         self._read_ahead(entry, number + 1)
-        return RowGroupBatches(views, size, number == len(groups), number + self._ahead >= len(groups))
+        finished = number == len(groups)
+        if finished and groups[-1].last_offset < entry.end - 1:
+            if size + HEADER_SIZE <= limit or (at_least_one and not views):
+                views.append(memoryview(filler(entry.end - 1, LEADER_EPOCH)))
+                size += HEADER_SIZE
+            else:
+                finished = False
+        return RowGroupBatches(views, size, finished, number + self._ahead >= len(groups))
 
     def read_ahead(self, entry: IndexEntry) -> None:
         """The first row groups of a file that a consumer will come to."""
@@ -220,7 +236,7 @@ class ParquetReader:
     ) -> TimestampedOffset | None:
         """The first record of the entry from `start` on whose time is at least `timestamp`."""
         for number, group in enumerate(self.groups(entry)):
-            if group.first_offset + group.record_count <= start or group.max_timestamp < timestamp:
+            if group.last_offset < start or group.max_timestamp < timestamp:
                 continue
             found = await self._open(entry, number, lambda rows, _: find_time(rows, start, timestamp))
             if found is not None:
@@ -231,7 +247,7 @@ class ParquetReader:
         """The first record of the entry from `start` on that has their greatest time."""
         best: TimestampedOffset | None = None
         for number, group in enumerate(self.groups(entry)):
-            if group.first_offset + group.record_count <= start:
+            if group.last_offset < start:
                 continue
             if best is None or group.max_timestamp > best.timestamp:
                 found = await self._open(entry, number, lambda rows, _: greatest_time(rows, start))
@@ -241,7 +257,8 @@ class ParquetReader:
 
 
 def _holding(groups: list[RowGroup], offset: int) -> int:
-    return bisect_right(groups, offset, key=lambda group: group.first_offset) - 1
+    """The row group that holds an offset, or the first behind it; as many as there are where none is."""
+    return bisect_left(groups, offset, key=lambda group: group.last_offset)
 
 
 def _look_into_group(
@@ -251,15 +268,19 @@ def _look_into_group(
     data: Buffer,
     look: Callable[[pyarrow.RecordBatch, RowGroup], T],
 ) -> T:
-    rows = footer.read_group(number, group.position, data, group.first_offset, group.record_count)
+    rows = footer.read_group(
+        number, group.position, data, group.first_offset, group.record_count, group.last_offset
+    )
     return look(rows, group)
 
 
 def _rebuild(rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
     from dray.records.arrow import from_arrow
 
-    data = encode(from_arrow(rows), leader_epoch=LEADER_EPOCH, batch_bytes=BATCH_BYTES)
-    return Batches(data, group.first_offset)
+    data = encode(
+        from_arrow(rows), leader_epoch=LEADER_EPOCH, batch_bytes=BATCH_BYTES, sparse=not group.is_dense
+    )
+    return Batches(data)
 
 
 async def _answered(reading: Coroutine[Any, Any, T]) -> T:

@@ -111,7 +111,7 @@ class Retention:
             return False
         try:
             view = await self._oldest(stream)
-            if view is None or not self._expired(view, retention_ms, retention_bytes):
+            if view is None or not self._expired(view, retention_ms, retention_bytes, whole=False):
                 return False  # as a rule: the whole index need not be read for that
             view = await self._store.view(stream)
             if await self._being_compacted(stream):
@@ -140,14 +140,16 @@ class Retention:
         self._created_since[stream] = version, since
         return now - since < self._settings.job_seconds
 
-    def _expired(self, view: StreamView, retention_ms: int, retention_bytes: int) -> int | None:
+    def _expired(
+        self, view: StreamView, retention_ms: int, retention_bytes: int, *, whole: bool = True
+    ) -> int | None:
         """The new start, or None if nothing has expired."""
         if view.high_watermark.value.closed:
             return None
         now_ms = self._expiry.now_ms()
         if now_ms is None:
             now_ms, retention_ms = 0, -1  # while the clock is doubted, only size counts
-        threshold = expired_below(view, now_ms, retention_ms, retention_bytes)
+        threshold = expired_below(view, now_ms, retention_ms, retention_bytes, whole=whole)
         return threshold if threshold > view.start else None
 
     async def _oldest(self, stream: int) -> StreamView | None:
@@ -244,18 +246,29 @@ async def sweep(store: StreamStore, stream: int, dead: list[Versioned[IndexEntry
         await store.write(stream, operations)
 
 
-def expired_below(view: StreamView, now_ms: int, retention_ms: int, retention_bytes: int) -> int:
+def expired_below(
+    view: StreamView, now_ms: int, retention_ms: int, retention_bytes: int, *, whole: bool = True
+) -> int:
     """The offset below which everything has expired: whole entries from the oldest on, up to the first that
-    is young enough and needed for the size. Anything below 0 turns a rule off."""
+    is young enough and needed for the size. Anything below 0 turns a rule off.
+
+    The size of a stream is what was appended to it. But where records were compacted away by key, that would
+    count them too, and what is left would expire for what is gone: then the size is that of the objects that
+    are there. `whole`: the view has all of the stream; of a part, the size is at most what was appended."""
     value = view.high_watermark.value
     entries = [entry.value for entry in view.split()[0]]
     if value.head is not None:
         entries.append(value.head)
     threshold = view.start
-    for entry in entries:
+    sizes = None
+    if whole and any(entry.sparse for entry in entries):
+        sizes = [entry.file_size if entry.is_parquet else sum(entry.places()[2]) for entry in entries]
+    for place, entry in enumerate(entries):
         newest_ms = entry.max_timestamp if entry.max_timestamp != NO_TIMESTAMP else entry.created_ms
         too_old = retention_ms >= 0 and newest_ms < now_ms - retention_ms
         left = value.cumulative_size - entry.cumulative_size
+        if sizes is not None:
+            left = sum(sizes[place + 1 :])
         too_much = 0 <= retention_bytes <= left
         if not (too_old or too_much):
             break

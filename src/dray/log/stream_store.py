@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from dray.log.barriers import Barriers
+from dray.log.cleaned import NOTHING_CLEANED, Cleaned
 from dray.log.entries import HighWatermark, IndexEntry, decode_start
 from dray.log.jobs import Job, JobStep, put_job
 from dray.log.producer_state import ProducerSnapshot, ProducerStates
@@ -94,6 +95,12 @@ class StreamStore:
             return Versioned(ProducerSnapshot(0, ProducerStates(self.producer_expiry_ms)), 0)
         return Versioned(ProducerSnapshot.decode(record.value, self.producer_expiry_ms), record.version)
 
+    async def cleaned(self, stream: int) -> Versioned[Cleaned]:
+        record = await self._store.get(self.domain(stream), keys.cleaned(stream))
+        if record is None:
+            return Versioned(NOTHING_CLEANED, 0)
+        return Versioned(Cleaned.decode(record.value), record.version)
+
     async def entry(self, stream: int, end: int, cumulative_size: int) -> Versioned[IndexEntry] | None:
         """The entry at exactly that key."""
         record = await self._store.get(self.domain(stream), keys.index_entry(stream, end, cumulative_size))
@@ -118,6 +125,7 @@ class StreamStore:
         records = await self._store.scan(self.domain(stream), prefix, keys.prefix_end(prefix))
         high_watermark: Versioned[HighWatermark] | None = None
         start = 0
+        cleaned = NOTHING_CLEANED
         entries: list[Versioned[IndexEntry]] = []
         for record in records:
             if record.key.startswith(keys.offset_index(stream)):
@@ -126,9 +134,11 @@ class StreamStore:
                 high_watermark = Versioned(HighWatermark.decode(record.value), record.version)
             elif record.key == keys.start(stream):
                 start = decode_start(record.value)
+            elif record.key == keys.cleaned(stream):
+                cleaned = Cleaned.decode(record.value)
         if high_watermark is None:
             return None
-        return StreamView(high_watermark, start, entries)
+        return StreamView(high_watermark, start, entries, cleaned)
 
     # --- the job
 
@@ -161,6 +171,10 @@ class StreamStore:
         return Put(keys.producers(stream), snapshot.encode(), version or ABSENT)
 
     @staticmethod
+    def put_cleaned(stream: int, cleaned: Cleaned, version: int) -> Put:
+        return Put(keys.cleaned(stream), cleaned.encode(), version or ABSENT)
+
+    @staticmethod
     def advance(stream: int, previous: Versioned[HighWatermark], following: HighWatermark) -> list[Put]:
         """Move the high watermark, and file the previous head if that was not done yet."""
         operations = [Put(keys.high_watermark(stream), following.encode(), previous.version)]
@@ -178,6 +192,7 @@ class StreamView:
     high_watermark: Versioned[HighWatermark]
     start: int
     entries: list[Versioned[IndexEntry]]  # as filed, by their end
+    cleaned: Cleaned = NOTHING_CLEANED
 
     def split(self) -> tuple[list[Versioned[IndexEntry]], list[Versioned[IndexEntry]]]:
         """The filed entries that count, and those that do not: covered by a later one, or wholly below the

@@ -46,6 +46,18 @@ class Swap:
     async def _snapshot_covers(self, stream: int, end: int) -> bool:
         return await advance_snapshot(self._store, stream, end, self._expiry.now_ms())
 
+    async def _note_cleaned(self, stream: int, end: int, retention_ms: int) -> bool:
+        """Only here, where the job says that the swap was seen: as long as an input is still the entry, a key
+        may have two records, and a tombstone that goes would bring the older one back. True once it is
+        stored; while the clock is doubted it is left out, and the next bottom merge makes up for it."""
+        now_ms = self._expiry.now_ms()
+        stored = await self._store.cleaned(stream)
+        if now_ms is None or stored.value.end >= end:
+            return True
+        moved = stored.value.moved(end, now_ms, retention_ms)
+        [outcome] = await self._store.write(stream, [self._store.put_cleaned(stream, moved, stored.version)])
+        return outcome.applied
+
     async def _explain(self, stream: int, job: Versioned[Job]) -> None:
         """The last input is not as planned. Either the read was stale, or another process is further, or the
         stream is gone."""
@@ -57,4 +69,9 @@ class Swap:
             advance(stream, job.value, LastInputSeen(found, certain=True))
 
     async def _delete_replaced(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
+        compaction = job.value.compacted
+        if compaction.cleaned_to is not None and compaction.cleaning is not None:
+            retention_ms = compaction.cleaning.retention_ms
+            if not await self._note_cleaned(stream, compaction.cleaned_to, retention_ms):
+                return None
         return await self._store.perform(stream, job, advance(stream, job.value, Resumed()))

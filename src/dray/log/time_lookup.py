@@ -1,8 +1,8 @@
 """Finding offsets by time.
 
-Producers' times are not monotonic, but the running maximum that every entry carries is: the first entry
-whose running maximum reaches a time holds the first record that does. Only records below the
-stream's start can spoil that, and then the search goes forward from the start.
+Producers' times are not monotonic, but the running maximum that every entry carries is: no record before the
+first entry whose running maximum reaches a time does so. As a rule that entry holds the first one that does.
+If that one is gone, below the stream's start or compacted away by key, the search goes forward from there.
 
 Batches are opened in threads, within the broker's allowance of what may be unfolded at once: a small one may
 unfold to a hundred megabytes.
@@ -72,12 +72,16 @@ class TimeLookup:
         if bounds.start >= bounds.end:
             return None
         last = await self._reader.find(stream, bounds.end - 1)
-        if last.running_max_offset >= bounds.start:
+        if last.running_max_offset >= bounds.start and await self._is_there(stream, last.running_max_offset):
             return TimestampedOffset(last.running_max_offset, last.running_max_timestamp)
         return await self._greatest_left(stream, bounds)
 
+    async def _is_there(self, stream: int, offset: int) -> bool:
+        """Is there a record at that offset for certain? It may have been compacted away by key."""
+        return not (await self._reader.find(stream, offset)).sparse
+
     async def _greatest_left(self, stream: int, bounds: Bounds) -> TimestampedOffset | None:
-        """The stream's greatest time is below the start, so search what is left. The index says enough,
+        """The record with the stream's greatest time is gone, so search what is left. The index says enough,
         except for the batch that the start cuts through: that one must be opened to see which of its records
         count."""
         best: TimestampedOffset | None = None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
-from dray.metadata.codec import HexUuid, JsonCodec
-from dray.parquet.statistics import FileStatistics
+from dray.metadata.codec import NOT_IF_NONE, HexUuid, JsonCodec
+from dray.parquet.statistics import FileStatistics, RowGroup, are_dense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,8 @@ class WrittenFile(FileStatistics):
     min_timestamp: int
     max_timestamp: int
     split_offsets: tuple[int, ...]
+    # The file begins where the stream does, and below this offset no key has two records in it.
+    cleaned_to: Annotated[int | None, NOT_IF_NONE] = None
 
     @classmethod
     def of(
@@ -38,6 +40,7 @@ class WrittenFile(FileStatistics):
         parquet_id: UUID,
         start: int,
         end: int,
+        cleaned_to: int | None = None,
     ) -> WrittenFile:
         """A file of the offsets `start` up to `end`, as its writer counted it."""
         groups = counted.row_groups
@@ -56,6 +59,7 @@ class WrittenFile(FileStatistics):
             min_timestamp=min(group.min_timestamp for group in groups),
             max_timestamp=max(group.max_timestamp for group in groups),
             split_offsets=tuple(group.position for group in groups),
+            cleaned_to=cleaned_to,
         )
 
     @classmethod
@@ -71,7 +75,7 @@ class WrittenFile(FileStatistics):
             end=entry.end,
             file_size=entry.file_size,
             footer_length=entry.footer_length,
-            record_count=entry.end - entry.start,
+            record_count=entry.record_count,
             row_groups=groups,
             columns=(),
             min_timestamp=entry.min_timestamp,
@@ -80,13 +84,31 @@ class WrittenFile(FileStatistics):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """As it is stored in the job, and travels back through Spark."""
-        return _CODEC.fields(self)
+        """As it is stored in the job, and travels back through Spark. Row groups of a file without holes go
+        without their last offset, as older builds know them."""
+        fields = _CODEC.fields(self)
+        if are_dense(self.row_groups, self.start, self.end):
+            fields["row_groups"] = [group[:-1] for group in fields["row_groups"]]
+        return fields
 
     @classmethod
     def from_json(cls, fields: Mapping[str, Any]) -> WrittenFile:
         """Raises `ValueCorrupt` for what `to_json` did not make."""
+        groups = fields.get("row_groups")
+        if isinstance(groups, Sequence) and not isinstance(groups, str):
+            fields = {**fields, "row_groups": [_with_last_offset(group) for group in groups]}
         return _CODEC.from_fields("a written file", fields)
 
 
+def _with_last_offset(group: Any) -> Any:
+    """A row group as it is stored: without its last offset where it has a row for every one."""
+    known = len(RowGroup._fields)
+    if not isinstance(group, Sequence) or len(group) != known - 1:
+        return group
+    count, first = group[_COUNT_AT], group[_FIRST_AT]
+    return [*group, first + count - 1] if isinstance(count, int) and isinstance(first, int) else group
+
+
+_COUNT_AT: Final = RowGroup._fields.index("record_count")
+_FIRST_AT: Final = RowGroup._fields.index("first_offset")
 _CODEC: Final = JsonCodec(WrittenFile)

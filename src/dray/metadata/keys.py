@@ -148,6 +148,11 @@ def start(stream_id: int) -> str:
     return f"{stream(stream_id)}{START}"
 
 
+def cleaned(stream_id: int) -> str:
+    """Up to where the stream was compacted by key."""
+    return f"{stream(stream_id)}cleaned"
+
+
 def producers(stream_id: int) -> str:
     return f"{stream(stream_id)}producers"
 

@@ -7,6 +7,7 @@ must be those that the caller expects.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from typing import TYPE_CHECKING, Any, Final
 
 from dray.records.arrow import schema
@@ -46,10 +47,18 @@ class Footer:
         return int(self._metadata.num_row_groups)
 
     def read_group(
-        self, number: int, position: int, data: Buffer, first_offset: int, record_count: int
+        self,
+        number: int,
+        position: int,
+        data: Buffer,
+        first_offset: int,
+        record_count: int,
+        last_offset: int | None = None,
+        columns: list[str] | None = None,
     ) -> pyarrow.RecordBatch:
         """Row group `number`, whose bytes begin at `position` of the file. It must hold the records from
-        `first_offset` on, one per offset."""
+        `first_offset` on, one per offset, unless they end at `last_offset`: then others are missing.
+        `columns`: only these, the offset among them."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
@@ -63,13 +72,15 @@ class Footer:
                 pre_buffer=False,
                 page_checksum_verification=True,
             )
-            table = file.read_row_group(number, use_threads=False)
+            table = file.read_row_group(number, columns=columns, use_threads=False)
         except (pa.ArrowException, OSError) as error:
             raise ParquetCorrupt(f"row group {number} makes no sense: {_first_line(error)}") from error
-        if not table.schema.equals(schema()):
+        if not self._metadata.schema.to_arrow_schema().equals(schema()):
             raise ParquetCorrupt("its columns are not those of a topic's table")
         batch = one_batch(table)
-        if len(batch) != record_count or not is_dense(batch, first_offset):
+        if last_offset is None:
+            last_offset = first_offset + record_count - 1
+        if len(batch) != record_count or not is_rising(batch, first_offset, last_offset):
             raise ParquetCorrupt(
                 f"row group {number} does not hold the {record_count} records from offset {first_offset} on"
             )
@@ -96,6 +107,18 @@ def is_dense(batch: pyarrow.RecordBatch, first_offset: int) -> bool:
         return False
     steps = pc.min_max(pc.pairwise_diff(offsets)).as_py()
     return len(offsets) == 1 or steps == {"min": 1, "max": 1}
+
+
+def is_rising(batch: pyarrow.RecordBatch, first_offset: int, last_offset: int) -> bool:
+    """At most one row per offset, in order, the first and the last of them at these offsets."""
+    import pyarrow.compute as pc
+
+    offsets = batch.column("offset")
+    if not len(offsets) or offsets.null_count:
+        return False
+    if offsets[0].as_py() != first_offset or offsets[-1].as_py() != last_offset:
+        return False
+    return len(offsets) == 1 or pc.min(pc.pairwise_diff(offsets)).as_py() >= 1
 
 
 class _Window:
@@ -172,7 +195,14 @@ def greatest_time(rows: pyarrow.RecordBatch, start: int) -> tuple[int, int]:
 
 
 def _from(rows: pyarrow.RecordBatch, start: int) -> pyarrow.RecordBatch:
-    return rows.slice(max(0, start - rows.column("offset")[0].as_py()))
+    return rows.slice(place_of(rows, start))
+
+
+def place_of(rows: pyarrow.RecordBatch, offset: int) -> int:
+    """The first row at `offset` or after it; as many as there are rows where there is none. Offsets rise, and
+    some may be missing."""
+    offsets = rows.column("offset")
+    return bisect_left(range(len(offsets)), offset, key=lambda row: offsets[row].as_py())
 
 
 def _milliseconds(rows: pyarrow.RecordBatch) -> Any:

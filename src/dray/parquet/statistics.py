@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 
 class RowGroup(NamedTuple):
     """One row group. `position` and `length` are the bytes of its columns in the file, `raw_bytes` about what
-    its records take as uncompressed Kafka batches; timestamps are in milliseconds."""
+    its records take as uncompressed Kafka batches; timestamps are in milliseconds. Where records were
+    compacted away by key, fewer rows than offsets lie between the first and the last offset."""
 
     position: int
     length: int
@@ -17,6 +19,21 @@ class RowGroup(NamedTuple):
     raw_bytes: int
     min_timestamp: int
     max_timestamp: int
+    last_offset: int
+
+    @property
+    def is_dense(self) -> bool:
+        """One row for every offset?"""
+        return self.last_offset - self.first_offset == self.record_count - 1
+
+
+def are_dense(groups: Sequence[RowGroup], start: int, end: int) -> bool:
+    """Do row groups hold one row for every offset from `start` to before `end`?"""
+    for group in groups:
+        if group.first_offset != start or not group.is_dense:
+            return False
+        start = group.last_offset + 1
+    return start == end
 
 
 class ColumnSizes(NamedTuple):

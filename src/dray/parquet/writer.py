@@ -71,6 +71,7 @@ class _Group(NamedTuple):
     raw_bytes: int
     min_timestamp: int
     max_timestamp: int
+    last_offset: int
 
 
 class FileWriter:
@@ -99,6 +100,8 @@ class FileWriter:
 
     def add(self, batch: pyarrow.RecordBatch) -> list[bytes]:
         """Rows that follow those before, whole Kafka batches of them. Answers the bytes that are ready."""
+        if not len(batch):
+            return self._sink.take()
         size = _raw_bytes(batch)
         if self._pending and self._pending_bytes + size > MOST_GROUP_BYTES:
             self._write_group()
@@ -122,13 +125,15 @@ class FileWriter:
         import pyarrow.compute as pc
 
         table = pa.Table.from_batches(self._pending)
+        offsets = table.column("offset")
         times = pc.min_max(table.column("timestamp").cast(pa.int64())).as_py()
         self._groups.append(
             _Group(
-                table.column("offset")[0].as_py(),
+                offsets[0].as_py(),
                 self._pending_bytes + HEADER_SIZE,
                 times["min"] // _MICROSECONDS,
                 times["max"] // _MICROSECONDS,
+                offsets[-1].as_py(),
             )
         )
         for batch in self._pending:
@@ -156,6 +161,7 @@ class FileWriter:
                     known.raw_bytes,
                     known.min_timestamp,
                     known.max_timestamp,
+                    known.last_offset,
                 )
             )
             for leaf in leaves:

@@ -26,6 +26,7 @@ from .buffer import Buffer
 from .columns import BytesColumn, Columns, Record
 from .compression import Codec
 from .faults import RecordError, RecordFault
+from .filler import filler
 from .header import HEADER_SIZE, LEADER_EPOCH, NO_PRODUCER, BatchHeader, read_header
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "crc32c",
     "decode",
     "encode",
+    "filler",
     "find_timestamp",
     "patch",
     "patch_all",

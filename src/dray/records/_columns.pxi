@@ -15,9 +15,10 @@ cdef object _new_bytes_column(dray_bytes_column *column, int64_t count, int64_t 
     return BytesColumn(offsets, data, validity)
 
 
-def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX):
+def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
     """Columns of the records of all batches in `buffer`, which are checked as `validate` does.
-    `max_decompressed_bytes` holds for all of them together."""
+    `max_decompressed_bytes` holds for all of them together. `sparse`: batches may lack records, as those of
+    a log that was compacted by key."""
     cdef _View view = _View(buffer)
     cdef _Section section
     cdef list sections = []
@@ -30,7 +31,7 @@ def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX):
     memset(&extent, 0, sizeof(extent))
     memset(&filled, 0, sizeof(filled))
     while position < view.size:
-        section = _open(buffer, view, position, INT32_MAX, max_decompressed_bytes)
+        section = _open(buffer, view, position, INT32_MAX, max_decompressed_bytes, sparse)
         _walk(section, &summary, &extent)
         sections.append(section)
         position += section.header.size
@@ -125,14 +126,16 @@ cdef class _Source:
 
 
 def encode(columns, *, int64_t start=0, stop=None, int codec=0, level=None, int32_t leader_epoch=0,
-           int64_t batch_bytes=MEBIBYTE):
+           int64_t batch_bytes=MEBIBYTE, bint sparse=False):
     """Batches of the rows from `start` to `stop`. A batch ends where the next row cannot follow (its offset
     is not the next one, or it came from another producer, another idempotent batch, or by another kind of
-    timestamp) and where its records would exceed `batch_bytes` uncompressed."""
+    timestamp) and where its records would exceed `batch_bytes` uncompressed. `sparse`: a batch goes on over
+    offsets that have no row, and over producers, and carries none: its records were not sent like that."""
     from .compression import Codec, compress
 
     cdef _Source source = _Source(columns)
     cdef dray_columns *from_ = &source.columns
+    from_.sparse = sparse
     cdef dray_plan plan
     cdef const char *wrong
     cdef int answer

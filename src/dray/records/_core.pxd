@@ -44,6 +44,7 @@ cdef extern from "batch.h" nogil:
         int32_t producer_epoch
         int32_t base_sequence
         int32_t record_count
+        int32_t last_offset_delta
 
     ctypedef struct dray_summary:
         int64_t min_timestamp
@@ -62,8 +63,8 @@ cdef extern from "batch.h" nogil:
         int64_t offset_delta
         int64_t timestamp
 
-    int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, dray_header *header,
-                         dray_problem *problem)
+    int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, int sparse,
+                         dray_header *header, dray_problem *problem)
     int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray_summary *summary,
                   dray_extent *extent, dray_problem *problem)
     int dray_find_timestamp(const uint8_t *data, int64_t size, const dray_header *header, int64_t timestamp,
@@ -97,10 +98,12 @@ cdef extern from "columns.h" nogil:
         dray_bytes_column header_values
         int64_t row_count
         int64_t header_count
+        int sparse
 
     ctypedef struct dray_plan:
         int64_t row_count
         int64_t section_size
+        int64_t last_offset_delta
         int64_t max_timestamp
 
     int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray_columns *columns,

@@ -126,7 +126,8 @@ cdef object _error(dray_problem *problem, int64_t position):
     return RecordError(RecordFault(problem.fault), f"{where}: {problem.what.decode()}")
 
 
-cdef _Section _open(object source, _View view, int64_t position, int64_t max_batch_bytes, int64_t limit):
+cdef _Section _open(object source, _View view, int64_t position, int64_t max_batch_bytes, int64_t limit,
+                    bint sparse=False):
     """Check the header of the batch at `position`, and decompress its records."""
     cdef _Section section = _Section.__new__(_Section)
     cdef dray_problem problem
@@ -135,10 +136,11 @@ cdef _Section _open(object source, _View view, int64_t position, int64_t max_bat
     cdef int64_t start = position + DRAY_HEADER_SIZE
 
     if available < WORTH_RELEASING:
-        answer = dray_read_header(view.data + position, available, max_batch_bytes, &section.header, &problem)
+        answer = dray_read_header(view.data + position, available, max_batch_bytes, sparse, &section.header,
+                                  &problem)
     else:
         with nogil:
-            answer = dray_read_header(view.data + position, available, max_batch_bytes, &section.header,
+            answer = dray_read_header(view.data + position, available, max_batch_bytes, sparse, &section.header,
                                       &problem)
     if answer != 0:
         raise _error(&problem, position)

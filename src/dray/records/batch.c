@@ -13,8 +13,8 @@ static int refuse(dray_problem *problem, dray_fault fault, int64_t record, const
     return -1;
 }
 
-int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, dray_header *header,
-                     dray_problem *problem)
+int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, int sparse,
+                     dray_header *header, dray_problem *problem)
 {
     if (available <= DRAY_AT_MAGIC)
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it is cut off in its header");
@@ -44,6 +44,7 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
     header->producer_epoch = dray_get16(data + DRAY_AT_PRODUCER_EPOCH);
     header->base_sequence = dray_get32(data + DRAY_AT_BASE_SEQUENCE);
     header->record_count = dray_get32(data + DRAY_AT_RECORD_COUNT);
+    header->last_offset_delta = dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA);
 
     if ((header->attributes & DRAY_CODEC_BITS) > LAST_CODEC)
         return refuse(problem, DRAY_UNSUPPORTED_COMPRESSION, -1, "its codec is unknown");
@@ -53,9 +54,11 @@ int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_b
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it is transactional");
     if (header->attributes & DRAY_DELETE_HORIZON)
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it carries a delete horizon");
-    if (header->record_count <= 0)
+    if (header->record_count < (sparse ? 0 : 1))
         return refuse(problem, DRAY_INVALID_RECORD, -1, "it counts no records");
-    if (dray_get32(data + DRAY_AT_LAST_OFFSET_DELTA) != header->record_count - 1)
+    if (header->last_offset_delta < 0 ||
+        (sparse ? header->last_offset_delta < header->record_count - 1
+                : header->last_offset_delta != header->record_count - 1))
         return refuse(problem, DRAY_INVALID_RECORD, -1, "its last offset delta does not fit its count");
     /* Without a producer id the other two mean nothing: some clients leave 0 there, others -1. */
     if (header->producer_id < -1 ||
@@ -69,6 +72,7 @@ int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray
 {
     const uint8_t *cursor = data, *end = data + size;
     int64_t min_delta = INT64_MAX, max_delta = INT64_MIN;
+    int64_t holes = (int64_t)header->last_offset_delta - (header->record_count - 1), following = 0;
     dray_extent total = *extent; /* a local: its fields then live in registers */
 
     summary->max_timestamp_delta = 0;
@@ -77,17 +81,20 @@ int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray
         const char *wrong = dray_read_record(&cursor, end, &record, &total);
         if (wrong)
             return refuse(problem, DRAY_INVALID_RECORD, index, wrong);
-        if (record.offset_delta != index)
+        if (record.offset_delta < following || record.offset_delta - index > holes)
             return refuse(problem, DRAY_INVALID_RECORD, index, "its offset delta is out of order");
+        following = (int64_t)record.offset_delta + 1;
         if (record.timestamp_delta < min_delta)
             min_delta = record.timestamp_delta;
         if (record.timestamp_delta > max_delta) {
             max_delta = record.timestamp_delta;
-            summary->max_timestamp_delta = index;
+            summary->max_timestamp_delta = record.offset_delta;
         }
     }
     if (cursor != end)
         return refuse(problem, DRAY_INVALID_RECORD, -1, "bytes are left over after its last record");
+    if (header->record_count == 0)
+        min_delta = max_delta = 0;
     if (__builtin_add_overflow(header->base_timestamp, min_delta, &summary->min_timestamp) ||
         __builtin_add_overflow(header->base_timestamp, max_delta, &summary->max_timestamp))
         return refuse(problem, DRAY_INVALID_RECORD, -1, "a timestamp does not fit 64 bits");

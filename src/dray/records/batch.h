@@ -60,6 +60,7 @@ typedef struct {
     int32_t producer_epoch;
     int32_t base_sequence;
     int32_t record_count;
+    int32_t last_offset_delta;
 } dray_header;
 
 /* What the records of a batch say together. In a LogAppendTime batch every timestamp is the header's. */
@@ -84,11 +85,13 @@ typedef struct {
     int64_t timestamp;
 } dray_found;
 
-/* Checks all that the header can tell, and the checksum over the whole batch. */
-int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, dray_header *header,
-                     dray_problem *problem);
+/* Checks all that the header can tell, and the checksum over the whole batch. `sparse`: records may be
+ * missing, all of them too, as in a batch of a log that was compacted by key. */
+int dray_read_header(const uint8_t *data, int64_t available, int64_t max_batch_bytes, int sparse,
+                     dray_header *header, dray_problem *problem);
 
-/* Checks every record in `data` (decompressed) and sums them up; adds to `extent` what they take. */
+/* Checks every record in `data` (decompressed) and sums them up; adds to `extent` what they take. Without a
+ * hole the counts of the header leave one offset delta for each record. */
 int dray_walk(const uint8_t *data, int64_t size, const dray_header *header, dray_summary *summary,
               dray_extent *extent, dray_problem *problem);
 

@@ -52,7 +52,7 @@ int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray
         dray_extent unused = {0};
         if (dray_read_record(&cursor, end, &record, &unused))
             return -1;
-        columns->offsets[row] = (int64_t)((uint64_t)header->base_offset + (uint64_t)index);
+        columns->offsets[row] = (int64_t)((uint64_t)header->base_offset + (uint64_t)record.offset_delta);
         columns->timestamps[row] =
             is_append_time ? header->max_timestamp
                            : (int64_t)((uint64_t)header->base_timestamp + (uint64_t)record.timestamp_delta);
@@ -110,7 +110,7 @@ static inline int view_row(const dray_columns *columns, int64_t start, int64_t r
 {
     view->timestamp_delta =
         (int64_t)((uint64_t)columns->timestamps[row] - (uint64_t)columns->timestamps[start]);
-    view->offset_delta = row - start;
+    view->offset_delta = columns->offsets[row] - columns->offsets[start];
     view->first_header = columns->headers[row];
     view->last_header = columns->headers[row + 1];
     if (!get_cell(&columns->keys, row, &view->key) || !get_cell(&columns->values, row, &view->value))
@@ -134,12 +134,15 @@ static inline int view_row(const dray_columns *columns, int64_t start, int64_t r
 static int can_join(const dray_columns *columns, int64_t start, int64_t row)
 {
     int64_t delta;
+    uint64_t offset_delta = (uint64_t)columns->offsets[row] - (uint64_t)columns->offsets[start];
+    int follows = columns->sparse
+                      ? columns->offsets[row] > columns->offsets[row - 1] && offset_delta < INT32_MAX
+                      : offset_delta == (uint64_t)(row - start) &&
+                            columns->producer_ids[row] == columns->producer_ids[start] &&
+                            columns->producer_epochs[row] == columns->producer_epochs[start] &&
+                            columns->base_sequences[row] == columns->base_sequences[start];
 
-    return (uint64_t)columns->offsets[row] - (uint64_t)columns->offsets[start] == (uint64_t)(row - start) &&
-           columns->attributes[row] == columns->attributes[start] &&
-           columns->producer_ids[row] == columns->producer_ids[start] &&
-           columns->producer_epochs[row] == columns->producer_epochs[start] &&
-           columns->base_sequences[row] == columns->base_sequences[start] &&
+    return follows && columns->attributes[row] == columns->attributes[start] &&
            !((columns->attributes[row] & DRAY_LOG_APPEND_TIME) &&
              columns->timestamps[row] != columns->timestamps[start]) &&
            !__builtin_sub_overflow(columns->timestamps[row], columns->timestamps[start], &delta);
@@ -148,7 +151,7 @@ static int can_join(const dray_columns *columns, int64_t start, int64_t row)
 const char *dray_plan_batch(const dray_columns *columns, int64_t start, int64_t stop, int64_t target,
                             dray_plan *plan)
 {
-    plan->row_count = plan->section_size = 0;
+    plan->row_count = plan->section_size = plan->last_offset_delta = 0;
     plan->max_timestamp = columns->timestamps[start];
     for (int64_t row = start; row < stop; row++) {
         row_view view;
@@ -163,6 +166,7 @@ const char *dray_plan_batch(const dray_columns *columns, int64_t start, int64_t 
             break;
         plan->section_size += size;
         plan->row_count++;
+        plan->last_offset_delta = view.offset_delta;
         if (columns->timestamps[row] > plan->max_timestamp)
             plan->max_timestamp = columns->timestamps[row];
     }
@@ -222,11 +226,12 @@ void dray_write_header(const dray_columns *columns, int64_t start, const dray_pl
     dray_put32(header + DRAY_AT_CRC, 0);
     dray_put16(header + DRAY_AT_ATTRIBUTES,
                (int16_t)((columns->attributes[start] & ~DRAY_CODEC_BITS) | codec));
-    dray_put32(header + DRAY_AT_LAST_OFFSET_DELTA, (int32_t)(plan->row_count - 1));
+    dray_put32(header + DRAY_AT_LAST_OFFSET_DELTA, (int32_t)plan->last_offset_delta);
     dray_put64(header + DRAY_AT_BASE_TIMESTAMP, columns->timestamps[start]);
     dray_put64(header + DRAY_AT_MAX_TIMESTAMP, plan->max_timestamp);
-    dray_put64(header + DRAY_AT_PRODUCER_ID, columns->producer_ids[start]);
-    dray_put16(header + DRAY_AT_PRODUCER_EPOCH, (int16_t)columns->producer_epochs[start]);
-    dray_put32(header + DRAY_AT_BASE_SEQUENCE, base_sequence);
+    dray_put64(header + DRAY_AT_PRODUCER_ID, columns->sparse ? -1 : columns->producer_ids[start]);
+    dray_put16(header + DRAY_AT_PRODUCER_EPOCH,
+               (int16_t)(columns->sparse ? -1 : columns->producer_epochs[start]));
+    dray_put32(header + DRAY_AT_BASE_SEQUENCE, columns->sparse ? -1 : base_sequence);
     dray_put32(header + DRAY_AT_RECORD_COUNT, (int32_t)plan->row_count);
 }

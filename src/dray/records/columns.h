@@ -28,6 +28,7 @@ typedef struct {
     dray_bytes_column header_values;
     int64_t row_count;
     int64_t header_count;
+    int sparse; /* batches of them may have holes, and then have no producer */
 } dray_columns;
 
 /* Appends the records in `data`, which dray_walk found good, at `filled`, and moves that on. -1 if they do
@@ -38,11 +39,12 @@ int dray_fill(const uint8_t *data, int64_t size, const dray_header *header, dray
 typedef struct {
     int64_t row_count;
     int64_t section_size; /* of the records, uncompressed */
+    int64_t last_offset_delta;
     int64_t max_timestamp;
 } dray_plan;
 
-/* How many rows from `start` on make one batch: they must follow each other, agree in what the header says,
- * and take no more than `target` bytes together (the first one may). Answers what is wrong, or NULL. */
+/* How many rows from `start` on make one batch: they must follow each other (in sparse columns with holes
+ * between them), agree in what the header says, and take no more than `target` bytes together (the first one may). Answers what is wrong, or NULL. */
 const char *dray_plan_batch(const dray_columns *columns, int64_t start, int64_t stop, int64_t target,
                             dray_plan *plan);
 

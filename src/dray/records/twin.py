@@ -90,13 +90,13 @@ def validate(buffer: Buffer, *, max_batch_bytes: int, max_decompressed_bytes: in
 
 
 def decode(
-    buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1
+    buffer: Buffer, *, max_decompressed_bytes: int = 2**31 - 1, sparse: bool = False
 ) -> list[tuple[BatchHeader, list[Record]]]:
     """The records of every batch, each batch with its header."""
     view = memoryview(buffer)
     batches = []
     while view:
-        header = _read_header(view, 2**31 - 1, "batch")
+        header = _read_header(view, 2**31 - 1, "batch", sparse)
         section = _read_section(view, header, max_decompressed_bytes, "batch")
         batches.append((header, _read_records(section, header, "batch")))
         view = view[header.size :]
@@ -164,7 +164,7 @@ def encode(
     )
     rest = REST.pack(
         attributes | codec,
-        len(records) - 1,
+        records[-1].offset - first.offset,
         first.timestamp,
         max(record.timestamp for record in records),
         producer_id,
@@ -209,7 +209,7 @@ def _refuse(fault: RecordFault, message: str) -> NoReturn:
     raise RecordError(fault, message)
 
 
-def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> BatchHeader:
+def _read_header(view: memoryview, max_batch_bytes: int, where: str, sparse: bool = False) -> BatchHeader:
     if len(view) <= MAGIC_AT:
         _refuse(RecordFault.INVALID_RECORD, f"{where}: it is cut off in its header")
     if view[MAGIC_AT] in (0, 1):
@@ -232,7 +232,8 @@ def _read_header(view: memoryview, max_batch_bytes: int, where: str) -> BatchHea
         if header.attributes & bit:
             _refuse(RecordFault.INVALID_RECORD, f"{where}: {what}")
     count = header.record_count
-    if count <= 0 or header.last_offset_delta != count - 1:
+    holes = header.last_offset_delta - (count - 1)
+    if count < (not sparse) or header.last_offset_delta < 0 or holes < 0 or (holes and not sparse):
         _refuse(RecordFault.INVALID_RECORD, f"{where}: its counts of records are wrong")
     producer = header.producer_id
     if producer < NO_PRODUCER or (producer >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0)):
@@ -298,15 +299,18 @@ def _read_section(view: memoryview, header: BatchHeader, limit: int, where: str)
 
 def _read_records(section: memoryview, header: BatchHeader, where: str) -> list[Record]:
     reader = _Reader(section, where)
-    records = []
+    records: list[Record] = []
+    following, holes = 0, header.last_offset_delta - (header.record_count - 1)
     for index in range(header.record_count):
         body = _Reader(reader.take(reader.varint(32)), f"{where}, record {index}")
         body.take(1)  # attributes, of which Kafka defines none
         timestamp = header.base_timestamp + body.varint(64)
         if timestamp not in _INT64:
             body.refuse("its timestamp does not fit 64 bits")
-        if body.varint(32) != index:
+        delta = body.varint(32)
+        if delta < following or delta - index > holes:
             body.refuse("its offset delta is out of order")
+        following = delta + 1
         if header.attributes & LOG_APPEND_TIME:
             timestamp = header.max_timestamp
         key, value = body.bytes_or_null(), body.bytes_or_null()
@@ -315,6 +319,6 @@ def _read_records(section: memoryview, header: BatchHeader, where: str) -> list[
             body.refuse("its header count is negative")
         headers = [body.header() for _ in range(count)]
         body.finish()
-        records.append(Record(header.base_offset + index, timestamp, key, value, headers))
+        records.append(Record(header.base_offset + delta, timestamp, key, value, headers))
     reader.finish()
     return records

@@ -135,7 +135,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._welcome,
             self._mute.begin,
         )
-        if self._shared.comes_too_early(self._transport, self.address):
+        if not self._tls and self._shared.comes_too_early(self._transport, self.address):
             self._states.happened(Event.LOST)
             return
         if not self._shared.join(self):

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from dray.server.connection import Buffer, Dispatch
+from dray.server.handshakes import Handshakes
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
 from dray.server.relief import relieve_answers, relieve_frames
 from dray.server.shared import ServerResources
+from dray.server.tls_layer import TlsLayer
 
 if TYPE_CHECKING:
     from dray.runtime import Runtime
@@ -62,6 +64,7 @@ class Server:
             newcomer_wait=newcomer_wait,
         )
         self.answers = self._shared.answers
+        self._handshakes = Handshakes(self._shared)
         self._accepting: list[asyncio.Server] = []
         self._sweeping: asyncio.TimerHandle | None = None
         self._sweep_seconds = min(
@@ -107,6 +110,7 @@ class Server:
         self._stop_accepting()
         shared = self._shared
         shared.stopping = True
+        self._handshakes.end()
         shared.newcomers.stop()
         for member in list(shared.members):
             member.drain()
@@ -120,14 +124,21 @@ class Server:
             self._sweeping = None
 
     async def _listen(self, listener: Listener) -> None:
-        tls = listener.tls is not None
+        context = listener.tls
+        tls = context is not None
+
+        def served() -> FrameProtocol:
+            return FrameProtocol(self._shared, listener.name, tls, listener.asks)
+
+        def encrypted() -> TlsLayer:
+            assert context is not None
+            return TlsLayer(context, served, self._handshakes, listener.name, listener.identify)
+
         try:
             accepting = await asyncio.get_running_loop().create_server(
-                lambda: FrameProtocol(self._shared, listener.name, tls, listener.asks),
+                encrypted if tls else served,
                 listener.host,
                 listener.port,
-                ssl=listener.tls,
-                ssl_handshake_timeout=self._settings.handshake_seconds if tls else None,
                 backlog=self._settings.backlog,
             )
         except OSError as error:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 MEBIBYTE = 1024 * 1024
 SMALL_SHARE = 16
@@ -19,6 +21,10 @@ class Listener:
     tls: ssl.SSLContext | None = None
     asks: bool = False
     """Whether peers are strangers until they have said who they are (`Connection.welcome`)."""
+    identify: Callable[[bytes | None], Any] | None = None
+    """From a client's certificate to its principal; None: certificates do not say who clients are."""
+    max_connections: int | None = None
+    """At this listener; None: as many as at all of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

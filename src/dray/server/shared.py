@@ -53,6 +53,8 @@ class ServerResources:
         self.when_empty: Callable[[], None] | None = None
         self._unused: OrderedDict[FrameProtocol, float] = OrderedDict()  # oldest first
         self._by_address: dict[str, int] = {}
+        self._by_listener: dict[str, int] = {}
+        self._most_at = {listener.name: listener.max_connections for listener in settings.listeners}
         self._last_identifier = 0
 
     def identifier(self) -> int:
@@ -63,25 +65,33 @@ class ServerResources:
         """True if the address is above its quota of new connections; then this one is closed in a while."""
         if not self.newcomers.refuse(transport, address):
             return False
-        self._refuse("an address connects faster than its quota, refusing some", peer=address)
+        self.refuse("an address connects faster than its quota, refusing some", peer=address)
         return True
 
     def join(self, member: FrameProtocol) -> bool:
         """False when this connection is one too many, or too late."""
-        if self.stopping:
+        address, listener = member.address, member.connection.listener
+        if self.stopping or not self.has_room(address, listener):
             return False
-        address = member.address
-        here = self._by_address.get(address, 0)
-        most = self._most_of(address)
-        if here >= most:
-            return self._refuse("too many connections of an address, refusing more", limit=most, peer=address)
         most = self.settings.max_connections
         now = self.runtime.monotonic()
         if len(self.members) >= most and not self._make_room(now):
-            return self._refuse("too many connections, refusing more", limit=most)
+            return self.refuse("too many connections, refusing more", limit=most)
         self.members.add(member)
         self._unused[member] = now
-        self._by_address[address] = here + 1
+        self._by_address[address] = self._by_address.get(address, 0) + 1
+        self._by_listener[listener] = self._by_listener.get(listener, 0) + 1
+        return True
+
+    def has_room(self, address: str, listener: str) -> bool:
+        """For one more connection of this address, at this listener."""
+        most = self._most_of(address)
+        if self._by_address.get(address, 0) >= most:
+            return self.refuse("too many connections of an address, refusing more", limit=most, peer=address)
+        bound = self._most_at.get(listener)
+        if bound is not None and self._by_listener.get(listener, 0) >= bound:
+            event = "too many connections at a listener, refusing more"
+            return self.refuse(event, kind=f"{event}: {listener}", limit=bound, listener=listener)
         return True
 
     def used(self, member: FrameProtocol) -> None:
@@ -98,6 +108,7 @@ class ServerResources:
             self._by_address[member.address] = left
         else:
             del self._by_address[member.address]
+        self._by_listener[member.connection.listener] -= 1
         if not self.members and self.when_empty is not None:
             self.when_empty()
 
@@ -116,9 +127,9 @@ class ServerResources:
         self.leave(oldest)
         return True
 
-    def _refuse(self, event: str, **details: object) -> bool:
+    def refuse(self, event: str, kind: str | None = None, **details: object) -> bool:
         self.metrics.connections_refused.value += 1
-        self.notes.warn(event, event, **details)
+        self.notes.warn(event, kind or event, **details)
         return False
 
 

@@ -95,7 +95,7 @@ class TopicLog:
                 continue
             batches, following = whole_batches(joined(data.records))
             for run in batches:
-                rows = to_arrow(decode(run), wanted.partition)
+                rows = to_arrow(decode(run, sparse=True), wanted.partition)
                 offsets = rows.column("offset").to_numpy()
                 first = int(offsets.searchsorted(position))
                 last = int(offsets.searchsorted(wanted.end))

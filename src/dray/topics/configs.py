@@ -146,8 +146,8 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "cleanup.policy",
         _LIST,
         "delete",
-        "What happens to old records: 'delete' drops them by retention. 'compact' is accepted, but nothing "
-        "is removed for it yet. Empty, nothing happens to them.",
+        "What happens to old records: 'delete' drops them by retention, 'compact' those that a later one of "
+        "the same key supersedes, once compactors have put them into files. Empty, nothing happens to them.",
         "log.cleanup.policy",
         _each_of("compact", "delete"),
     ),
@@ -184,6 +184,14 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         _between(-131072, 22),
     ),
     ConfigDefinition(
+        "delete.retention.ms",
+        _L,
+        str(_DAY_MS),
+        "How long the tombstone of a key stays at least after its older records were compacted away.",
+        "log.cleaner.delete.retention.ms",
+        _at_least(0),
+    ),
+    ConfigDefinition(
         "dray.iceberg.enabled",
         _B,
         "true",
@@ -196,6 +204,14 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "false",
         "Whether the topic's Iceberg table is partitioned by the day (UTC) of its records as well. Only for "
         "topics with message.timestamp.type=LogAppendTime, whose records come in the order of their days.",
+    ),
+    ConfigDefinition(
+        "max.compaction.lag.ms",
+        _L,
+        str(_LONG_MAX),
+        "With cleanup.policy=compact, how old a record that is not yet compacted by key may become.",
+        "log.cleaner.max.compaction.lag.ms",
+        _at_least(1),
     ),
     ConfigDefinition(
         "max.message.bytes",
@@ -230,6 +246,22 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         _one_of("CreateTime", "LogAppendTime"),
     ),
     ConfigDefinition(
+        "min.cleanable.dirty.ratio",
+        _D,
+        "0.5",
+        "With cleanup.policy=compact, a partition is compacted by key once this share of its files is not.",
+        "log.cleaner.min.cleanable.ratio",
+        _between(0, 1),
+    ),
+    ConfigDefinition(
+        "min.compaction.lag.ms",
+        _L,
+        "0",
+        "With cleanup.policy=compact, how old records are at least before any goes.",
+        "log.cleaner.min.compaction.lag.ms",
+        _at_least(0),
+    ),
+    ConfigDefinition(
         "retention.bytes",
         _L,
         "-1",
@@ -246,9 +278,6 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
     ),
     # --- what only steers Kafka's files and replicas
     ConfigDefinition(
-        "delete.retention.ms", _L, str(_DAY_MS), NO_EFFECT, "log.cleaner.delete.retention.ms", _at_least(0)
-    ),
-    ConfigDefinition(
         "file.delete.delay.ms", _L, "60000", NO_EFFECT, "log.segment.delete.delay.ms", _at_least(0)
     ),
     ConfigDefinition(
@@ -262,20 +291,6 @@ _DEFINITIONS: Final[Sequence[ConfigDefinition]] = (
         "local.retention.bytes", _L, "-2", NO_EFFECT, "log.local.retention.bytes", _at_least(-2)
     ),
     ConfigDefinition("local.retention.ms", _L, "-2", NO_EFFECT, "log.local.retention.ms", _at_least(-2)),
-    ConfigDefinition(
-        "max.compaction.lag.ms",
-        _L,
-        str(_LONG_MAX),
-        NO_EFFECT,
-        "log.cleaner.max.compaction.lag.ms",
-        _at_least(1),
-    ),
-    ConfigDefinition(
-        "min.cleanable.dirty.ratio", _D, "0.5", NO_EFFECT, "log.cleaner.min.cleanable.ratio", _between(0, 1)
-    ),
-    ConfigDefinition(
-        "min.compaction.lag.ms", _L, "0", NO_EFFECT, "log.cleaner.min.compaction.lag.ms", _at_least(0)
-    ),
     ConfigDefinition(
         "min.insync.replicas",
         _I,

@@ -19,6 +19,7 @@ from dray.topics.settings import TopicSettings
 
 TOPIC_FORMAT: Final = 1
 TOMBSTONE_FORMAT: Final = 1
+FIRST_LEADER_EPOCH: Final = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +31,8 @@ class Topic:
     created_ms: int
     settings: TopicSettings = field(compare=False, repr=False)
     replication_factor: int | None = None  # as it was asked for, and only ever shown; None: nothing was asked
+    # What clients are told: it never goes back. Only a log that began elsewhere has one above the first.
+    leader_epoch: int = FIRST_LEADER_EPOCH
 
     def stream_of(self, partition: int) -> int | None:
         return self.streams[partition] if 0 <= partition < len(self.streams) else None
@@ -55,6 +58,8 @@ class _StoredTopic:
     created_ms: int
     # No new format: builds from before this field read past it, and a topic that they change loses it.
     replication_factor: Annotated[int | None, NOT_IF_NONE] = None
+    # As above, and only where it is not the first.
+    leader_epoch: Annotated[int | None, NOT_IF_NONE] = None
 
 
 _TOPIC_CODEC: Final = JsonCodec(_StoredTopic, TOPIC_FORMAT)
@@ -63,7 +68,14 @@ _TOMBSTONE_CODEC: Final = JsonCodec(Tombstone, TOMBSTONE_FORMAT)
 
 def encode_topic(topic: Topic) -> bytes:
     return _TOPIC_CODEC.encode(
-        _StoredTopic(topic.topic_id, topic.streams, topic.config, topic.created_ms, topic.replication_factor)
+        _StoredTopic(
+            topic.topic_id,
+            topic.streams,
+            topic.config,
+            topic.created_ms,
+            topic.replication_factor,
+            None if topic.leader_epoch == FIRST_LEADER_EPOCH else topic.leader_epoch,
+        )
     )
 
 
@@ -75,7 +87,14 @@ def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
     except (KeyError, TypeError, ValueError) as error:
         raise ValueCorrupt(what, repr(error)) from error
     return Topic(
-        name, stored.id, stored.streams, stored.config, stored.created_ms, settings, stored.replication_factor
+        name,
+        stored.id,
+        stored.streams,
+        stored.config,
+        stored.created_ms,
+        settings,
+        stored.replication_factor,
+        FIRST_LEADER_EPOCH if stored.leader_epoch is None else stored.leader_epoch,
     )
 
 

@@ -27,6 +27,11 @@ class TopicSettings:
     compacts: bool
     iceberg_enabled: bool
     partition_by_day: bool  # of the Iceberg table
+    # Compaction by key
+    dirty_ratio: float
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    delete_retention_ms: int
 
     @classmethod
     def of(cls, overrides: Mapping[str, str], defaults: Mapping[str, str]) -> TopicSettings:
@@ -49,4 +54,8 @@ class TopicSettings:
             compacts="compact" in policies,
             iceberg_enabled=value("dray.iceberg.enabled").strip().lower() == "true",
             partition_by_day=value("dray.iceberg.partition.by.day").strip().lower() == "true",
+            dirty_ratio=float(value("min.cleanable.dirty.ratio")),
+            min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+            max_compaction_lag_ms=int(value("max.compaction.lag.ms")),
+            delete_retention_ms=int(value("delete.retention.ms")),
         )

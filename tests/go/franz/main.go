@@ -3,6 +3,7 @@
 //	franz read BOOTSTRAP GROUP ISOLATION FETCH_BYTES TOPIC...   orders on stdin, see line_reader.py
 //	franz produce BOOTSTRAP TOPIC PARTITION CODEC IDEMPOTENT    records on stdin, their offsets to stdout
 //	franz fetch BOOTSTRAP TOPIC PARTITION OFFSET COUNT          records to stdout
+//	franz secure BOOTSTRAP TOPIC MECHANISM TLS CA USER SECRET    produce, read in a group, describe: one line
 //	franz transact BOOTSTRAP ID                                 what a producer with that transactional id is told
 package main
 
@@ -35,6 +36,8 @@ func main() {
 		err = produce(bootstrap, arguments, output)
 	case "fetch":
 		err = fetch(bootstrap, arguments, output)
+	case "secure":
+		err = secure(bootstrap, arguments, output)
 	case "transact":
 		err = transact(bootstrap, arguments[0], output)
 	default:

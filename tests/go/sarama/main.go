@@ -1,6 +1,7 @@
 // sarama as a client of the tests: what Terraform's provider for Kafka, and many programs in Go, are built on.
 //
 //	sarama transact BOOTSTRAP ID                              what a producer with that transactional id is told
+//	sarama secure BOOTSTRAP TOPIC MECHANISM TLS CA USER SECRET produce, read in a group, describe: one line
 //	sarama topic BOOTSTRAP TOPIC PARTITIONS REPLICAS          create it, and how it is shown, one fact in a line
 package main
 
@@ -25,6 +26,8 @@ func main() {
 	switch mode {
 	case "transact":
 		transact(bootstrap, arguments[0], config)
+	case "secure":
+		err = secure(bootstrap, arguments, config)
 	case "topic":
 		err = topic(bootstrap, arguments, config)
 	default:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from structlog.testing import capture_logs
 from tests.unit.api.fakes import FakeStream, Harness, running
 
 from dray.log.types import LogError, LogUnavailable, ObjectCorrupt
+from dray.metadata import keys
+from dray.metadata.contract import Put
 from dray.metadata.values import ValueCorrupt
 from dray.protocol import ErrorCode
 from dray.protocol.messages.delete_records import (
@@ -29,6 +33,7 @@ from dray.protocol.messages.offset_for_leader_epoch import (
     OffsetForLeaderTopic,
 )
 from dray.topics import NewTopic, Topic
+from dray.topics.model import encode_topic
 
 
 @pytest.fixture
@@ -173,6 +178,25 @@ async def test_epochs_of_what_is_not_there(broker: Harness, topic: Topic) -> Non
         assert (await epoch_end(broker, 0, current=current)).error_code == code
     broker.log.fail[topic.streams[0]] = LogUnavailable("x")
     assert (await epoch_end(broker, 0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+
+
+@pytest.mark.parametrize(
+    ("leader_epoch", "answer"),
+    [(0, (0, 10)), (3, (3, 10)), (70_000, (70_000, 10)), (70_001, (-1, -1)), (-1, (-1, -1))],
+)
+async def test_no_epoch_up_to_the_topics_ends_before_the_log_does(
+    broker: Harness, topic: Topic, leader_epoch: int, answer: tuple[int, int]
+) -> None:
+    """A log that began elsewhere: with any lower end its consumers would reset."""
+    raised = encode_topic(replace(topic, leader_epoch=70_000))
+    await broker.store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("orders"), raised)])
+    await broker.topics.refresh("orders")
+    result = await epoch_end(broker, leader_epoch)
+    assert (result.leader_epoch, result.end_offset) == answer
+    assert (await offset(broker, -1)).leader_epoch == 70_000
+    for current, code in ((69_999, 0), (70_000, 0), (70_001, ErrorCode.UNKNOWN_LEADER_EPOCH)):
+        assert (await epoch_end(broker, 0, current=current)).error_code == code
+        assert (await offset(broker, -1, epoch=current)).error_code == code
 
 
 # --- DeleteRecords

@@ -13,7 +13,7 @@ from tests.unit.topics.fakes import eventually
 
 from dray.client import KafkaConnection
 from dray.config import ConfigError, Settings, load
-from dray.config.kinds import ListenerAddress
+from dray.config.listeners import ListenerAddress
 from dray.config.render import show
 from dray.daemon.fleet import broker_children
 from dray.daemon.node import CannotListen, Node

@@ -35,7 +35,7 @@ def wal(start: int, end: int, size: int = 10, *, age: int = 0, at: int = NOW) ->
 
 
 def parquet(start: int, end: int, size: int = 100, *, at: int = NOW) -> IndexEntry:
-    group = RowGroup(4, size, end - start, start, size, at, at)
+    group = RowGroup(4, size, end - start, start, size, at, at, end - 1)
     return IndexEntry.parquet([wal(start, end, at=at)], UUID(int=end), f"p{end}", size, 20, [group])
 
 

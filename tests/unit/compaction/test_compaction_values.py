@@ -19,7 +19,7 @@ from dray.parquet.statistics import ColumnSizes, RowGroup
 from dray.tables.contract import TableFile
 
 numbers = st.integers(0, 2**62)
-groups = st.builds(RowGroup, *[numbers] * 7)
+groups = st.builds(RowGroup, *[numbers] * 8)
 columns = st.builds(ColumnSizes, *[numbers] * 4)
 files = st.builds(
     WrittenFile,
@@ -72,7 +72,7 @@ FILE = WrittenFile(
     max_timestamp=0,
     start=10,
     end=20,
-    row_groups=(RowGroup(4, 10, 6, 10, 1, 0, 0), RowGroup(14, 10, 4, 16, 1, 0, 0)),
+    row_groups=(RowGroup(4, 10, 6, 10, 1, 0, 0, 15), RowGroup(14, 10, 4, 16, 1, 0, 0, 19)),
     columns=(),
     split_offsets=(4, 14),
 )

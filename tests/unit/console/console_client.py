@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlencode
 
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka
 
 from dray.console import ConsoleSettings, make_app
+from dray.inspection.lag_history import LagHistory
+from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
+from dray.inspection.tables import ClusterTables
 
 HOST = "127.0.0.1:9640"
 
@@ -33,10 +38,22 @@ class Answer:
 
 class ConsoleClient:
     def __init__(
-        self, kafka: FakeKafka, stored: StoredCluster | None = None, *, writable: bool = False
+        self,
+        kafka: FakeKafka,
+        stored: StoredCluster | None = None,
+        *,
+        writable: bool = False,
+        tables: ClusterTables | None = None,
+        masked: Mapping[str, str] | None = None,
+        history: ScrapeHistory | None = None,
+        runs: Path | None = None,
     ) -> None:
-        settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", writable=writable)
-        self.app = make_app(settings, FakeBrokers(kafka), stored)
+        settings = ConsoleSettings(
+            hosts=frozenset({HOST}), version="test", writable=writable, masked=masked or {}, runs=runs
+        )
+        brokers = FakeBrokers(kafka)
+        self.lags = LagHistory(brokers, brokers.runtime)
+        self.app = make_app(settings, brokers, stored, history, tables, self.lags)
 
     async def get(self, address: str, **headers: str) -> Answer:
         return await self.send("GET", address, b"", headers)
@@ -64,12 +81,18 @@ class ConsoleClient:
         }
         sent: list[Any] = []
         pieces = [{"type": "http.request", "body": body, "more_body": False}]
+        answered = asyncio.Event()
 
         async def receive() -> Any:
-            return pieces.pop(0) if pieces else {"type": "http.disconnect"}
+            if pieces:
+                return pieces.pop(0)
+            await answered.wait()  # a browser stays until it has its answer
+            return {"type": "http.disconnect"}
 
         async def send(message: Any) -> None:
             sent.append(message)
+            if message["type"] == "http.response.body" and not message.get("more_body", False):
+                answered.set()
 
         await self.app(scope, receive, send)
         start = sent[0]

@@ -35,7 +35,7 @@ class World:
             FakeBrokers(self.kafka),
             stored,
             None,
-            self.requests,
+            compactions=self.requests,
         )
 
 

@@ -171,8 +171,15 @@ async def test_ten_thousand_groups_ask_for_the_offsets_of_one_page() -> None:
 # --- states that need no cluster: templates from views
 
 
+class _NoCurves(dict[str, None]):
+    def __missing__(self, name: str) -> None:
+        return None
+
+
 def rendered(template: str, view: object, **more: object) -> str:
-    templates = Templates({"writable": True, "version": "test", "has_stores": True, "has_history": True})
+    more = {"curves": _NoCurves(), "points": [], "lag_curve": None, "age_curve": None} | more
+    shown = dict.fromkeys(("writable", "has_stores", "has_history", "has_tables", "has_runs"), True)
+    templates = Templates({"version": "test", "principal": HOSTILE, "bare": False, **shown})
     return templates.render(template, {"view": view, "here": "/", **more})
 
 

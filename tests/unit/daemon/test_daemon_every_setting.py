@@ -65,6 +65,9 @@ ELSEWHERE = {
     "security.super_users": "the same",
     "security.allow_if_no_acl": "the same",
     "oauth.key_set_file": "test_daemon_security.py::test_tokens_need_keys",
+    "oauth.key_set_url": "test_daemon_security.py::test_keys_may_come_from_an_address",
+    "oauth.key_set_ca_file": "the same",
+    "oauth.key_set_refresh": "the same",
     "oauth.issuer": "test_daemon_security.py::test_what_a_token_must_say_comes_from_the_config",
     "oauth.audiences": "the same",
     "oauth.subject_claim": "the same",
@@ -74,6 +77,13 @@ ELSEWHERE = {
     "http.ca_file": "the same",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
+    "console.auth": "test_console_login.py, in a real process",
+    "console.mechanism": "test_console_login.py, in a real process",
+    "console.hosts": "test_console_login.py, in a real process",
+    "console.certificate_file": "test_console_login.py, in a real process",
+    "console.key_file": "test_console_login.py, in a real process",
+    "console.behind_proxy": "test_daemon_console_address.py",
+    "console.masked": "test_console_login.py, in a real process",
     "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
     "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "

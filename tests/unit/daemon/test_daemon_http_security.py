@@ -14,7 +14,7 @@ from dray.config.kinds import Address
 from dray.daemon.http_security import (
     REFRESH_SECONDS,
     HttpSecurity,
-    TokenFile,
+    HttpTokenFile,
     TokensUnusable,
     refresh_files,
 )
@@ -76,7 +76,7 @@ async def test_a_new_token_is_taken_and_a_broken_file_leaves_the_old_one(tmp_pat
 
     path = tmp_path / "token"
     path.write_text(SECRET)
-    file = TokenFile(path)
+    file = HttpTokenFile(path)
     assert not file.refresh()
 
     async def look() -> None:

@@ -39,7 +39,7 @@ def test_a_broker_that_starts_a_console_beside_it_loads_none_of_it() -> None:
     script = """
 import sys
 from dray.config import Settings
-from dray.config.model import ConsoleSection
+from dray.config.console import ConsoleSection
 from dray.daemon.broker import serve
 from dray.daemon.console_child import console_child
 before = set(sys.modules)
@@ -51,3 +51,20 @@ print(*(set(sys.modules) - before))
         [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
     )
     assert (found.returncode, found.stdout.split()) == (0, []), found.stderr
+
+
+def test_a_console_loads_neither_the_brokers_rooms_nor_the_tables_libraries() -> None:
+    """It starts within a second, and has 80 MB at most; tables and queries bring their libraries later."""
+    script = """
+import sys
+import dray.daemon.console
+resident = next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmRSS"))
+print(resident, *sys.modules)
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+    )
+    kilobytes, *loaded = found.stdout.split()
+    unwanted = {"dray.api", "dray.groups", "dray.server", "pyarrow", "pyiceberg", "duckdb", "pyspark", "grpc"}
+    assert set(loaded).isdisjoint(unwanted)
+    assert int(kilobytes) < 80 * 1024

@@ -11,14 +11,12 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from jwt.algorithms import ECAlgorithm
 
 from dray.config import ConfigError, Settings, load
+from dray.daemon.client_certificates import read_certificates
+from dray.daemon.key_sets import KeySetFile, KeySetUnusable, key_source
 from dray.daemon.security import (
     BrokerSecurity,
-    KeySetFile,
-    KeySetUnusable,
     authorization,
     claim_rules,
-    read_certificates,
-    read_key_set,
     sasl_sessions,
     warn_of_absent_super_users,
     warn_of_open_listeners,
@@ -27,6 +25,7 @@ from dray.metadata.memory import MemoryStore
 from dray.runtime import SystemRuntime
 from dray.security.acls.model import AclOperation, AclResourceType
 from dray.security.jwks import ClaimRules
+from dray.security.key_set_address import KeySetAddress
 from dray.security.scram_credentials import ScramCredential, ScramMechanism
 from dray.server.tls import CertificateUnusable
 
@@ -52,6 +51,15 @@ def settings(listen: str = "127.0.0.1:0", key_set_file: str = "none", **listener
 ASKING = {"address": "10.0.0.5:9093", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512", "PLAIN"]}
 
 
+MUTUAL = {
+    "address": "10.0.0.5:9094",
+    "protocol": "SSL",
+    "certificate_file": "c",
+    "key_file": "k",
+    "client_ca_file": "a",
+}
+
+
 @pytest.mark.parametrize(
     ("config", "warned"),
     [
@@ -62,6 +70,8 @@ ASKING = {"address": "10.0.0.5:9093", "protocol": "SASL_PLAINTEXT", "mechanisms"
         (settings("broker.example:9092"), ["broker.listen"]),
         (settings(OPEN="10.0.0.5:9192"), ["broker.listeners.OPEN"]),
         (settings(SECURE=ASKING), []),
+        (settings(MUTUAL={**MUTUAL, "client_auth": "required"}), []),
+        (settings(MUTUAL={**MUTUAL, "client_auth": "requested"}), ["broker.listeners.MUTUAL"]),
     ],
 )
 def test_an_address_for_everybody_is_told_loudly(config: Settings, warned: list[str]) -> None:
@@ -122,8 +132,40 @@ def test_tokens_need_keys() -> None:
     with pytest.raises(ConfigError, match=r"oauth\.key_set_file"):
         settings(SECURE=asking)
     with pytest.raises(KeySetUnusable, match=r"^oauth\.key_set_file: cannot read /no/keys: [^\n]+$"):
-        read_key_set(settings(SECURE=asking, key_set_file="/no/keys"))
-    assert read_key_set(settings(SECURE=ASKING, key_set_file="/no/keys")) is None, "nobody needs it"
+        key_source(settings(SECURE=asking, key_set_file="/no/keys"), SystemRuntime(threads=1))
+    source = key_source(settings(SECURE=ASKING, key_set_file="/no/keys"), SystemRuntime(threads=1))
+    assert source is None, "nobody needs it"
+
+
+def with_keys_from(url: str, authorities: str = "system", refresh: str = "2h") -> Settings:
+    return load(
+        environment={
+            "DRAY_OAUTH__KEY_SET_URL": url,
+            "DRAY_OAUTH__KEY_SET_CA_FILE": authorities,
+            "DRAY_OAUTH__KEY_SET_REFRESH": refresh,
+            "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": {**ASKING, "mechanisms": ["OAUTHBEARER"]}}),
+        }
+    ).settings
+
+
+def test_keys_may_come_from_an_address(tmp_path: Path) -> None:
+    runtime = SystemRuntime(threads=1)
+    source = key_source(with_keys_from("https://keys.example/jwks"), runtime)
+    assert isinstance(source, KeySetAddress)
+    assert source._refresh_seconds == 7200
+    for url in ("http://keys.example/jwks", "file:///jwks"):
+        with pytest.raises(ConfigError, match=r"oauth\.key_set_url"):
+            with_keys_from(url)
+    with pytest.raises(KeySetUnusable, match=r"^oauth\.key_set_url: it must have no user"):
+        key_source(with_keys_from("https://u:p@keys.example/jwks"), runtime)
+    broken = tmp_path / "broken.pem"
+    broken.write_text("no certificate")
+    for path, reason in (
+        (str(broken), "it holds no certificates in PEM|NO_CERT"),
+        ("/no/ca", "No such file"),
+    ):
+        with pytest.raises(KeySetUnusable, match=rf"^oauth\.key_set_ca_file: {path}: [^\n]*({reason})"):
+            key_source(with_keys_from("https://keys.example/jwks", path), runtime)
 
 
 def test_what_a_token_must_say_comes_from_the_config() -> None:

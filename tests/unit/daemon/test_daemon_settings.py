@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from dataclasses import MISSING, Field, fields
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from dray.api.shared import ApiSettings
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
 from dray.daemon import settings as translated
+from dray.daemon import store_settings
 from dray.groups.coordinator import GroupsSettings
 from dray.log import LogSettings
 from dray.server import ServerSettings
@@ -35,19 +36,19 @@ GIVEN = {
     for each in (
         translated.groups_settings(DEFAULTS).classic,
         translated.groups_settings(DEFAULTS).consumer,
-        translated.catalog_settings(DEFAULTS),
-        translated.oxia_settings(DEFAULTS.metadata.oxia),
-        translated.etcd_settings(DEFAULTS.metadata.etcd),
+        store_settings.catalog_settings(DEFAULTS),
+        store_settings.oxia_settings(DEFAULTS.metadata.oxia),
+        store_settings.etcd_settings(DEFAULTS.metadata.etcd),
         translated.spark_settings(DEFAULTS),
     )
 }
 
 
 def translated_names() -> dict[str, set[str]]:
-    """What `daemon/settings.py` gives to each class, by name."""
+    """What `daemon/settings.py` and `daemon/store_settings.py` give to each class, by name."""
     found: dict[str, set[str]] = {}
-    tree = ast.parse(Path(translated.__file__).read_text(encoding="utf-8"))
-    for node in ast.walk(tree):
+    trees = [ast.parse(inspect.getsource(each)) for each in (translated, store_settings)]
+    for node in (node for tree in trees for node in ast.walk(tree)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.keywords:
             names = {keyword.arg for keyword in node.keywords if keyword.arg is not None}
             found.setdefault(node.func.id, set()).update(names)

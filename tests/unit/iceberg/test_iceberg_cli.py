@@ -164,6 +164,14 @@ class TestQuery:
         )
         assert drayd("query", sql, "-f", "csv") == "n\n3\n"
 
+    def test_the_latest_row_of_every_key(self, full: Lake, drayd: Run) -> None:
+        """Keys were written once here: what is missing has no key, or was deleted by its last row."""
+        out = drayd("query", 'select partition, count(*) n from "orders$latest" group by all', "-f", "csv")
+        assert sorted(out.splitlines()) == ["0,13", "1,4", "partition,n"]
+        both = 'select count(*) n from orders join "orders$latest" using (partition, "offset")'
+        assert drayd("query", both, "-f", "csv") == "n\n17\n"
+        assert "does not exist" in drayd("query", 'from "nothing$latest"', code=1)
+
     def test_show_tables(self, full: Lake, drayd: Run) -> None:
         assert drayd("query", "show tables", "-f", "csv") == "name\norders\n"
 

@@ -305,9 +305,10 @@ class FakeKafka:
         [topic] = request.topic_data
         [data] = topic.partition_data
         held = self.topics[topic.name][data.index]
-        [record] = decode(data.records or b"").records()
-        held.append(record._replace(offset=held.end))
-        answer = produce.PartitionProduceResponse(index=data.index, base_offset=held.end - 1)
+        base = held.end
+        records = decode(data.records or b"").records()
+        held.append(*(record._replace(offset=base + n) for n, record in enumerate(records)))
+        answer = produce.PartitionProduceResponse(index=data.index, base_offset=base)
         return produce.ProduceResponse(
             responses=[produce.TopicProduceResponse(name=topic.name, partition_responses=[answer])]
         )

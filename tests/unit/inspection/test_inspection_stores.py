@@ -40,8 +40,8 @@ def wal(start: int, end: int, number: int = 1) -> IndexEntry:
 def parquet(start: int, end: int) -> IndexEntry:
     middle = (start + end) // 2
     groups = [
-        RowGroup(4, 500, middle - start, start, 1, 1000 + start, 1000 + middle),
-        RowGroup(504, 400, end - middle, middle, 1, 1000 + middle, 1000 + end),
+        RowGroup(4, 500, middle - start, start, 1, 1000 + start, 1000 + middle, middle - 1),
+        RowGroup(504, 400, end - middle, middle, 1, 1000 + middle, 1000 + end, end - 1),
     ]
     return IndexEntry.parquet([wal(start, end)], UUID(int=9), "files/9", 1000, 96, groups)
 

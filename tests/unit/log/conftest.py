@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 import pytest
 from tests.unit.log.harness import World
 
-from dray.log import Log
+from dray.compaction import sources
+from dray.log import Log, parquet_reader
+from dray.parquet import writer
 from dray.simulation.kernel.loop import SimulationLoop
 
 
@@ -28,3 +30,11 @@ async def log(world: World) -> AsyncIterator[Log]:
     await made.start()
     yield made
     await made.stop()
+
+
+@pytest.fixture
+def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "PIECE_BYTES", 1500)
+    monkeypatch.setattr(writer, "GROUP_BYTES", 1500)
+    monkeypatch.setattr(writer, "MOST_GROUP_BYTES", 3000)
+    monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 400)

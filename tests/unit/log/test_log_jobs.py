@@ -91,7 +91,7 @@ def a_file(attempt: int, start: int, end: int) -> WrittenFile:
         max_timestamp=9,
         start=start,
         end=end,
-        row_groups=(RowGroup(4, 100, end - start, start, 90, 3, 9),),
+        row_groups=(RowGroup(4, 100, end - start, start, 90, 3, 9, end - 1),),
         columns=(),
         split_offsets=(4,),
     )

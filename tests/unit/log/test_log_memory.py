@@ -148,7 +148,14 @@ def test_layouts_of_files_count_what_they_take_and_are_bounded() -> None:
     def file(number: int) -> IndexEntry:
         groups = [
             RowGroup(
-                1000 + 999 * place, 99_999, 1000, 1000 + 1000 * place, 10**6 + place, 10**12, 10**12 + place
+                1000 + 999 * place,
+                99_999,
+                1000,
+                1000 + 1000 * place,
+                10**6 + place,
+                10**12,
+                10**12 + place,
+                1999 + 1000 * place,
             )
             for place in range(100)
         ]

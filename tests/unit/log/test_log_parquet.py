@@ -10,75 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.log.harness import EVERYTHING, World, append, batch_bytes, read
-from tests.unit.log.parquet_harness import compact, drop, entries_of
+from tests.unit.log.parquet_harness import TIME, a_batch, all_of, compact, drop, entries_of, filled, read_on
 
-from dray.compaction import sources
-from dray.log import Log, parquet_reader
+from dray.log import Log
 from dray.log.parquet_cache import Batches
-from dray.log.types import ObjectCorrupt, ReadRequest, ReadResult, TimestampedOffset
-from dray.parquet import writer
-from dray.records import Codec, decode, encode, stamp_append_time, twin, validate
+from dray.log.types import ObjectCorrupt, ReadRequest, TimestampedOffset
+from dray.records import decode, encode, stamp_append_time, twin, validate
 from dray.records.columns import Record
-
-TIME = 1_700_000_000_000
-
-
-@pytest.fixture
-def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "PIECE_BYTES", 1500)
-    monkeypatch.setattr(writer, "GROUP_BYTES", 1500)
-    monkeypatch.setattr(writer, "MOST_GROUP_BYTES", 3000)
-    monkeypatch.setattr(parquet_reader, "BATCH_BYTES", 400)
-
-
-def a_batch(number: int, count: int = 4, producer: tuple[int, int, int] = (-1, -1, -1)) -> bytearray:
-    records = [
-        Record(
-            place,
-            TIME + number * 100 + place,
-            None if place == 1 else b"key %d" % number,
-            None if place == 2 else b"%d/%d" % (number, place) * 10,
-            [("h", b"1"), ("h", None), ("i", b"%d" % number)] if place == 0 else [],
-        )
-        for place in range(count)
-    ]
-    return twin.encode(
-        records,
-        codec=Codec.ZSTD if number % 2 else Codec.NONE,
-        producer_id=producer[0],
-        producer_epoch=producer[1],
-        base_sequence=producer[2],
-    )
-
-
-async def filled(log: Log, count: int) -> int:
-    """A stream of so many batches, each in an entry of its own, the last one its head."""
-    [stream] = await log.create_streams(1)
-    for number in range(count):
-        await append(log, stream, a_batch(number))
-    return stream
-
-
-def all_of(result: ReadResult) -> list[Record]:
-    if result.error is not None:
-        raise result.error
-    found = [record for buffer in result.buffers for record in decode(buffer).records()]
-    assert result.size == sum(len(buffer) for buffer in result.buffers)
-    return found
-
-
-async def read_on(log: Log, stream: int, offset: int, max_bytes: int = EVERYTHING) -> list[Record]:
-    """As a consumer does, until the end."""
-    found: list[Record] = []
-    while True:
-        records = [
-            record for record in all_of(await read(log, stream, offset, max_bytes)) if record.offset >= offset
-        ]
-        if not records:
-            return found
-        assert records[0].offset == offset
-        found += records
-        offset = records[-1].offset + 1
 
 
 @pytest.mark.parametrize("max_bytes", [1, 500, 2_000, EVERYTHING])
@@ -394,7 +332,7 @@ def test_arrow_is_not_loaded_before_it_is_needed() -> None:
 def test_batches_are_cut_where_they_end(sizes: list[int], at: int, limit: int, at_least_one: bool) -> None:
     records = [Record(100 + place, TIME, None, b"x" * size) for place, size in enumerate(sizes)]
     columns = decode(twin.encode(records))
-    batches = Batches(encode(columns, batch_bytes=250), 100)
+    batches = Batches(encode(columns, batch_bytes=250))
     offset = 100 + at % len(sizes)
     view, finished = batches.take(offset, limit, at_least_one)
     found = [record for header, rows in twin.decode(view) for record in rows]

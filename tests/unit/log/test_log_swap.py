@@ -37,7 +37,7 @@ async def committed_job(store: StreamStore, stream: int) -> Versioned[Job]:
     view = await store.view(stream)
     assert view is not None
     live, _ = view.split()
-    group = RowGroup(4, 100, 3, 0, 90, 1000, 1000)
+    group = RowGroup(4, 100, 3, 0, 90, 1000, 1000, 2)
     file = WrittenFile(
         stream=stream,
         job=1,

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dray.log import counters, wal_keys
 from dray.log.carried_hints import check_hint, encode_hint
+from dray.log.cleaned import Cleaned, CleanPoint
 from dray.log.entries import (
     BatchReference,
     EntryKind,
@@ -64,8 +65,8 @@ PARQUET_ENTRY = IndexEntry.parquet(
     file_size=5_000_000_000,
     footer_length=2048,
     row_groups=[
-        RowGroup(4, 800, 5, 1000, 900, 1_789_999_999_000, 1_790_000_000_500),
-        RowGroup(4_999_000_000, 700, 2, 1005, 300, 1_790_000_000_100, 1_790_000_000_100),
+        RowGroup(4, 800, 5, 1000, 900, 1_789_999_999_000, 1_790_000_000_500, 1004),
+        RowGroup(4_999_000_000, 700, 2, 1005, 300, 1_790_000_000_100, 1_790_000_000_100, 1006),
     ],
 )
 
@@ -96,6 +97,13 @@ STORED: list[tuple[str, Any, Callable[[Any], bytes], Callable[[bytes], Any], Cal
         HighWatermark.at(ENTRY).sealed(closed=True),
         HighWatermark.encode,
         HighWatermark.decode,
+        _same,
+    ),
+    (
+        "log-cleaned",
+        Cleaned((CleanPoint(1000, 1_789_000_000_000), CleanPoint(2**40, 1_790_000_000_000))),
+        Cleaned.encode,
+        Cleaned.decode,
         _same,
     ),
     (
@@ -145,7 +153,7 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
-    newest = {"log-index-entry": 3, "log-job": 3, "log-staging-mark": 2}.get(name, 1)
+    newest = {"log-index-entry": 4, "log-job": 3, "log-staging-mark": 2}.get(name, 1)
     with pytest.raises(
         FormatTooNew,
         match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
@@ -210,8 +218,8 @@ FILE = WrittenFile(
     footer_length=2048,
     record_count=17,
     row_groups=(
-        RowGroup(4, 800, 10, 990, 900, 1_789_999_999_000, 1_790_000_000_500),
-        RowGroup(4_999_000_000, 700, 7, 1000, 300, -1, 1_790_000_000_100),
+        RowGroup(4, 800, 10, 990, 900, 1_789_999_999_000, 1_790_000_000_500, 999),
+        RowGroup(4_999_000_000, 700, 7, 1000, 300, -1, 1_790_000_000_100, 1006),
     ),
     columns=(ColumnSizes(1, 30, 17, 0), ColumnSizes(13, 1 << 40, 17, 17)),
     min_timestamp=-1,
@@ -379,6 +387,61 @@ def test_garbage_of_the_carried_formats_is_unreadable_and_nothing_worse(garbage:
 
 
 # --- entries of Parquet files are format 2
+# --- entries of Parquet files are format 2, those with holes format 4
+
+SPARSE_ENTRY = IndexEntry.parquet(
+    [ENTRY],
+    PARQUET_ID,
+    f"compaction/v1/topic=orders/partition=3/job-7-{PARQUET_ID.hex}.parquet",
+    file_size=5_000_000_000,
+    footer_length=2048,
+    row_groups=[
+        RowGroup(4, 800, 2, 1001, 900, 1_789_999_999_000, 1_790_000_000_500, 1003),
+        RowGroup(4_999_000_000, 700, 1, 1005, 300, 1_790_000_000_100, 1_790_000_000_100, 1005),
+    ],
+)
+
+
+def test_an_entry_with_holes_is_kept_as_format_4() -> None:
+    kept = (FIXTURES / "log-index-entry.v4.bin").read_bytes()
+    assert kept[:2] == b"\4\1"
+    assert IndexEntry.decode(kept) == SPARSE_ENTRY
+    assert SPARSE_ENTRY.encode() == kept
+    assert (SPARSE_ENTRY.sparse, SPARSE_ENTRY.record_count, SPARSE_ENTRY.last_record) == (True, 3, 1005)
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(kept[:length])
+
+
+@pytest.mark.parametrize(
+    "groups",
+    [
+        [(5, 1000, 1004), (2, 1005, 1006)],  # none is missing
+        [(4, 1001, 1004), (2, 1005, 1006)],  # the first
+        [(5, 1000, 1004), (1, 1005, 1005)],  # the last
+        [(4, 1000, 1003), (2, 1005, 1006)],  # one between row groups
+        [(4, 1000, 1004), (2, 1005, 1006)],  # one inside
+    ],
+)
+def test_only_an_entry_with_holes_is_of_the_newer_format(groups: list[tuple[int, int, int]]) -> None:
+    """Files of other topics stay readable by older builds."""
+    rows = [RowGroup(4, 1, count, first, 1, 0, 0, last) for count, first, last in groups]
+    entry = IndexEntry.parquet([ENTRY], PARQUET_ID, "path", 10, 5, rows)
+    dense = sum(count for count, _, _ in groups) == 7
+    assert entry.encode()[0] == (2 if dense else 4)
+    assert IndexEntry.decode(entry.encode()).row_groups() == rows
+
+
+def test_a_format_between_is_refused() -> None:
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(b"\3" + SPARSE_ENTRY.encode()[1:])
+
+
+def test_a_file_with_holes_survives_its_job() -> None:
+    holes = replace(FILE, row_groups=(FILE.row_groups[0], FILE.row_groups[1]._replace(record_count=6)))
+    assert WrittenFile.from_json(holes.to_json()) == holes
+    assert len(holes.to_json()["row_groups"][0]) == 8
+    assert len(FILE.to_json()["row_groups"][0]) == 7, "as older builds know it"
 
 
 def test_an_entry_of_a_parquet_file_is_kept_as_format_2() -> None:

@@ -10,7 +10,7 @@ import pytest
 from dray.config.load import load
 from dray.config.problems import ConfigError
 from dray.config.render import show
-from dray.daemon.settings import oxia_settings
+from dray.daemon.store_settings import oxia_settings
 from dray.metadata.oxia import OxiaSettings, OxiaTls
 
 FILE = """

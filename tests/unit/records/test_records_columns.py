@@ -313,3 +313,65 @@ def test_levels_make_a_difference():
     batch = twin.encode([Record(0, 1, value=words)])
     for codec in (Codec.GZIP, Codec.LZ4, Codec.ZSTD):
         assert len(recompress(batch, codec, 9)) < len(recompress(batch, codec, 1))
+
+
+# --- records that are missing
+
+
+@given(st.sets(st.integers(0, 400), min_size=1), st.sampled_from([60, 300, 1 << 20]), st.integers(0, 4))
+def test_batches_with_holes_come_back(offsets: set[int], batch_bytes: int, codec: int) -> None:
+    rows = [Record(offset, offset % 7, b"%d" % offset, b"v" * (offset % 9), []) for offset in sorted(offsets)]
+    data = bytearray().join(
+        twin.encode([row], producer_id=7, producer_epoch=1, base_sequence=row.offset) for row in rows
+    )
+    sparse = encode(decode(data), codec=codec, batch_bytes=batch_bytes, sparse=True)
+    found = twin.decode(sparse, sparse=True)
+    assert [record for _, records in found for record in records] == rows
+    assert list(decode(sparse, sparse=True).records()) == rows
+    for header, records in found:
+        assert header.base_offset + header.last_offset_delta == records[-1].offset
+        assert (header.producer_id, header.producer_epoch, header.base_sequence) == (-1, -1, -1)
+    if batch_bytes > 100_000:
+        assert len(found) == 1, "a hole ends no batch"
+
+
+def test_only_readers_that_say_so_take_batches_with_holes() -> None:
+    """A producer's batch must have none."""
+    batch = twin.encode([Record(5, 1, b"a"), Record(9, 2, b"b")])
+    assert [record.offset for record in decode(batch, sparse=True).records()] == [5, 9]
+    for refuse in (
+        lambda: decode(batch),
+        lambda: twin.decode(batch),
+        lambda: validate(batch, max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20),
+    ):
+        with pytest.raises(RecordError):
+            refuse()
+
+
+@pytest.mark.parametrize(
+    ("deltas", "last"), [((0, 0), 5), ((3, 1), 5), ((0, 6), 5), ((5, 5), 5), ((0, 5), 4), ((0, 1), -1)]
+)
+def test_offsets_of_a_sparse_batch_rise_and_end_where_it_says(deltas: tuple[int, int], last: int) -> None:
+    batch = twin.encode([Record(0, 1), Record(1, 1)])
+    at = twin.HEADER_SIZE
+    for delta in deltas:
+        batch[at + 3] = delta << 1
+        at += 1 + (batch[at] >> 1)
+    batch[23:27] = last.to_bytes(4, "big", signed=True)
+    batch[17:21] = twin.crc32c(batch[21:]).to_bytes(4, "big")
+    for refuse in (lambda: decode(batch, sparse=True), lambda: twin.decode(batch, sparse=True)):
+        with pytest.raises(RecordError):
+            refuse()
+
+
+def test_a_batch_of_which_all_records_are_gone() -> None:
+    """As Kafka's own cleaner leaves one."""
+    batch = twin.encode([Record(5, 1)])[: twin.HEADER_SIZE]
+    batch[8:12] = (49).to_bytes(4, "big")
+    batch[57:61] = bytes(4)
+    batch[17:21] = twin.crc32c(batch[21:]).to_bytes(4, "big")
+    assert decode(batch, sparse=True).row_count == 0
+    assert twin.decode(batch, sparse=True)[0][1] == []
+    for refuse in (lambda: decode(batch), lambda: twin.decode(batch)):
+        with pytest.raises(RecordError):
+            refuse()

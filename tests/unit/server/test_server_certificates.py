@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.services.certificates import Certificates, make_certificates
-from tests.unit.server.harness import Client, serving
+from tests.services.marks import longer
+from tests.unit.server.harness import Client, serving, until
 
 from dray.server import Listener
 from dray.server.tls import CertificateUnusable, ServerCertificate
@@ -125,3 +126,43 @@ async def test_older_versions_of_tls_are_refused(tmp_path: Path, pairs: list[Cer
             assert welcome
             assert await client.ask(b"x") == b"x"
             await client.close()
+
+
+@pytest.mark.parametrize("swaps", [5, longer(100)])
+async def test_swaps_under_load_lose_no_connection(
+    tmp_path: Path, pairs: list[Certificates], swaps: int
+) -> None:
+    """Four connections that ask all the time, and two clients that connect anew all the time."""
+    both = tmp_path / "both.pem"
+    both.write_text("".join(pair.authority.read_text() for pair in pairs))
+    trusting = ssl.create_default_context(cafile=str(both))
+    files = Files(tmp_path, pairs[0])
+    certificate = ServerCertificate(files.certificate, files.key)
+    listeners = (Listener("SSL", "127.0.0.1", 0, certificate.context),)
+    stopped, asked, connected = asyncio.Event(), [0], [0]
+
+    async def keeps_asking(address: tuple[str, int]) -> None:
+        client = await Client.to(address, ssl=trusting)
+        while not stopped.is_set():
+            assert await client.ask(b"x" * 50_000) == b"x" * 50_000
+            asked[0] += 1
+        await client.close()
+
+    async def keeps_connecting(address: tuple[str, int]) -> None:
+        while not stopped.is_set():
+            client = await Client.to(address, ssl=trusting)
+            assert await client.ask(b"x") == b"x"
+            await client.close()
+            connected[0] += 1
+
+    async with serving(listeners=listeners) as server, asyncio.TaskGroup() as group:
+        for _ in range(4):
+            group.create_task(keeps_asking(server.address))
+        for _ in range(2):
+            group.create_task(keeps_connecting(server.address))
+        for number in range(1, swaps + 1):
+            files.put(pairs[number % 2])
+            assert await asyncio.to_thread(certificate.refresh)
+            asked[0] = connected[0] = 0
+            await until(lambda: asked[0] > 8 and connected[0] > 2)
+        stopped.set()

@@ -101,6 +101,10 @@ def test_the_settings_are_override_then_broker_default_then_kafkas() -> None:
         compacts=False,
         iceberg_enabled=True,
         partition_by_day=False,
+        dirty_ratio=0.5,
+        min_compaction_lag_ms=0,
+        max_compaction_lag_ms=2**63 - 1,
+        delete_retention_ms=86_400_000,
     )
     defaults = {"retention.ms": "5", "compression.type": "zstd", "dray.iceberg.enabled": "False"}
     overrides = {

@@ -38,6 +38,7 @@ from dray.api.shared.groups import NO_OPERATIONS, ask_and_wait, client_host
 from dray.api.shared.handler import NO_CHECKS, Handler, handles
 from dray.api.shared.partitions import (
     broker_ids,
+    find_leading,
     find_stream,
     find_topic,
     forget_closed,
@@ -75,6 +76,7 @@ __all__ = [
     "describe_config",
     "describe_created",
     "describe_group_configs",
+    "find_leading",
     "find_stream",
     "find_topic",
     "forget_closed",

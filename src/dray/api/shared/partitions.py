@@ -9,6 +9,7 @@ from uuid import UUID
 
 from dray.api.shared.context import Context
 from dray.protocol import ErrorCode
+from dray.records import LEADER_EPOCH
 from dray.topics import Topic, TopicsUnavailable
 
 T = TypeVar("T")
@@ -46,6 +47,15 @@ async def find_stream(context: Context, name: str, partition: int) -> int | Erro
         return ErrorCode.LEADER_NOT_AVAILABLE
     stream = None if topic is None else topic.stream_of(partition)
     return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if stream is None else stream
+
+
+async def find_leading(context: Context, name: str, partition: int) -> tuple[int, int] | ErrorCode:
+    """The stream of a partition and the leader epoch of its topic, or why there is none."""
+    stream = await find_stream(context, name, partition)
+    if isinstance(stream, ErrorCode):
+        return stream
+    topic = context.services.topics.cached(name)
+    return stream, LEADER_EPOCH if topic is None else topic.leader_epoch
 
 
 def repeated(items: Iterable[T]) -> dict[T, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -39,7 +40,16 @@ def console(
         typer.Option(
             "--listen",
             metavar="HOST:PORT",
-            help="Where browsers connect: a loopback address. \\[127.0.0.1:9640]",
+            help="Where browsers connect. \\[127.0.0.1:9640]",
+            show_default=False,
+        ),
+    ] = None,
+    runs: Annotated[
+        Path | None,
+        typer.Option(
+            "--runs",
+            metavar="DIR",
+            help="Show simulated clusters: files that `drayd simulate --seed N --json` wrote.",
             show_default=False,
         ),
     ] = None,
@@ -49,8 +59,9 @@ def console(
     """Show a cluster in the browser: Dray's, or any Kafka's with --bootstrap.
 
     With nothing but [bold]--bootstrap[/] it works on any Kafka. With [bold]--stores[/] it also reads the
-    metadata store of a Dray cluster, and shows where every offset lies. It only reads, unless told
-    [bold]--writable[/]. [bold]drayd up[/] starts one by itself.
+    metadata store of a Dray cluster, and shows where every offset lies, and the tables. It only reads, unless
+    told [bold]--writable[/]. With [bold]console.auth: sasl[/] in the config people log in with their
+    own user of the cluster. [bold]drayd up[/] starts one by itself.
 
     [dim]Examples:[/]
 
@@ -60,4 +71,4 @@ def console(
     """
     settings = load_config(config, data_dir, console_listen=listen).settings
     security = client_security(command_config)
-    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable)
+    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable, runs=runs)

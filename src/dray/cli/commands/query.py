@@ -39,7 +39,8 @@ def query(
 
     What is in the tables is what has been compacted; `drayd admin table` says how far they are behind.
     Names with dots or dashes stand in double quotes. Keys, values and header values are bytes: print them
-    with decode(value), take JSON apart with decode(value)::JSON.
+    with decode(value), take JSON apart with decode(value)::JSON. "orders$latest" is the last row of every
+    key: the state that the topic orders stands for.
 
     [dim]Example:[/] drayd query 'select partition, count(*), max("offset") from orders group by all'
     """
@@ -82,12 +83,13 @@ async def _ask(
 
 
 async def _make_views(connection: Any, opened: OpenTables, statement: str) -> None:
-    from dray.tables.iceberg.duckdb_views import tables_in, view_statement
+    from dray.tables.iceberg.duckdb_views import LATEST, latest_statement, tables_in, view_statement
 
     names = tables_in(statement, connection)
     if names is None:
         names = {topic.topic for topic in await opened.tables.topics()}
-    for number, name in enumerate(sorted(names)):
+    latest = {name.removesuffix(LATEST) for name in names if name.endswith(LATEST)}
+    for number, name in enumerate(sorted({name.removesuffix(LATEST) for name in names})):
         view = await opened.tables.view(name)
         if view is None:
             continue  # a name that the query makes itself, or a mistake: DuckDB will tell
@@ -96,6 +98,8 @@ async def _make_views(connection: Any, opened: OpenTables, statement: str) -> No
             source = f"dray_files_{number}"
             connection.register(source, _dataset(view, opened))
         connection.execute(view_statement(view, opened.locations, source))
+        if name in latest:
+            connection.execute(latest_statement(view))
 
 
 def _dataset(view: TableView, opened: OpenTables) -> Any:

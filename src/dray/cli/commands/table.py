@@ -15,7 +15,8 @@ from dray.cli.output import print_json, print_table
 from dray.config import Settings
 from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.settings import log_settings, table_names
+from dray.daemon.settings import log_settings
+from dray.daemon.store_settings import table_names
 from dray.daemon.words import about_size, counted
 from dray.log.stream_store import StreamStore
 

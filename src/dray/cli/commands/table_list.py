@@ -8,7 +8,7 @@ from dray.cli.output import print_json, print_table
 from dray.config import Settings
 from dray.daemon.catalogs import OpenTables, open_tables
 from dray.daemon.failures import Failure
-from dray.daemon.settings import table_names
+from dray.daemon.store_settings import table_names
 from dray.metadata import keys
 from dray.tables.contract import TopicTable
 from dray.topics.live import StoredTopics

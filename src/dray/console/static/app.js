@@ -90,19 +90,43 @@ for (const input of document.querySelectorAll("input[data-confirms]")) {
   judge();
 }
 
+for (const input of document.querySelectorAll("input[data-repeats]")) {
+  if (!(input instanceof HTMLInputElement)) continue;
+  const other = input.form?.elements.namedItem(input.dataset.repeats ?? "");
+  const button = input.form?.querySelector("button[type=submit]");
+  if (!(other instanceof HTMLInputElement) || !(button instanceof HTMLButtonElement)) continue;
+  const judge = () => (button.disabled = !input.value || input.value !== other.value);
+  input.addEventListener("input", judge);
+  other.addEventListener("input", judge);
+  judge();
+}
+
 // --- fields that belong to one choice of a list
 
 for (const choice of document.querySelectorAll("select[data-shows]")) {
   if (!(choice instanceof HTMLSelectElement)) continue;
+  const own = [...choice.options].map((option) => option.value);
   const judge = () => {
     for (const field of choice.form?.querySelectorAll("[data-for]") ?? []) {
-      if (!(field instanceof HTMLElement)) continue;
+      if (!(field instanceof HTMLElement) || !own.includes(field.dataset.for ?? "")) continue;
       field.hidden = field.dataset.for !== choice.value;
       for (const input of field.querySelectorAll("input")) input.disabled = field.hidden;
     }
   };
   choice.addEventListener("change", judge);
   judge();
+}
+
+// --- a query: Control and Enter run it
+
+for (const field of document.querySelectorAll("textarea[data-submits]")) {
+  field.addEventListener("keydown", (event) => {
+    const pressed = /** @type {KeyboardEvent} */ (event);
+    if (pressed.key === "Enter" && (pressed.ctrlKey || pressed.metaKey)) {
+      pressed.preventDefault();
+      /** @type {HTMLTextAreaElement} */ (field).form?.requestSubmit();
+    }
+  });
 }
 
 // --- copy
@@ -138,7 +162,7 @@ document.addEventListener("keydown", (event) => {
     if (event.key === "Escape") target.blur();
     return;
   }
-  const goes = { c: "/", t: "/topics", g: "/groups", s: "/stores" };
+  const goes = { c: "/", t: "/topics", g: "/groups", s: "/stores", r: "/runs" };
   if (leading === "g" && event.key in goes) {
     location.href = goes[/** @type {keyof typeof goes} */ (event.key)];
   } else if (event.key === "/") {

@@ -1,4 +1,5 @@
-"""SASL on the client's side: SCRAM-SHA-256, SCRAM-SHA-512 (RFC 5802, RFC 7677) and PLAIN (RFC 4616), pure.
+"""SASL on the client's side, pure: SCRAM-SHA-256, SCRAM-SHA-512 (RFC 5802, RFC 7677), PLAIN (RFC 4616) and
+OAUTHBEARER (RFC 7628).
 
 An exchange is complete once the client is satisfied, which with SCRAM takes the server's signature: a server
 that does not know the password's keys is no server to trust, whatever it answers.
@@ -24,7 +25,9 @@ from dray.security.scram_credentials import (
 )
 
 PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
 MECHANISMS: Final = (*(each.sasl_name for each in ScramMechanism), PLAIN)
+"""Those with a user's password."""
 
 LONGEST_TOKEN: Final = 4096
 MOST_ITERATIONS: Final = 1_000_000
@@ -88,6 +91,27 @@ class PlainClient:
         if token:
             raise ServerNotTrusted("it answered PLAIN with a token, where none is due")
         self.is_complete = True
+
+
+class TokenClient:
+    def __init__(self, token: str) -> None:
+        self.is_complete = False
+        self._token = token
+        self._refused = False
+
+    def begin(self) -> bytes:
+        return f"{_HEADER}\1auth=Bearer {self._token}\1\1".encode()
+
+    def answer(self, token: bytes) -> bytes | None:
+        """A server that does not take the token says so in a token of its own, and says why only after one
+        more."""
+        if token and not self._refused:
+            self._refused = True
+            return b"\1"
+        if token:
+            raise ServerNotTrusted("it refused a token twice")
+        self.is_complete = not self._refused
+        return None
 
 
 class ScramClientState(Enum):

@@ -30,7 +30,7 @@ class OAuthBearerExchange:
 
     def __init__(
         self,
-        keys: Callable[[], KeySet],
+        keys: Callable[[], KeySet | None],
         rules: ClaimRules,
         wall_ms: Callable[[], int],
         unknown_key: Callable[[], None] = lambda: None,
@@ -57,9 +57,11 @@ class OAuthBearerExchange:
         return SaslWork(lambda: self._verify(keys, text, authorization, wall_ms))
 
     def _verify(
-        self, keys: KeySet, text: str, authorization: str, wall_ms: int
+        self, keys: KeySet | None, text: str, authorization: str, wall_ms: int
     ) -> SaslChallenge | SaslSuccess | SaslRefusal:
         try:
+            if keys is None:
+                raise UnknownKey("the keys that sign tokens are not known yet")
             owner = owner_of(keys.verified(text), self._rules, wall_ms)
         except InvalidToken as error:
             self._refusal = error

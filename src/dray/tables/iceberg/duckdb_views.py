@@ -28,6 +28,8 @@ _KINDS: Final = {
     "uuid": "UUID",
     "binary": "BLOB",
 }
+LATEST: Final = "$latest"
+"""Behind a topic's name, which cannot have a dollar sign: the last row of every key."""
 _HEADERS: Final = 'STRUCT("key" VARCHAR, "value" BLOB)[]'
 
 
@@ -57,6 +59,19 @@ def view_statement(view: TableView, locations: Locations, source: str | None = N
     if not view.files:
         return f"{head} where false"
     return f"{head} from {source or _parquet(_local_paths(view, locations))}"
+
+
+def latest_statement(view: TableView) -> str:
+    """The last row of every key, without keys that were deleted: the state of a topic, as far as its table
+    has come. A view over the topic's own, under its name with `LATEST` behind it."""
+    names = {column.source: quoted(column.name) for column in view.columns}
+    try:
+        partition, key, offset, value = (names[each] for each in ("partition", "key", "offset", "value"))
+    except KeyError as error:
+        raise QueryRefused(f"table {view.name}: it has no column {error.args[0]} any more") from error
+    last = f"row_number() over (partition by {partition}, {key} order by {offset} desc) = 1"
+    rows = f"select * from {quoted(view.topic)} where {key} is not null qualify {last}"
+    return f"create view {quoted(view.topic + LATEST)} as select * from ({rows}) where {value} is not null"
 
 
 def quoted(name: str) -> str:

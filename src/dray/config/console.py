@@ -1,0 +1,65 @@
+"""The console's settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+from pydantic import Field
+
+from dray.config.kinds import Address, Choice, Either, HostPort, Switch, Text, TextList, TextMap
+from dray.config.section import Section
+
+_FILE = Text(r"(?s:.+)", "a file")
+
+
+class ConsoleSection(Section):
+    """The console: the cluster in a browser."""
+
+    enabled: Annotated[bool, Switch()] = Field(
+        default=True,
+        description="Whether `drayd up` runs a console beside its brokers.",
+    )
+    listen: Annotated[Address, HostPort(free_port=True)] = Field(
+        default=Address("127.0.0.1", 9640),
+        description="Where browsers connect. An address that is not a loopback one needs `console.auth`, and "
+        "a certificate or `console.behind_proxy`.",
+    )
+    auth: Annotated[str, Choice("none", "sasl")] = Field(
+        default="none",
+        description="`sasl`: people log in with their user of the cluster, and see and change what that user "
+        "may. `none`: the console's own identity serves all.",
+    )
+    mechanism: Annotated[str, Choice("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")] = Field(
+        default="SCRAM-SHA-512",
+        description="The SASL mechanism of logins; the brokers' listener has to take it.",
+    )
+    hosts: Annotated[
+        tuple[str, ...], TextList(r"[A-Za-z0-9.:\[\]-]{1,255}", "host names, with a comma between them")
+    ] = Field(
+        default=(),
+        description="Names under which browsers reach the console, beside its own address. Requests for any "
+        "other are refused.",
+    )
+    certificate_file: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="The console's certificate and its chain, in PEM; with `console.key_file`.",
+    )
+    key_file: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="The key of the certificate, in PEM.",
+    )
+    behind_proxy: Annotated[bool, Switch()] = Field(
+        default=False,
+        description="Whether a proxy before the console speaks TLS to browsers. The console itself must then "
+        "be reached by nothing else.",
+    )
+    masked: Annotated[
+        Mapping[str, str],
+        TextMap("patterns of topics' names, each with what is hidden of their records", r"(?s:.{1,249})"),
+    ] = Field(
+        default_factory=dict,
+        description="What of records is hidden, such as `payments*: value.card.number; header.token; "
+        "~[0-9]{16}`: `key`, `value`, `headers`, fields of JSON, headers by name, or whatever matches an "
+        "expression. Such topics have neither SQL nor replay.",
+    )

@@ -1,0 +1,237 @@
+"""A login with the user's own Kafka identity. The brokers judge it, and all that is asked after it: a session
+is the pages over connections of that user, and there are no roles of our own.
+
+The password stays in memory, for the connections of its session. The cookie is a random text that means
+nothing elsewhere; what is kept of it is its digest.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict, deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from http.cookies import CookieError, SimpleCookie
+from typing import Final
+from urllib.parse import quote
+
+import structlog
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, RedirectResponse, Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dray.client import AuthenticationFailed, ClientError
+from dray.console.forms import BadInput, form_of
+from dray.console.rendering import Content, Pages
+from dray.inspection.brokers import Brokers, BrokerUnreachable
+from dray.runtime import Runtime
+
+_log = structlog.get_logger("dray.console.audit")
+
+MOST_SESSIONS: Final = 100
+IDLE_SECONDS: Final = 3600.0
+LONGEST_SECONDS: Final = 12 * 3600.0
+MOST_FAILURES: Final = 20
+"""Logins that failed within a minute; then all wait."""
+_AT_ONCE: Final = 4
+_LONGEST_NAME: Final = 500
+
+Identify = Callable[[str, str], Awaitable[Brokers]]
+"""Connections of a user with that password. Raises `AuthenticationFailed`, or `BrokerUnreachable`."""
+MakePages = Callable[[Brokers, str], ASGIApp]
+"""The pages for a user, over connections of theirs."""
+
+
+@dataclass
+class UserSession:
+    user: str
+    brokers: Brokers
+    pages: ASGIApp
+    begun: float
+    used: float
+    ended: bool = False
+
+
+class Sessions:
+    """The sessions of a console, by the digest of their cookie. The one that was used last comes last."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._known: OrderedDict[str, UserSession] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    async def begin(self, user: str, brokers: Brokers, pages: ASGIApp) -> str:
+        """The cookie of a new session. Where there are too many, the one that was idle longest ends."""
+        await self.sweep()
+        while len(self._known) >= MOST_SESSIONS:
+            await self._end(next(iter(self._known)))
+        token = f"{self._runtime.random.getrandbits(256):064x}"
+        now = self._runtime.monotonic()
+        self._known[_digest(token)] = UserSession(user, brokers, pages, now, now)
+        return token
+
+    def find(self, token: str) -> UserSession | None:
+        key = _digest(token)
+        session = self._known.get(key)
+        if session is None or self._is_over(session):
+            return None
+        session.used = self._runtime.monotonic()
+        self._known.move_to_end(key)
+        return session
+
+    async def end(self, token: str) -> None:
+        await self._end(_digest(token))
+
+    async def sweep(self) -> None:
+        for key in [key for key, session in self._known.items() if self._is_over(session)]:
+            await self._end(key)
+
+    async def close(self) -> None:
+        for key in list(self._known):
+            await self._end(key)
+
+    def _is_over(self, session: UserSession) -> bool:
+        now = self._runtime.monotonic()
+        return now - session.used > IDLE_SECONDS or now - session.begun > LONGEST_SECONDS
+
+    async def _end(self, key: str) -> None:
+        session = self._known.pop(key, None)
+        if session is not None:
+            session.ended = True
+            await session.brokers.close()
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+class LoginGate:
+    """Nothing but the login itself, and the files that it needs, is served without a session."""
+
+    def __init__(
+        self,
+        identify: Identify,
+        make_pages: MakePages,
+        pages: Pages,
+        static: BaseRoute,
+        runtime: Runtime,
+        *,
+        secure: bool,
+    ) -> None:
+        self.sessions = Sessions(runtime)
+        self._identify = identify
+        self._make_pages = make_pages
+        self._pages = pages
+        self._runtime = runtime
+        self._secure = secure
+        # A browser takes a cookie of that prefix only over TLS, and from no other host.
+        self._cookie = "__Host-dray" if secure else "dray-session"
+        self._failures: deque[float] = deque(maxlen=MOST_FAILURES)
+        self._trying = 0
+        login = [
+            Route("/login", self._ask, methods=["GET"]),
+            Route("/login", self._login, methods=["POST"]),
+            static,
+        ]
+        self._open = Starlette(routes=login, exception_handlers={BadInput: self._mistaken})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope["path"]
+        if path == "/login" or path.startswith("/static/"):
+            await self._open(scope, receive, send)
+            return
+        token = self._token(scope)
+        session = self.sessions.find(token)
+        if session is None:
+            await self._refused(path, scope)(scope, receive, send)
+            return
+        if path == "/logout" and scope["method"] == "POST":
+            await self.sessions.end(token)
+            _log.info("console action", principal=f"User:{session.user}", action="log out", outcome="done")
+            answer = RedirectResponse("/login", 303)
+            answer.delete_cookie(self._cookie, secure=self._secure, httponly=True, samesite="strict")
+            await answer(scope, receive, send)
+            return
+        found = session
+
+        async def while_it_lasts(message: Message) -> None:
+            if found.ended:
+                raise OSError("the session has ended")  # a live view ends with it
+            await send(message)
+
+        await found.pages(scope, receive, while_it_lasts)
+
+    def _refused(self, path: str, scope: Scope) -> Response:
+        if path.startswith("/api/"):
+            reason = "log in on the page first"
+            return JSONResponse({"error": "There is no session", "reason": reason}, 401)
+        wanted = path + ("?" + scope["query_string"].decode("latin-1") if scope["query_string"] else "")
+        after = "" if wanted == "/" or scope["method"] != "GET" else f"?next={quote(wanted, safe='')}"
+        return RedirectResponse(f"/login{after}", 303)
+
+    async def _ask(self, request: Request) -> Response:
+        return self._page(request, request.query_params.get("next", ""), None, 200)
+
+    async def _mistaken(self, request: Request, error: Exception) -> Response:
+        return self._page(request, "", str(error), 400)
+
+    async def _login(self, request: Request) -> Response:
+        form = await form_of(request)
+        user, password = form.get("user", ""), form.get("password", "")
+        after = form.get("next", "")
+        if not user or not password or "\0" in user + password:
+            raise BadInput("a user and a password are needed")
+        if len(user) > _LONGEST_NAME or len(password) > _LONGEST_NAME:
+            raise BadInput(f"users and passwords have at most {_LONGEST_NAME} characters")
+        if self._is_hurried():
+            return self._page(request, after, "Too many logins failed: try again in a minute.", 429)
+        self._trying += 1
+        try:
+            brokers = await self._identify(user, password)
+        except AuthenticationFailed as error:
+            self._failures.append(self._runtime.monotonic())
+            _log.warning("console action", principal=f"User:{user}", action="log in", outcome=str(error))
+            refused = "The cluster refused this user or password. The console's log says more."
+            return self._page(request, after, refused, 401)
+        except (ClientError, BrokerUnreachable) as error:
+            return self._page(request, after, f"The cluster does not answer: {error}", 503)
+        finally:
+            self._trying -= 1
+        token = await self.sessions.begin(user, brokers, self._make_pages(brokers, user))
+        _log.info("console action", principal=f"User:{user}", action="log in", outcome="done")
+        answer = RedirectResponse(_local(after), 303)
+        answer.set_cookie(
+            self._cookie, token, path="/", secure=self._secure, httponly=True, samesite="strict"
+        )
+        return answer
+
+    def _is_hurried(self) -> bool:
+        full = len(self._failures) == MOST_FAILURES
+        return self._trying >= _AT_ONCE or (full and self._runtime.monotonic() - self._failures[0] < 60)
+
+    def _page(self, request: Request, after: str, refused: str | None, status: int) -> Response:
+        view = {"next": _local(after), "refused": refused}
+        answer = self._pages.answer(request, "login.html", Content(view, {"bare": True}, status))
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    def _token(self, scope: Scope) -> str:
+        for name, value in scope["headers"]:
+            if name == b"cookie":
+                try:
+                    found = SimpleCookie(value.decode("latin-1")).get(self._cookie)
+                except CookieError:
+                    continue
+                if found is not None:
+                    return found.value
+        return ""
+
+
+def _local(address: str) -> str:
+    """An address of this console, and of no other."""
+    plain = address.startswith("/") and not address.startswith(("//", "/\\"))
+    return address if plain and address.isprintable() and address != "/logout" else "/"

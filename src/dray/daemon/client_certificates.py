@@ -1,0 +1,67 @@
+"""From a listener of the config to its certificates, and to who a client with a certificate is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from dray.config import Settings
+from dray.config.listeners import ListenerAddress
+from dray.security.distinguished_names import UnreadableCertificate, distinguished_name
+from dray.security.principals import InvalidRule, MappingRules, NoRuleApplies
+from dray.server.handshakes import PeerRefused
+from dray.server.tls import CertificatePair, CertificateUnusable, ServerCertificate
+
+Identify = Callable[[bytes | None], str | None]
+
+
+def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
+    """By the name of a listener that encrypts. Raises `CertificateUnusable`."""
+    found = {}
+    for name, listener in settings.broker.listeners.items():
+        if listener.encrypts:
+            try:
+                found[name] = _certificates_of(listener)
+            except CertificateUnusable as error:
+                raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
+    return found
+
+
+def _certificates_of(listener: ListenerAddress) -> ServerCertificate:
+    return ServerCertificate(
+        Path(listener.certificate_file),
+        Path(listener.key_file),
+        further=tuple(
+            CertificatePair(Path(pair.certificate_file), Path(pair.key_file))
+            for pair in listener.further_certificates
+        ),
+        client_auth=listener.client_auth,
+        client_authorities=Path(listener.client_ca_file) if listener.client_ca_file else None,
+    )
+
+
+def identifications(settings: Settings) -> Mapping[str, Identify]:
+    """By the name of a listener where the certificate says who a client is. Raises `CertificateUnusable`."""
+    found = {}
+    for name, listener in settings.broker.listeners.items():
+        if listener.identifies:
+            try:
+                found[name] = identification(MappingRules(listener.mapping_rules))
+            except InvalidRule as error:
+                raise CertificateUnusable(f"broker.listeners.{name}: mapping_rules: {error}") from error
+    return found
+
+
+def identification(rules: MappingRules) -> Identify:
+    def principal_of(certificate: bytes | None) -> str | None:
+        """None: no certificate, where it is only asked for."""
+        if certificate is None:
+            return None
+        try:
+            return rules.principal(distinguished_name(certificate))
+        except NoRuleApplies as error:
+            raise PeerRefused("no mapping rule applies", str(error)) from None
+        except UnreadableCertificate as error:
+            raise PeerRefused("unreadable certificate", str(error)) from None
+
+    return principal_of

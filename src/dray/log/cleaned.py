@@ -1,0 +1,68 @@
+"""Up to where a stream was compacted by key, and since when: its clean points.
+
+A clean point (end, since) says: since that time every key has at most one record below that offset. Once true
+it stays true, since records below it only become fewer. So any process may store it, at any time after the
+swap of the merge was *seen*, again and late; a time that is too late only makes tombstones stay longer.
+
+By clean points tombstones go. One that lies below a clean point is the only record of its key there: nothing
+that it deletes is left. Consumers that read the older value before the point's time have until
+`delete.retention.ms` after it to read the tombstone. So it may go once a point above it is that old. Dropped
+by any other rule, a value further down would come back to life.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dray.metadata.codec import JsonCodec
+
+FORMAT: Final = 1
+_PARTS: Final = 32  # of the time for which tombstones stay: about as many points are kept
+
+
+class CleanPoint(NamedTuple):
+    end: int
+    since_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Cleaned:
+    points: tuple[CleanPoint, ...] = ()  # both ends and times rise
+
+    @property
+    def end(self) -> int:
+        """Below it no key has two records."""
+        return self.points[-1].end if self.points else 0
+
+    def tombstones_below(self, now_ms: int, retention_ms: int) -> int:
+        """The offset below which tombstones have been seen for long enough. A time ahead of the clock is not
+        old."""
+        return max((point.end for point in self.points if _is_old(point, now_ms, retention_ms)), default=0)
+
+    def moved(self, end: int, now_ms: int, retention_ms: int) -> Cleaned:
+        """With another point. Of those that are old enough only the last is still needed. A point that came
+        soon after the one before it is left out: tombstones stay a little longer, and the list is short."""
+        if end <= self.end:
+            return self
+        points = [point for point in self.points if not _is_old(point, now_ms, retention_ms)]
+        points = [*self.points[: len(self.points) - len(points)][-1:], *points]
+        if len(points) > 1 and points[-1].since_ms - points[-2].since_ms < retention_ms // _PARTS:
+            points.pop()
+        since_ms = max([now_ms, *(point.since_ms for point in points)])
+        return Cleaned((*points, CleanPoint(end, since_ms)))
+
+    def encode(self) -> bytes:
+        return _CODEC.encode(self)
+
+    @classmethod
+    def decode(cls, value: bytes) -> Cleaned:
+        return _CODEC.decode("the clean points of a stream", value)
+
+
+def _is_old(point: CleanPoint, now_ms: int, retention_ms: int) -> bool:
+    return point.since_ms + retention_ms <= now_ms
+
+
+NOTHING_CLEANED: Final = Cleaned()
+_CODEC: Final = JsonCodec(Cleaned, FORMAT)

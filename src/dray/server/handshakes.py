@@ -1,0 +1,110 @@
+"""Handshakes of TLS that are under way: how many there may be, for how long, and why they fail."""
+
+from __future__ import annotations
+
+import ssl
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from dray.server.shared import ServerResources
+    from dray.server.tls_layer import TlsLayer
+
+MOST_AT_ONCE: Final = 1000
+"""A handshake may hold 100 KiB (the client's certificates). One that is done counts as a connection."""
+
+RECEIVE_BYTES: Final = 128 << 10
+
+WAKE_BYTES: Final = 64 << 10
+_RECORD_BYTES: Final = 17 << 10
+
+_NEW_SECONDS: Final = 1.0
+"""How long a handshake is safe from making room for another."""
+
+KIND: Final = "TLS handshake"
+
+_MEANINGS: Final = {
+    "HTTP_REQUEST": "the client speaks HTTP, and this listener TLS",
+    "HTTPS_PROXY_REQUEST": "the client speaks HTTP, and this listener TLS",
+    "WRONG_VERSION_NUMBER": "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL",
+    "RECORD_LAYER_FAILURE": "the client does not speak TLS: set its security.protocol to SSL or SASL_SSL",
+    "UNSUPPORTED_PROTOCOL": "the client has no version of TLS from 1.2 on",
+    "NO_SHARED_CIPHER": "client and broker have no cipher in common",
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, and this listener asks for one",
+    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not trust the broker's certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not trust the broker's certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "to the client the broker's certificate has expired",
+}
+
+
+class PeerRefused(Exception):
+    """A client whose certificate is good, and that is not let in. `kind` is one of few, the text one line."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+def reason_of(error: ssl.SSLError) -> str:
+    """One line, from a finite number of them: without anything that the peer sent."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the client's certificate is not good: {error.verify_message.rstrip('.')}"
+    name = error.reason or type(error).__name__
+    return _MEANINGS.get(name, name.replace("_", " ").lower())
+
+
+class Handshakes:
+    def __init__(self, shared: ServerResources, most: int = MOST_AT_ONCE) -> None:
+        self.scratch = memoryview(bytearray(RECEIVE_BYTES))
+        """Where every connection with TLS receives: it is copied out at once."""
+        self.seconds = shared.settings.handshake_seconds
+        self.much_bytes = max(WAKE_BYTES + _RECORD_BYTES, shared.settings.receive_buffer_bytes)
+        """Where more than this is missing in a buffer, it is that of one large frame, and `WAKE_BYTES` more
+        will come."""
+        self._shared = shared
+        self._most = most
+        self._waiting: OrderedDict[TlsLayer, float] = OrderedDict()  # oldest first
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def join(self, layer: TlsLayer) -> bool:
+        """False when this is one too many, or too late. What is refused after a handshake had better be
+        refused before it: it takes half a millisecond."""
+        shared = self._shared
+        if shared.stopping or not shared.has_room(layer.address, layer.listener):
+            return False
+        now = shared.runtime.monotonic()
+        if len(self._waiting) >= self._most:
+            oldest = next(iter(self._waiting))
+            if now - self._waiting[oldest] < _NEW_SECONDS:
+                return shared.refuse("too many TLS handshakes at once, refusing more", limit=self._most)
+            oldest.refuse("the handshake takes long, and others wait")
+        self._waiting[layer] = now
+        return True
+
+    def comes_too_early(self, transport: asyncio.Transport, address: str) -> bool:
+        """Judged before the handshake, which costs more than all else of a connection."""
+        return self._shared.comes_too_early(transport, address)
+
+    def leave(self, layer: TlsLayer) -> None:
+        self._waiting.pop(layer, None)
+
+    def end(self) -> None:
+        """The server stops."""
+        for layer in list(self._waiting):
+            layer.abort()
+
+    def note(self, layer: TlsLayer, reason: str, kind: str | None = None) -> None:
+        """One line per kind and span of time."""
+        self._shared.metrics.connections_closed.labels(KIND).value += 1
+        self._shared.notes.warn(
+            "closing a connection",
+            f"{KIND}: {kind or reason}",
+            reason=f"TLS: {reason}",
+            peer=layer.peer,
+            listener=layer.listener,
+        )

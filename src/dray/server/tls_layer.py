@@ -1,0 +1,379 @@
+"""TLS between a socket and a `FrameProtocol`, which sees it as its transport.
+
+The event loops bring a layer of their own. It does not say why a handshake failed, does not count what it has
+encrypted and not yet sent, and encrypts an answer of any size in one turn. Here a handshake that fails is one
+line, all that is held is counted (`get_write_buffer_size`), and a turn encrypts only so much.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused, reason_of
+
+if TYPE_CHECKING:
+    from dray.server.connection import Buffer
+    from dray.server.protocol import FrameProtocol
+
+PIECE_BYTES: Final = 64 << 10
+"""What is encrypted at once: four records of TLS, which stay in the processor's cache until they are sent."""
+
+TURN_BYTES: Final = 256 << 10
+"""What one turn of the event loop encrypts for a connection: a tenth of a millisecond."""
+
+_SMALL: Final = 16 << 10
+"""Buffers up to one record of TLS are put together: each write is a record of its own."""
+
+_MOST_UNSENT: Final = 256 << 10
+"""What is encrypted ahead of what the socket takes."""
+
+_DRAINED_SHARE: Final = 4
+
+
+class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
+    """Towards the socket a protocol, towards the `FrameProtocol` a transport. The latter is made once the
+    handshake is done."""
+
+    _raw: asyncio.Transport
+    _loop: asyncio.AbstractEventLoop
+
+    def __init__(
+        self,
+        context: ssl.SSLContext,
+        make: Callable[[], FrameProtocol],
+        handshakes: Handshakes,
+        listener: str,
+        identify: Callable[[bytes | None], Any] | None = None,
+    ) -> None:
+        """`identify` gets the client's certificate and gives its principal, or raises `PeerRefused`."""
+        super().__init__()
+        self.address = ""
+        self.peer = ""
+        self.listener = listener
+        self._context = context
+        self._make = make
+        self._handshakes = handshakes
+        self._identify = identify
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._protocol: FrameProtocol | None = None
+        self._ssl: ssl.SSLObject | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._received = False
+        self._socket: Any = None
+        self._waits_for_more = False
+        self._reading = True
+        self._read_due = False
+        self._backlog: deque[Buffer] = deque()
+        self._backlog_bytes = 0
+        self._socket_full = False
+        self._encryption_due = False
+        self._high = 64 << 10
+        self._protocol_paused = False
+        self._closing = False
+        self._lost = False
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._raw = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._socket = transport.get_extra_info("socket")
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if isinstance(peer, tuple) else ""
+        self.peer = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer)
+        if self._handshakes.comes_too_early(self._raw, self.address):
+            self._lost = True
+            return
+        if not self._handshakes.join(self):
+            self._lost = True
+            self._raw.abort()
+            return
+        self._raw.set_write_buffer_limits(high=_MOST_UNSENT)
+        self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._timer = self._loop.call_later(
+            self._handshakes.seconds, self.refuse, "the handshake takes too long"
+        )
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002 - asyncio's signature
+        return self._handshakes.scratch
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._lost or self._ssl is None:
+            return
+        self._received = True
+        self._incoming.write(self._handshakes.scratch[:nbytes])
+        if self._closing:
+            self._wait_for_the_end(self._ssl)
+            return
+        if self._protocol is None:
+            self._shake_hands(self._ssl)
+        else:
+            self._decrypt()
+
+    def eof_received(self) -> bool:
+        """The peer hung up. TLS cannot be closed by halves: that is the end."""
+        if self._protocol is None:
+            if self._received:  # else it was only tried out, as balancers do
+                self.refuse("the client left in the middle of the handshake")
+        elif not self._closing:
+            self._protocol.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._lost = True
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        if self._timer is not None:
+            self._timer.cancel()
+        self._handshakes.leave(self)
+        if self._protocol is not None:
+            self._protocol.connection_lost(exc)
+        self._ssl = None
+
+    def pause_writing(self) -> None:
+        self._socket_full = True
+
+    def resume_writing(self) -> None:
+        self._socket_full = False
+        self._encrypt()
+
+    # The handshake.
+
+    def _shake_hands(self, encryption: ssl.SSLObject) -> None:
+        try:
+            encryption.do_handshake()
+        except ssl.SSLWantReadError:
+            self._send_encrypted()
+            return
+        except ssl.SSLError as error:
+            self._send_encrypted()  # it says to the client what is wrong
+            self.refuse(reason_of(error))
+            return
+        self._send_encrypted()
+        try:
+            principal = self._principal(encryption)
+        except PeerRefused as error:
+            self.refuse(str(error), error.kind)
+            return
+        assert self._timer is not None
+        self._timer.cancel()
+        self._handshakes.leave(self)
+        protocol = self._make()
+        protocol.connection_made(self)
+        if self._raw.is_closing():
+            self._lost = True  # there were too many
+            return
+        if principal is not None:
+            protocol.connection.principal = principal
+        self._protocol = protocol
+        if self._incoming.pending:
+            self._decrypt()
+
+    def _principal(self, encryption: ssl.SSLObject) -> Any:
+        return None if self._identify is None else self._identify(encryption.getpeercert(True))
+
+    def refuse(self, reason: str, kind: str | None = None) -> None:
+        """Ends a handshake, with one line."""
+        if self._lost or self._protocol is not None:
+            return
+        self._lost = True
+        self._handshakes.note(self, reason, kind)
+        self._handshakes.leave(self)
+        self._raw.close()
+
+    # What comes in.
+
+    def _decrypt(self) -> None:
+        """Hands the protocol what was received, as long as it wants it."""
+        encryption, protocol, incoming = self._ssl, self._protocol, self._incoming
+        self._read_due = False
+        if encryption is None or protocol is None:
+            return
+        read, pending = encryption.read, encryption.pending
+        missing = 0
+        try:
+            while self._reading and not self.is_closing() and (incoming.pending or pending()):
+                buffer = protocol.get_buffer(-1)
+                size = len(buffer)
+                count = 0
+                try:
+                    while count < size and (incoming.pending or pending()):
+                        # At most one record of TLS, whatever there is.
+                        got = read(size - count, cast(bytearray, buffer[count:]))
+                        if not got:
+                            raise ssl.SSLZeroReturnError
+                        count += cast(int, got)
+                finally:
+                    missing = size - count
+                    if count:
+                        protocol.buffer_updated(count)
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            protocol.eof_received()
+            self.close()
+        except ssl.SSLError as error:
+            self._handshakes.note(self, reason_of(error))
+            self._raw.abort()
+            return
+        self._wait_for_more(missing > self._handshakes.much_bytes)
+        if self._outgoing.pending:
+            self._send_encrypted()
+
+    def _wait_for_more(self, much: bool) -> None:
+        """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
+        sends record by record: without this each would be a turn of the event loop. Of the frame more is
+        missing than is waited for, whatever part of a record has arrived."""
+        if much is not self._waits_for_more and self._socket is not None:
+            self._waits_for_more = much
+            with suppress(OSError):
+                self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, WAKE_BYTES if much else 1)
+
+    def pause_reading(self) -> None:
+        if self._reading and not self._closing:
+            self._reading = False
+            self._raw.pause_reading()
+
+    def resume_reading(self) -> None:
+        if self._reading or self._lost:
+            return
+        self._reading = True
+        self._raw.resume_reading()
+        if not self._read_due and (self._incoming.pending or (self._ssl is not None and self._ssl.pending())):
+            self._read_due = True
+            self._loop.call_soon(self._decrypt)
+
+    # What goes out.
+
+    def write(self, data: Buffer) -> None:
+        self.writelines((data,))
+
+    def writelines(self, list_of_data: Any) -> None:
+        if self._lost or self._closing:
+            return
+        self._backlog.extend(list_of_data)
+        self._backlog_bytes += sum(map(len, list_of_data))
+        if not self._encryption_due and not self._socket_full:
+            self._encrypt()
+        if not self._protocol_paused and self._protocol is not None:
+            size = self.get_write_buffer_size()
+            if size > self._high:
+                self._protocol_paused = True
+                self._protocol.pause_writing()
+
+    def _encrypt(self) -> None:
+        """Encrypts so much of the answers as one turn may, and as the socket takes. It goes on in the next
+        turn, or when the socket has taken what it has."""
+        self._encryption_due = False
+        encryption, left = self._ssl, TURN_BYTES
+        if encryption is None or self._lost:
+            return
+        try:
+            while self._backlog and left > 0 and not self._socket_full:
+                piece = self._next_piece()
+                left -= len(piece)
+                encryption.write(piece)
+                self._send_encrypted()
+        except ssl.SSLError as error:
+            self._handshakes.note(self, reason_of(error))
+            self._raw.abort()
+            return
+        if self._backlog:
+            if not self._socket_full and not self._encryption_due:
+                self._encryption_due = True
+                self._loop.call_soon(self._encrypt)
+        elif self._closing:
+            self._end()
+            return
+        if self._protocol_paused and self.get_write_buffer_size() <= self._high // _DRAINED_SHARE:
+            self._protocol_paused = False
+            if self._protocol is not None:
+                self._protocol.resume_writing()
+
+    def _next_piece(self) -> Buffer:
+        """At most `PIECE_BYTES`. Small buffers are put together, and of a large one a part is given."""
+        backlog = self._backlog
+        first = backlog.popleft()
+        size = len(first)
+        if size > PIECE_BYTES:
+            view = memoryview(first)
+            backlog.appendleft(view[PIECE_BYTES:])
+            self._backlog_bytes -= PIECE_BYTES
+            return view[:PIECE_BYTES]
+        if size <= _SMALL and backlog and len(backlog[0]) <= _SMALL:
+            together = [first]
+            while backlog and len(backlog[0]) <= _SMALL and size + len(backlog[0]) <= PIECE_BYTES:
+                size += len(backlog[0])
+                together.append(backlog.popleft())
+            first = b"".join(together)
+        self._backlog_bytes -= size
+        return first
+
+    def _send_encrypted(self) -> None:
+        data = self._outgoing.read()
+        if data:
+            self._raw.write(data)
+
+    def get_write_buffer_size(self) -> int:
+        return self._backlog_bytes + (0 if self._lost else self._raw.get_write_buffer_size())
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:  # noqa: ARG002
+        self._high = 64 << 10 if high is None else high
+
+    # The end.
+
+    def can_write_eof(self) -> bool:
+        return False
+
+    def is_closing(self) -> bool:
+        return self._closing or self._lost
+
+    def close(self) -> None:
+        """Once all has been sent."""
+        if self._closing or self._lost:
+            return
+        self._closing = True
+        if not self._backlog:
+            self._end()
+
+    def _end(self) -> None:
+        """Says that this is the end, and lets the peer hang up: a socket that is closed with bytes unread
+        resets the connection, and the peer may lose answers. Not even its half is ended: some clients then
+        throw away what they have not decrypted."""
+        encryption = self._ssl
+        if encryption is None or self._lost:
+            return
+        with suppress(ssl.SSLError):  # the peer has not said it yet, or never will
+            encryption.unwrap()
+        self._send_encrypted()
+        self._raw.resume_reading()
+        self._timer = self._loop.call_later(self._handshakes.seconds, self._raw.close)
+
+    def _wait_for_the_end(self, encryption: ssl.SSLObject) -> None:
+        """What the peer still says is thrown away, until it says that this is the end."""
+        try:
+            while self._incoming.pending or encryption.pending():
+                if not encryption.read(_SMALL):
+                    break
+            else:
+                return
+        except ssl.SSLWantReadError:
+            return
+        except ssl.SSLError:
+            pass  # after an end of ours, its own end is one of these
+        if not self._backlog:
+            self._raw.close()
+
+    def abort(self) -> None:
+        if not self._lost:
+            self._raw.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._ssl if name == "ssl_object" else self._raw.get_extra_info(name, default)

@@ -1,0 +1,580 @@
+"""Compaction by key: what goes, what stays, and when. Each hard rule of design/0110 has its test here."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.services import compaction_cluster
+from tests.services.compaction_cluster import ALL, Cluster
+from tests.services.keyed_log import KeyedLog, append_keyed, read_keyed
+from tests.simulation.scripted import Fate
+from tests.unit.compaction.faults import Fault, count_calls
+
+from dray.compaction.model import Unit
+from dray.compaction.paths import file_path, unit_prefix
+from dray.compaction.sources import rows_of
+from dray.log.cleaned import Cleaned, CleanPoint
+from dray.log.entries import IndexEntry
+from dray.log.types import ReadRequest
+from dray.metadata import keys
+from dray.metadata.contract import MetadataError, Put
+from dray.objects.contract import ObjectError
+from dray.parquet.writer import FileWriter
+from dray.records import decode
+from dray.simulation.kernel.loop import run
+from dray.tables.contract import TablesUnavailable
+from dray.topics.settings import TopicSettings
+
+assert compaction_cluster  # its tests run on virtual time: see conftest
+
+RETENTION_MS = 100_000
+EAGER = replace(ALL, wal_max_age_ms=0, parquet_max_files=1)
+# Old entries become files, and files are merged only by key.
+LAZY = replace(ALL, wal_max_age_ms=0, parquet_max_files=1000)
+
+
+async def keyed(cluster: Cluster, policy: str = "compact", **config: str) -> KeyedLog:
+    overrides = {"cleanup.policy": policy, "delete.retention.ms": str(RETENTION_MS)}
+    overrides |= {name.replace("_", "."): value for name, value in config.items()}
+    return KeyedLog(cluster, await cluster.topic("orders", config=overrides), RETENTION_MS)
+
+
+async def offsets(log: KeyedLog) -> list[int]:
+    return [row[0] for row in (await read_keyed(log.cluster, log.stream))[0]]
+
+
+async def cycle(cluster: Cluster, worker_settings: Any = LAZY, times: int = 3) -> None:
+    worker = cluster.worker(worker_settings)
+    for _ in range(times):
+        await worker.compactor.run_cycle(everything=False)
+    if worker.runtime.failures:
+        raise worker.runtime.failures[0]
+
+
+def altered(log: KeyedLog, **config: str) -> None:
+    changed = {**log.topic.config, **{name.replace("_", "."): value for name, value in config.items()}}
+    log.topic = replace(log.topic, config=changed, settings=TopicSettings.of(changed, {}))
+    log.cluster.topics.topics[:] = [log.topic]
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
+
+
+async def test_the_last_record_of_each_key_is_left(cluster: Cluster) -> None:
+    log = await keyed(cluster)
+    for turn in range(4):
+        await log.append((b"a", b"%d" % turn), (b"b", b"%d" % turn), (b"", b"%d" % turn))
+    await log.append((b"c", b"only"))
+    await cluster.worker().once()
+    assert await offsets(log) == [9, 10, 11, 12]
+    await log.check()
+    view = await cluster.streams.view(log.stream)
+    assert view is not None
+    assert view.cleaned.end == 13
+    assert [(entry.value.start, entry.value.end) for entry in view.split()[0]] == [(0, 13)], "the range stays"
+    rows = await cluster.table_rows(log.topic)
+    assert [row[0] for row in rows[0]] == [9, 10, 11, 12], "the table shows the same"
+
+
+async def test_a_topic_that_is_not_compacted_keeps_all(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    for _ in range(3):
+        await log.append((b"a", b"1"), (b"a", b"2"))
+        await cluster.worker(EAGER).once()
+    assert await offsets(log) == list(range(6))
+    assert cluster.keys(keys.cleaned(log.stream)) == []
+    for entry in await cluster.streams.entries_above(log.stream, -1):
+        assert entry.value.encode()[0] == 2, "as an older build reads it"
+
+
+async def test_rule_1_a_tombstone_goes_only_below_a_clean_point_that_is_old_enough(cluster: Cluster) -> None:
+    log = await keyed(cluster)
+    await log.append((b"a", b"1"), (b"b", b"1"))
+    await log.append((b"a", None), (b"b", b"2"))
+    await cluster.worker().once()
+    assert await offsets(log) == [2, 3], "the tombstone outlives what it deletes"
+    await log.check()
+    await asyncio.sleep(RETENTION_MS / 1000 - 10)
+    await log.append((b"c", b"1"))
+    await cluster.worker().once()
+    assert 2 in await offsets(log)
+    await log.check()
+    await asyncio.sleep(11)
+    await log.append((b"c", b"2"))
+    await cluster.worker().once()
+    await log.check()
+    assert await offsets(log) == [3, 5]
+
+
+async def test_rule_1_no_ordinary_merge_drops_a_tombstone(cluster: Cluster) -> None:
+    """What it deletes lies further down, in a file that the merge does not read, and would live again."""
+    log = await keyed(cluster, min_cleanable_dirty_ratio="1.0")
+    merging = replace(LAZY, target_file_bytes=6000, parquet_max_files=1)
+    noise = bytes(cluster.runtime.random.randrange(256) for _ in range(5000))
+    await log.append((b"a", noise))
+    await cycle(cluster, merging)
+    await asyncio.sleep(RETENTION_MS / 100)
+    for _ in range(3):
+        await log.append((b"a", None), (b"c", b"1"))
+        await cycle(cluster, LAZY, 1)
+        await asyncio.sleep(RETENTION_MS / 100)
+    await cycle(cluster, merging)
+    assert await cluster.entries(log.stream) == ["parquet 0-1", "parquet 1-7"]
+    assert await offsets(log) == [0, 5, 6], "the older value is there, and what deletes it"
+    await log.check()
+
+
+async def test_rule_2_the_clean_point_comes_after_the_swap_was_seen(cluster: Cluster) -> None:
+    """Wherever a compactor dies (at every fourth of its calls): below it there is one record per key."""
+
+    async def at_every_call(number: int) -> bool:
+        mine = Cluster()
+        log = await keyed(mine)
+        await log.append((b"a", b"1"), (b"b", b"1"))
+        await log.append((b"a", None), (b"b", b"2"))
+        await asyncio.sleep(1)
+        worker = mine.worker()
+        fault = Fault(number, "crash")
+        task = worker.runtime.spawn(worker.once(), "compactor")
+        count_calls(worker, fault, worker.runtime.kill)
+        await asyncio.wait([task], timeout=3600)
+        await log.check()
+        view = await mine.streams.view(log.stream)
+        assert view is not None
+        found = [row for row in (await read_keyed(mine, log.stream))[0] if row[0] < view.cleaned.end]
+        assert len(found) == len({row[1] for row in found}), f"call {number}, {fault.hit}"
+        await mine.worker().once()
+        await log.check()
+        assert await offsets(log) == [2, 3]
+        assert (await mine.streams.cleaned(log.stream)).value.end == 4
+        return bool(fault.hit)
+
+    number = 0
+    while await at_every_call(number):
+        number += 4
+    assert number > 20
+
+
+async def test_rule_2_no_clean_point_before_the_swap(cluster: Cluster) -> None:
+    """As long as the swap has not happened, readers have two records of a key."""
+    log = await keyed(cluster, min_cleanable_dirty_ratio="1.0")
+    for value in (b"1", b"2"):
+        await log.append((b"a", value), (b"b", value))
+        await cycle(cluster, LAZY, 1)
+    worker = cluster.worker()
+    trap = worker.store.trap(Fate.HOLD_BEFORE, "write", "/offset-index/")
+    task = worker.start()
+    await trap.reached()
+    assert (await cluster.streams.cleaned(log.stream)).value == Cleaned()
+    assert await offsets(log) == [0, 1, 2, 3]
+    trap.release()
+    await task
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 4
+    assert await offsets(log) == [2, 3]
+
+
+async def test_rule_2_a_file_that_another_build_wrote_moves_no_clean_point(cluster: Cluster) -> None:
+    """An older build that takes a job over reads past how it is to be cleaned, and writes every row."""
+    log = await keyed(cluster)
+    await log.append((b"a", b"1"), (b"a", None), (b"b", b"1"))
+    await cycle(cluster, LAZY, 1)
+    await log.append((b"a", b"2"), (b"a", None), (b"b", b"1"))
+    worker = cluster.worker(LAZY)
+    inner = worker.writer._inner
+
+    class OlderBuild:
+        async def write(self, units: Sequence[Any], progress: Any = None) -> Any:
+            return await inner.write([replace(unit, cleaning=None) for unit in units], progress)
+
+    worker.writer._inner = OlderBuild()
+    for _ in range(3):
+        await worker.compactor.run_cycle(everything=False)
+    units = [unit for call in worker.writer.calls for unit in call]
+    assert any(unit.cleaning is not None and unit.cleaning.from_start for unit in units)
+    assert (await cluster.streams.cleaned(log.stream)).value == Cleaned()
+    await log.check()
+
+
+async def test_rule_3_the_offset_decides_and_not_the_time(cluster: Cluster) -> None:
+    log = await keyed(cluster)
+    now = cluster.runtime.wall_ms()
+    await log.append((b"a", b"new by time"), at=now + 5000)
+    await log.append((b"a", b"new by offset"), at=now - 5000)
+    await cluster.worker().once()
+    assert await offsets(log) == [1]
+    await log.check()
+
+
+async def test_rule_3_streams_are_apart(cluster: Cluster) -> None:
+    topic = await cluster.topic("orders", 2, {"cleanup.policy": "compact"})
+    for stream in topic.streams:
+        await append_keyed(cluster, stream, [(b"a", b"1")])
+    await cluster.worker().once()
+    for stream in topic.streams:
+        assert len((await read_keyed(cluster, stream))[0]) == 1
+
+
+async def test_rule_5_an_empty_key_is_a_key_and_none_is_not(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    await log.append((None, b"1"), (b"", b"1"), (None, b"2"), (b"", b"2"), (b"a", b"1"))
+    await cycle(cluster, LAZY, 1)
+    altered(log, cleanup_policy="compact")
+    await log.append((b"b", b"1"))
+    await cluster.worker().once()
+    assert await offsets(log) == [3, 4, 5]
+    await log.check()
+
+
+async def test_rule_5_no_ordinary_merge_drops_rows_without_a_key(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    await log.append((None, b"1"), (b"a", b"1"))
+    altered(log, cleanup_policy="compact", min_cleanable_dirty_ratio="1.0")
+    await log.append((None, b"2"), (b"a", b"2"))
+    await cycle(cluster)
+    assert await offsets(log) == [0, 2, 3]
+
+
+async def test_rule_6_the_last_row_of_a_file_stays_though_it_might_go(cluster: Cluster) -> None:
+    """Otherwise there would be files without a row; the range is covered either way."""
+    log = await keyed(cluster)
+    await log.append((b"a", b"1"))
+    await log.append((b"a", None))
+    await cluster.worker().once()
+    await log.check()
+    for _ in range(2):
+        await asyncio.sleep(RETENTION_MS / 1000 + 1)
+        await log.append((b"b", None))
+        await cluster.worker().once()
+        await log.check()
+    found = await offsets(log)
+    assert found == [3], "an old tombstone at the very end is all that is left"
+    assert (await read_keyed(cluster, log.stream, 1))[1] == 4
+
+
+async def test_rule_6_a_file_of_which_every_row_might_go_keeps_its_last(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    await log.append((None, b"1"), (None, b"2"))
+    await cycle(cluster, LAZY, 1)
+    altered(log, cleanup_policy="compact")
+    summary = await cluster.worker().once()
+    assert (summary.troubles, await offsets(log)) == ([], [1])
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 2
+
+
+async def test_rule_8_policies_may_change(cluster: Cluster) -> None:
+    log = await keyed(cluster, "delete")
+    for turn in range(3):
+        await log.append((b"a", b"%d" % turn))
+        await cycle(cluster, LAZY, 1)
+    assert await offsets(log) == [0, 1, 2]
+    altered(log, cleanup_policy="compact")
+    await cycle(cluster)
+    assert await offsets(log) == [2]
+    altered(log, cleanup_policy="delete")
+    for turn in range(3):
+        await log.append((b"a", b"%d" % turn))
+        await cycle(cluster, EAGER)
+    assert await offsets(log) == [2, 3, 4, 5], "gaps stay, and no more come"
+    altered(log, cleanup_policy="compact")
+    await cycle(cluster)
+    assert await offsets(log) == [5]
+    await log.check()
+
+
+async def test_rule_9_nothing_is_compacted_while_the_clock_is_doubted(cluster: Cluster) -> None:
+    log = await keyed(cluster)
+    await log.append((b"a", b"1"), (b"a", b"2"))
+    worker = cluster.worker()
+
+    class Doubted:
+        def now_ms(self) -> None:
+            return None
+
+    worker.compactor._planner._expiry = Doubted()
+    await worker.once()
+    assert await offsets(log) == [0, 1]
+
+
+async def test_rule_10_a_reader_goes_on_in_the_new_file(cluster: Cluster) -> None:
+    """Its index is old: the file that it names is gone, and in the new one the next records are far off."""
+    log = await keyed(cluster)
+    for turn in range(5):
+        await log.append(*[(b"%d" % key, b"%d" % turn) for key in range(4)])
+        await cycle(cluster, LAZY, 1)
+    reader = cluster.new_log(parquet_cache_bytes=0, parquet_groups_ahead=0)
+    assert await _fetched(reader, log.stream, 0) == list(range(20))
+    await cluster.worker().once()
+    await cluster.worker().once()
+    assert len(cluster.files()) == 1
+    for offset in (5, 13, 17):
+        assert await _fetched(reader, log.stream, offset) == list(range(max(16, offset), 20))
+
+
+async def _fetched(reader: Any, stream: int, offset: int) -> list[int]:
+    [result] = await reader.fetch(
+        [ReadRequest(stream, offset, 1 << 20)], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0
+    )
+    assert result.error is None
+    return [
+        record.offset
+        for buffer in result.buffers
+        for record in decode(buffer, sparse=True).records()
+        if record.offset >= offset
+    ]
+
+
+# --- when
+
+
+async def test_a_stream_is_cleaned_once_enough_of_it_is_dirty(cluster: Cluster) -> None:
+    log = await keyed(cluster, min_cleanable_dirty_ratio="0.6")
+    value = b"v" * 500
+    await log.append(*[(b"%d" % key, value) for key in range(20)])
+    await cycle(cluster)
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 20, "all was dirty"
+    await log.append((b"0", b"x"))
+    await cycle(cluster)
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 20
+    assert len(await offsets(log)) == 21, "too little"
+    for _ in range(3):
+        await log.append(*[(b"%d" % key, value) for key in range(20)])
+    await cycle(cluster)
+    assert (await cluster.streams.cleaned(log.stream)).value.end == 81
+    assert len(await offsets(log)) == 20
+
+
+async def test_nothing_goes_before_the_least_lag_and_all_before_the_most(cluster: Cluster) -> None:
+    log = await keyed(
+        cluster,
+        min_cleanable_dirty_ratio="1.0",
+        min_compaction_lag_ms="60000",
+        max_compaction_lag_ms="120000",
+    )
+    worker = cluster.worker(LAZY)
+    await log.append((b"a", b"1"), (b"a", b"2"))
+
+    async def look() -> list[int]:
+        for _ in range(3):
+            await worker.compactor.run_cycle(everything=False)
+        return await offsets(log)
+
+    assert await look() == [0, 1]
+    await asyncio.sleep(61)
+    assert await look() == [0, 1], "it may, but it need not"
+    await asyncio.sleep(61)
+    assert await look() == [1], "time alone makes it due"
+    await log.append((b"a", b"3"))
+    assert await look() == [1, 2], "the third is too young to count"
+    await log.check()
+
+
+async def test_what_lies_behind_a_young_record_is_not_cleaned(cluster: Cluster) -> None:
+    log = await keyed(cluster, min_compaction_lag_ms="60000")
+    now = cluster.runtime.wall_ms()
+    await log.append((b"a", b"1"), at=now - 100_000)
+    await log.append((b"b", b"1"), at=now)
+    await log.append((b"a", b"2"), at=now - 100_000)
+    await cycle(cluster, replace(LAZY, wal_max_entries=1, wal_max_bytes=1, target_file_bytes=1))
+    assert await offsets(log) == [0, 1, 2]
+
+
+async def test_once_cleans_whatever_is_dirty(cluster: Cluster) -> None:
+    log = await keyed(cluster, min_cleanable_dirty_ratio="1.0")
+    await log.append((b"a", b"1"), (b"b", b"1"))
+    await cluster.worker().once()
+    await log.append((b"a", b"2"))
+    await cluster.worker().once()
+    assert await offsets(log) == [1, 2]
+    before = cluster.files()
+    await cluster.worker().once()
+    assert cluster.files() == before, "what is clean is not written again"
+
+
+# --- compact,delete
+
+
+async def test_retention_by_size_counts_what_is_there(cluster: Cluster) -> None:
+    """What was compacted away is no reason for the rest to expire."""
+    log = await keyed(cluster, "compact,delete", retention_bytes="30000", min_cleanable_dirty_ratio="1.0")
+    await log.append((b"x", b"1"), (b"y", b"1"))
+    await cycle(cluster)
+    noise = bytes(range(256)) * 4
+    for turn in range(40):
+        await log.append((b"a", b"%d" % turn + noise), (b"b", b"%d" % turn + noise))
+    await cycle(cluster)
+    assert await cluster.entries(log.stream) == ["parquet 0-2", "parquet 2-82"]
+    assert await offsets(log) == [0, 1, 80, 81], "appended were 80 KiB, and 2 are there"
+    await log.check()
+
+
+async def test_retention_by_size_still_deletes_what_is_too_much(cluster: Cluster) -> None:
+    log = await keyed(cluster, "compact,delete", retention_bytes="5000", min_cleanable_dirty_ratio="1.0")
+    for turn in range(12):
+        random = bytes(cluster.runtime.random.randrange(256) for _ in range(2000))
+        await log.append((b"%d" % (turn // 2), random), (b"%d" % turn, random))
+        await cycle(cluster, LAZY, 1)
+    bounds = await cluster.log.bounds(log.stream)
+    assert 0 < bounds.start < bounds.end
+
+
+async def test_retention_by_time_deletes_from_a_compacted_topic(cluster: Cluster) -> None:
+    log = await keyed(cluster, "compact,delete", retention_ms="50000")
+    await log.append((b"a", b"1"), (b"b", b"1"))
+    await cycle(cluster)
+    await asyncio.sleep(60)
+    await log.append((b"c", b"1"))
+    await cycle(cluster)
+    assert await offsets(log) == [2]
+
+
+async def test_deleted_records_leave_the_table_though_offsets_behind_them_stay(cluster: Cluster) -> None:
+    """Of a file only offsets without a record lie above the start: there is nothing left to show."""
+    log = await keyed(cluster, "delete")
+    await log.append(*[(b"%d" % key, b"1") for key in range(10)])
+    await cluster.worker().once()
+    await without_rows_from(log, 5)
+    await cluster.worker().once()
+    assert [row[0] for row in (await cluster.table_rows(log.topic))[0]] == [0, 1, 2, 3, 4]
+    await cluster.log.delete_records(log.stream, 7)
+    summary = await cluster.worker().once()
+    assert ((await cluster.table_rows(log.topic))[0], summary.troubles) == ([], [])
+    assert await read_keyed(cluster, log.stream) == ([], 10)
+    await log.append((b"a", b"2"))
+    await cluster.worker(EAGER).once()
+    assert [row[0] for row in (await cluster.table_rows(log.topic))[0]] == [10]
+    assert await cluster.entries(log.stream) == ["parquet 7-11"], "trimmed together with what follows"
+
+
+async def without_rows_from(log: KeyedLog, offset: int) -> None:
+    """Of the stream's one file, the rows from there on are gone: no merge here leaves such a tail."""
+    cluster = log.cluster
+    [entry] = await cluster.streams.entries_above(log.stream, -1)
+    unit = Unit(
+        "orders",
+        log.topic.topic_id,
+        0,
+        log.stream,
+        1,
+        (entry.value.encode(),),
+        0,
+        entry.value.end,
+        unit_prefix("orders", log.topic.topic_id, 0, log.stream),
+    )
+    writer, pieces = FileWriter(), []
+    async with aclosing(rows_of(unit, cluster.objects, cluster.runtime)) as batches:
+        async for rows in batches:
+            pieces += writer.add(rows.slice(0, offset))
+    last, counted = writer.finish()
+    parquet_id = cluster.runtime.uuid()
+    path = file_path(unit.prefix, 1, parquet_id)
+    await cluster.objects.put(path, [*pieces, *last])
+    thinned = IndexEntry.parquet(
+        [entry.value], parquet_id, path, counted.file_size, counted.footer_length, counted.row_groups
+    )
+    key = keys.index_entry(log.stream, thinned.end, thinned.cumulative_size)
+    await cluster.streams.write(log.stream, [Put(key, thinned.encode(), entry.version)])
+
+
+async def test_a_deleted_topic_leaves_no_clean_points(cluster: Cluster) -> None:
+    log = await keyed(cluster)
+    await log.append((b"a", b"1"), (b"a", b"2"))
+    await cluster.worker().once()
+    assert cluster.keys(keys.cleaned(log.stream))
+    await cluster.delete(log.topic)
+    assert cluster.keys(keys.cleaned(log.stream)) == []
+
+
+# --- clean points
+
+
+def test_clean_points_are_few_and_none_is_lost_for_ever() -> None:
+    """However often a stream is cleaned: a tombstone waits a little longer than it must, and no more."""
+    retention, cleaned = 3_200_000, Cleaned()
+    for turn in range(1, 5000):
+        now = turn * 10_000
+        cleaned = cleaned.moved(turn, now, retention)
+        assert len(cleaned.points) < 40
+        below = cleaned.tombstones_below(now, retention)
+        old = (now - retention) // 10_000
+        assert below <= max(old, 0), "never too early"
+        assert below >= old - 40, "and not much too late"
+    assert list(cleaned.points) == sorted(cleaned.points)
+    assert Cleaned.decode(cleaned.encode()) == cleaned
+
+
+def test_a_clock_that_went_back_makes_no_tombstone_old() -> None:
+    cleaned = Cleaned((CleanPoint(5, 1_000_000),)).moved(9, 500, 100)
+    assert cleaned.points[-1] == (9, 1_000_000)
+    assert cleaned.tombstones_below(600, 100) == 0
+    assert cleaned.moved(9, 2_000_000, 100) == cleaned, "the earlier time holds"
+
+
+# --- whatever happens
+
+
+ACTIONS = st.one_of(
+    st.tuples(
+        st.just("append"),
+        st.lists(
+            st.tuples(st.sampled_from([b"", b"a", b"b", b"c"]), st.sampled_from([None, None, b"1", b"2"])),
+            min_size=1,
+            max_size=4,
+        ),
+    ),
+    st.tuples(st.just("sleep"), st.sampled_from([1, 30, 101, 250])),
+    st.tuples(st.just("compact"), st.sampled_from(["eager", "lazy", "all"])),
+    st.tuples(st.just("fault"), st.tuples(st.sampled_from(["crash", "lost reply"]), st.integers(0, 60))),
+)
+SETTINGS = {"eager": EAGER, "lazy": LAZY}
+
+
+async def history(actions: list[tuple[str, Any]], ratio: str) -> None:
+    cluster = Cluster()
+    log = await keyed(cluster, min_cleanable_dirty_ratio=ratio)
+    for what, how in actions:
+        if what == "append":
+            await log.append(*how)
+        elif what == "sleep":
+            await asyncio.sleep(how)
+        elif what == "fault":
+            worker = cluster.worker(EAGER)
+            task = worker.runtime.spawn(_work(worker), "compactor")
+            count_calls(worker, Fault(how[1], how[0]), worker.runtime.kill)
+            await asyncio.wait([task], timeout=3600)
+        elif how == "all":
+            await cluster.worker(EAGER).once()
+        else:
+            await cycle(cluster, SETTINGS[how], 1)
+        await log.check()
+    await cluster.worker(EAGER).once()
+    await cluster.worker(EAGER).once()
+    await log.check()
+    found, _ = await read_keyed(cluster, log.stream)
+    end = (await cluster.streams.cleaned(log.stream)).value.end
+    assert end == len(log.rows)
+    assert len(found) == len({row[1] for row in found}), "one record per key below the clean point"
+    rows = await cluster.table_rows(log.topic)
+    assert [row[0] for row in rows[0]] == [row[0] for row in found], "the table shows another state"
+
+
+async def _work(worker: Any) -> None:
+    try:
+        await worker.compactor.run_cycle(everything=True)
+    except (MetadataError, ObjectError, TablesUnavailable):
+        return
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.lists(ACTIONS, min_size=4, max_size=14), st.sampled_from(["0.0", "0.5", "1.0"]))
+def test_histories(actions: list[tuple[str, Any]], ratio: str) -> None:
+    """The properties of the design, over histories, units and kills."""
+    run(history(actions, ratio))
