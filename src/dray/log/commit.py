@@ -274,7 +274,8 @@ class Committer:
         """Read the states of an object's streams side by side, where several are not known."""
         unknown = [stream for stream in streams if stream not in self._states]
         if len(unknown) > 1:
-            self._states |= await load_stream_states(self._store, unknown)
+            for stream, state in (await load_stream_states(self._store, unknown)).items():
+                self._remember(stream, state)
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)

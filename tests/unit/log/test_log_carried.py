@@ -19,9 +19,10 @@ from tests.unit.log.harness import (
     values_in,
 )
 
-from dray.log import Log, LogObserver
+from dray.log import Log, LogObserver, commit
 from dray.log.carry import EMBEDDED, CarryLimits
 from dray.log.entries import IndexEntry
+from dray.log.index_cache import IndexCache
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable, ObjectCorrupt, OffsetOutOfRange, StreamClosed
 from dray.metadata import keys
@@ -355,3 +356,31 @@ async def test_a_store_that_refuses_is_asked_again(world: World, log: Log) -> No
     [stream] = await log.create_streams(1)
     world.store.trap(Fate.REFUSE, "write", "/hwm")
     assert (await append(log, stream, batch_bytes([b"a"]))).base_offset == 0
+
+
+# --- caches
+
+
+async def test_caches_count_what_is_carried_and_forget_beyond_their_bound(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commit, "MOST_CARRIED", 1500)
+    log = carrying(world)
+    log._index = log._reader._index = IndexCache(512, most_carried=1500)
+    streams = (await log.create_streams(6 * DOMAINS))[::DOMAINS]
+    data = batch_bytes([bytes(400)])
+    for _ in range(2):
+        await asyncio.gather(*[start_append(log, stream, data) for stream in streams])
+    committer = log._committers[streams[0] % DOMAINS]
+    heads = [state.high_watermark.value.head for state in committer._states.values()]
+    carried = [0 if head is None else len(head.data) for head in heads]
+    assert committer._carried_bytes == sum(carried) == 3 * len(data)
+    assert 0 < log._index.carried <= 1500
+    for stream in streams:
+        committer.forget(stream)
+        log._index.forget(stream)
+    assert committer._carried_bytes == log._index.carried == log._index.size == 0
+    await append(log, streams[0], data)
+    log._index.forget_entries(streams[0])
+    assert log._index.carried == len(data), "the head is still known"
+    await log.stop()
