@@ -37,13 +37,13 @@ class Installed(DrayProcess):
         return [str(self._drayd), *list(super().command())[1:]]
 
 
-@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_script_makes_a_broker_that_serves(tmp_path: Path) -> None:
     with Installed(tmp_path / "broker", install(tmp_path, "run")) as broker:
         assert broker.terminate() == 0
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(1800)
 def test_the_script_makes_what_the_image_holds_brokers_and_compactors(tmp_path: Path) -> None:
     """With the pipeline's packages, as the Dockerfile has it: Spark compacts, and the table is read."""

@@ -145,6 +145,7 @@ NEVER_SEEN = {
     "dray_group_members_expired",
     "dray_deleted",
     "dray_audited_acts",
+    "dray_lane_switches",
 }
 """Nothing of the kind happens in so short a life, and their labels come with the first."""
 

@@ -250,8 +250,8 @@ def lost_hints_are_not_made_up_for(patch: pytest.MonkeyPatch) -> None:
 
 
 MUTATIONS: dict[str, tuple[Patch, int]] = {
-    "a zombie coordinator answers": (a_zombie_coordinator_answers, 74),
-    "groups are written without a version": (groups_are_written_without_a_version, 25),
+    "a zombie coordinator answers": (a_zombie_coordinator_answers, 202),
+    "groups are written without a version": (groups_are_written_without_a_version, 47),
     "offsets are written without a version": (offsets_are_written_without_a_version, 341),
     "offsets are acknowledged before they are written": (offsets_are_acknowledged_before_they_are_written, 0),
     "an unclear commit of offsets is taken for done": (an_unclear_commit_of_offsets_is_taken_for_done, 0),
@@ -274,7 +274,7 @@ MUTATIONS: dict[str, tuple[Patch, int]] = {
     "lost hints are not made up for": (lost_hints_are_not_made_up_for, 16),
     "no compare-and-set": (commit.no_compare_and_set, 0),
     "acknowledge before the commit": (commit.acknowledge_before_the_commit, 0),
-    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 116),
+    "answer duplicates before the commit": (commit.answer_duplicates_before_the_commit, 139),
     "append to closed streams": (commit.append_to_closed_streams, 0),
     "commit though the upload failed": (commit.commit_though_the_upload_failed, 0),
 }

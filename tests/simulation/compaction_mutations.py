@@ -364,7 +364,7 @@ FOUND_BY_CHANCE: dict[str, int] = {
     "swap before the table": 0,
     "compact what was deleted": 0,
     "leave deleted rows in their file": 13,
-    "entries count by what was deleted": 15,
+    "entries count by what was deleted": 62,
     "collect without asking the job": 7,
     "no collection": 0,
 }
