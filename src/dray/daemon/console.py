@@ -30,12 +30,13 @@ from dray.console.security import hosts_of
 from dray.daemon.console_address import scheme_of, why_not_there
 from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.http_security import TokensUnusable, refresh_files
+from dray.daemon.http_security import TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
+from dray.daemon.watched_files import refresh_files
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
 from dray.inspection.lag_history import LagHistory
 from dray.inspection.masking import BadMask, Masking

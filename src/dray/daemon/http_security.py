@@ -2,80 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-import structlog
-
 from dray.config import Settings
 from dray.config.kinds import Address
 from dray.daemon.store_settings import http_settings
+from dray.daemon.watched_files import FileUnusable, WatchedFile, refresh_files
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.server import HttpSettings
 from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in
 from dray.server.tls import CertificateUnusable, ServerCertificate
 
-_log = structlog.get_logger(__name__)
-
 TOKEN_FILE: Final = "http.token_file"
-REFRESH_SECONDS: Final = 10.0
-"""How often the files are looked at."""
 
 
-class TokensUnusable(Exception):
-    """One line: which file, and what is wrong with it. It never shows what is in it."""
+class TokensUnusable(FileUnusable):
+    """Of the file of tokens."""
 
 
-class HttpTokenFile:
-    """Tokens, re-read when their file changes; a broken file leaves those that were read. Raises
-    `TokensUnusable`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self.current = self._read()
-
-    def refresh(self) -> bool:
-        """True if there are new tokens, and they are in use."""
-        if self._state() == self._seen:
-            return False
-        self.current = self._read()
-        return True
-
-    def _state(self) -> tuple[int, int, int]:
+class HttpTokenFile(WatchedFile[tuple[bytes, ...]]):
+    def _parsed(self, path: Path) -> tuple[bytes, ...]:
+        with path.open("rb") as opened:
+            data = opened.read(LARGEST_FILE + 1)
         try:
-            state = self._path.stat()
-        except OSError as error:
-            raise TokensUnusable(f"{TOKEN_FILE}: cannot read {self._path}: {error.strerror}") from error
-        return state.st_ino, state.st_size, state.st_mtime_ns
-
-    def _read(self) -> tuple[bytes, ...]:
-        seen = self._state()
-        try:
-            with self._path.open("rb") as opened:
-                found = tokens_in(opened.read(LARGEST_FILE + 1))
-        except OSError as error:
-            raise TokensUnusable(f"{TOKEN_FILE}: cannot read {self._path}: {error.strerror}") from error
+            return tokens_in(data)
         except InvalidTokens as error:
-            raise TokensUnusable(f"{TOKEN_FILE}: {self._path} cannot be used: {error}") from None
-        self._seen = seen
-        return found
+            raise self._unusable(f"{path} cannot be used: {error}") from None
 
-
-async def refresh_files(files: Mapping[str, HttpTokenFile | ServerCertificate], runtime: Runtime) -> None:
-    """Runs for ever. A file that cannot be used is logged each time, and what was read before stays."""
-    while True:
-        await runtime.sleep(REFRESH_SECONDS)
-        for name, file in files.items():
-            try:
-                if await runtime.in_thread(file.refresh):
-                    _log.info("a changed file is in use", what=name)
-            except (CertificateUnusable, TokensUnusable) as error:
-                _log.error(
-                    "a changed file is not used: what was read before stays", what=name, error=str(error)
-                )
+    def _unusable(self, reason: str) -> TokensUnusable:
+        return TokensUnusable(f"{TOKEN_FILE}: {reason}")
 
 
 class HttpSecurity:

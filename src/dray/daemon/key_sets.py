@@ -8,13 +8,14 @@ from typing import Protocol
 
 from dray.config import Settings
 from dray.config.listeners import TOKEN_MECHANISM
+from dray.daemon.watched_files import FileUnusable, WatchedFile
 from dray.runtime import Runtime
 from dray.security.https import parse_address
 from dray.security.jwks import LARGEST_KEY_SET, InvalidKeySet, KeySet
 from dray.security.key_set_address import KeySetAddress, fetch_from
 
 
-class KeySetUnusable(Exception):
+class KeySetUnusable(FileUnusable):
     """One line: which file or address, and what is wrong with it."""
 
 
@@ -28,40 +29,20 @@ class KeySource(Protocol):
         """A token named a key that is not known."""
 
 
-class KeySetFile:
-    """Re-read when it changes; a broken file leaves the keys that were read. Raises `KeySetUnusable`."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._seen: tuple[int, int, int] | None = None
-        self.current = self._read()
-
-    def refresh(self) -> bool:
-        """True if there are new keys, and they are in use."""
-        if self._state() == self._seen:
-            return False
-        self.current = self._read()
-        return True
-
+class KeySetFile(WatchedFile[KeySet]):
     def want_newer(self) -> None:
         """The file is looked at all the time."""
 
-    def _state(self) -> tuple[int, int, int]:
+    def _parsed(self, path: Path) -> KeySet:
+        with path.open("rb") as opened:
+            data = opened.read(LARGEST_KEY_SET + 1)
         try:
-            state = self._path.stat()
-        except OSError as error:
-            raise KeySetUnusable(f"cannot read {self._path}: {error.strerror}") from error
-        return state.st_ino, state.st_size, state.st_mtime_ns
+            return KeySet(data)
+        except InvalidKeySet as error:
+            raise self._unusable(f"the key set {path} cannot be used: {error}") from error
 
-    def _read(self) -> KeySet:
-        seen = self._state()
-        try:
-            with self._path.open("rb") as opened:
-                found = KeySet(opened.read(LARGEST_KEY_SET + 1))
-        except (OSError, InvalidKeySet) as error:
-            raise KeySetUnusable(f"the key set {self._path} cannot be used: {error}") from error
-        self._seen = seen
-        return found
+    def _unusable(self, reason: str) -> KeySetUnusable:
+        return KeySetUnusable(reason)
 
 
 def key_source(settings: Settings, runtime: Runtime) -> KeySetFile | KeySetAddress | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -13,7 +13,8 @@ from dray.config import Settings
 from dray.config.kinds import Address
 from dray.config.listeners import SASL_MECHANISMS, TOKEN_MECHANISM, ListenerAddress
 from dray.daemon.client_certificates import identifications, read_certificates
-from dray.daemon.key_sets import KeySetFile, KeySetUnusable, KeySource, key_source
+from dray.daemon.key_sets import KeySetFile, KeySource, key_source
+from dray.daemon.watched_files import Refreshable, refresh_files
 from dray.metadata.contract import MetadataStore
 from dray.runtime import KeptTask, Runtime, keep_running
 from dray.security.acls.authorization import Authorization
@@ -30,13 +31,10 @@ from dray.security.sasl.session import SaslSession
 from dray.security.sasl.steps import SaslExchange
 from dray.security.scram_credentials import Credentials, ScramMechanism, mechanism_of
 from dray.security.users import Users
-from dray.server.tls import CertificateUnusable, ServerCertificate
 
 _log = structlog.get_logger(__name__)
 
 PASSWORD_MECHANISMS: Final = frozenset(SASL_MECHANISMS)
-REFRESH_SECONDS: Final = 10.0
-"""How often the files of certificates are looked at."""
 
 
 def warn_of_open_listeners(settings: Settings) -> None:
@@ -83,20 +81,6 @@ def warn_of_absent_super_users(settings: Settings, users: Credentials) -> None:
             f"{names[0]} --password-file FILE --data-dir {settings.data_dir}",
             super_users=list(security.super_users),
         )
-
-
-async def refresh_files(files: Mapping[str, ServerCertificate | KeySetFile], runtime: Runtime) -> None:
-    """Runs for ever. A file that cannot be used is logged each time, and what was read before stays."""
-    while True:
-        await runtime.sleep(REFRESH_SECONDS)
-        for name, file in files.items():
-            try:
-                if await runtime.in_thread(file.refresh):
-                    _log.info("a changed file is in use", what=name)
-            except (CertificateUnusable, KeySetUnusable) as error:
-                _log.error(
-                    "a changed file is not used: what was read before stays", what=name, error=str(error)
-                )
 
 
 def sasl_sessions(
@@ -175,7 +159,7 @@ class BrokerSecurity:
         if self.authorization is not None:
             await self.authorization.acls.start()
         await self.quotas.start()
-        files: dict[str, ServerCertificate | KeySetFile] = dict(self.certificates)
+        files: dict[str, Refreshable] = dict(self.certificates)
         keys = self._key_set
         if isinstance(keys, KeySetFile):
             files["oauth.key_set_file"] = keys

@@ -24,10 +24,8 @@ from dray.protocol import ErrorCode
 from dray.runtime import SystemRuntime
 from dray.tables.contract import TablesUnavailable
 from dray.tables.iceberg.locations import Locations
-from dray.tables.snapshots import TableSnapshot
-
-pytest.importorskip("duckdb", reason="the pipeline's packages are not installed")
 from dray.tables.iceberg.reading import Column, TableView
+from dray.tables.snapshots import TableSnapshot
 
 BIG = 2**63 - 1
 HOSTILE = "<script>alert(1)</script>"

@@ -12,13 +12,12 @@ from tests.services.certificates import make_certificates
 from dray.config import ConfigError, Settings, load
 from dray.config.kinds import Address
 from dray.daemon.http_security import (
-    REFRESH_SECONDS,
     HttpSecurity,
     HttpTokenFile,
     TokensUnusable,
-    refresh_files,
 )
 from dray.daemon.scrape_security import scrape_access
+from dray.daemon.watched_files import REFRESH_SECONDS, refresh_files
 from dray.runtime import SystemRuntime
 from dray.server.http_requests import HttpRequest
 from dray.server.tls import CertificateUnusable

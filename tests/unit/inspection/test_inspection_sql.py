@@ -26,8 +26,6 @@ from dray.inspection.sql_queries import (
 )
 from dray.runtime import SystemRuntime
 
-pytest.importorskip("duckdb", reason="the pipeline's packages are not installed")
-
 SMALL = QueryLimits(rows=5, bytes=100_000, cell=100, seconds=20.0)
 PROBE = """
 import os, socket, sys
