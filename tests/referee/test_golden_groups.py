@@ -1,7 +1,7 @@
 """Groups answer as Apache Kafka's do, request by request; where they do not, a table says why.
 
-All cases of both brokers run side by side, once, since most of their time they wait for timeouts; then each is
-judged by itself.
+All cases of both brokers run side by side, once, since most of their time they wait for timeouts; then each
+is judged by itself.
 """
 
 from __future__ import annotations

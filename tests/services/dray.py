@@ -32,16 +32,16 @@ HELD_UP = b"the event loop was held up"
 """What a broker logs of a turn of its loop that took more than 100 ms of processor time."""
 
 
-UNLESS_ASKED: Mapping[str, str] = {
+UNLESS_ASKED = {
     "DRAY_COMPACTION__ENABLED": "false",
     "DRAY_CONSOLE__ENABLED": "false",
     "DRAY_GROUPS__INITIAL_REBALANCE_DELAY": "100ms",
     "DRAY_LOG__RETENTION_INTERVAL": "30d",
 }
 """Unless a test asks for it, neither Spark nor a console is started beside a broker, a new group does not
-wait three seconds for more members, and retention does not come by: tests write records that are years old."""
+wait three seconds for more members, and retention does not come by: tests write records of years ago."""
 
-FOR_ALL: Mapping[str, str] = json.loads(os.environ.get("DRAY_TEST_SETTINGS", "{}"))
+FOR_ALL: dict[str, str] = json.loads(os.environ.get("DRAY_TEST_SETTINGS", "{}"))
 """Settings of every broker that does not have its own, by hand: `{"DRAY_LOG__RETENTION_INTERVAL": "1s"}`
 shows which tests lean on the time that they take."""
 

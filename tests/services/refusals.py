@@ -16,7 +16,8 @@ SECONDS = 60.0
 def check_refused(options: Mapping[str, Any]) -> None:
     """Returns when librdkafka was told so: it goes on trying, and says in the end that it timed out."""
     told: list[str] = []
-    admin = AdminClient({**options, "error_cb": lambda error: told.append(error.name()), "log_level": 0})
+    heard: dict[str, Any] = {"error_cb": lambda error: told.append(error.name()), "log_level": 0}
+    admin = AdminClient({**options, **heard})
     deadline = time.monotonic() + SECONDS
     while "_AUTHENTICATION" not in told:
         assert time.monotonic() < deadline, told
