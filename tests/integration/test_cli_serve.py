@@ -144,7 +144,7 @@ def test_a_killed_broker_gets_its_id_back_at_once(tmp_path: Path) -> None:
     )
     with process:
         process.kill()
-        process.start(timeout=20)  # far less than the session of the one before would last
+        process.start(timeout=120)  # far less than the session of the one before would last
 
 
 @pytest.mark.parametrize(
