@@ -45,7 +45,7 @@ def is_noticed(mutation: Mutation, simulate: Callable[[int], object], seed: int)
 def first_noticed(
     mutation: Mutation, simulate: Callable[[int], object], first: int, search: int
 ) -> int | None:
-    """Where the search takes long, record where it ended: `pytest tests/simulation -k notice -rP` prints it."""
+    """Where a search takes long, record its end: `pytest tests/simulation -k notice -rP` prints it."""
     seeds = range(first, first + search)
     found = next((seed for seed in seeds if is_noticed(mutation, simulate, seed)), None)
     print(f"searched from seed {first} on, found by seed {found}")
