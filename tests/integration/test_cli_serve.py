@@ -24,7 +24,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         [str(drayd_path()), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment | settings,
         check=False,
     )

@@ -68,7 +68,7 @@ class KafkaProcess(ServerProcess):
             self._java("kafka.tools.StorageTool", arguments, ("-Xmx256m",)),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         if done.returncode != 0:
