@@ -16,7 +16,6 @@ from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, Route, expect
 from tests.services.browser import new_context, picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill
-from tests.services.consumers import wait_for
 from tests.services.marks import longer
 from tests.services.target import ON_CLUSTER
 
@@ -155,7 +154,8 @@ def test_a_live_view_waits_for_records_only_when_it_will_miss_none(page: Page, u
     producer.produce("live-from-here-on", "before")
     producer.flush()
     assert status.inner_text() == "Connecting…"
-    wait_for("the request is held", lambda: held or page.wait_for_timeout(20))
+    while not held:
+        page.wait_for_timeout(20)  # Playwright hands over what came while it is asked
     [request] = held
     request.continue_()
     expect(status).to_have_text("Waiting for records…")
