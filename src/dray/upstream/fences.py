@@ -3,6 +3,7 @@
 Kafka has no fence that clients merely wait behind. Each of these has its price:
 
 - `acl` denies WRITE to everybody. Transactions that are open can still end. Super users are not stopped.
+  Where a topic had no ACL at all, a first one would cut off its readers too: so all else is allowed with it.
 - `size` lets no batch be small enough. It needs no authorizer and stops everybody; but the markers of an
   open transaction are refused too, and the partition's last stable offset then hangs even after it is lifted:
   so it is refused while there are transactions.
@@ -14,11 +15,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from dray.client.acls import WireAcl, create_acls, delete_acls
+from dray.client.acls import WireAcl, create_acls, delete_acls, list_acls
 from dray.client.admin import alter_configs, describe_topics
 from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.protocol import ErrorCode
+from dray.runtime import Runtime
 
 from .source import Source
 
@@ -28,17 +30,25 @@ MOMENT_SECONDS: Final = 0.1
 VOUCHED_SECONDS: Final = 10.0
 
 _LARGEST_BATCH: Final = "max.message.bytes"
+_HEARD_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.05
+
 _TOPIC: Final = 2
+_MATCH: Final = 2
 _LITERAL: Final = 3
+_ANY: Final = 1
+_ALL: Final = 2
 _WRITE: Final = 4
+_DESCRIBE: Final = 8
 _DENY: Final = 2
+_ALLOW: Final = 3
 
 
 class FenceRefused(Exception):
     """This fence must not be raised here. The text is one line that says why, and what to do."""
 
 
-class Fence(Protocol):
+class WriterFence(Protocol):
     """Put up and lifted any number of times: a successor repeats what it cannot know was done."""
 
     @property
@@ -62,21 +72,22 @@ class Fence(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AclFence:
+    """`allows_rest`: the topic had no ACL before (`needs_rest`). It is kept with the migration, as it can no
+    longer be seen once the fence is up."""
+
     cluster: Cluster
     topic: str
+    runtime: Runtime
+    allows_rest: bool
     is_probed: bool = True
     moment_seconds: float = MOMENT_SECONDS
 
-    @property
-    def _denial(self) -> WireAcl:
-        return WireAcl(_TOPIC, _LITERAL, self.topic, "User:*", "*", _WRITE, _DENY)
-
     async def check(self, _: Source, /) -> None:
-        return None
-
-    async def put_up(self) -> None:
+        """A super user would see no fence, and no ACL stops one: so it must not be us. It is tried on a topic
+        that does not exist."""
+        tried = _acl(f"dray-{self.runtime.uuid()}", _DESCRIBE, _DENY)
         try:
-            await create_acls(self.cluster, [self._denial])
+            await create_acls(self.cluster, [tried])
         except RequestFailed as failure:
             if failure.code == ErrorCode.SECURITY_DISABLED:
                 raise FenceRefused(
@@ -84,9 +95,33 @@ class AclFence:
                     "producers and use --fence stopped"
                 ) from failure
             raise
+        try:
+            if not await self._is_denied(tried.name or ""):
+                raise FenceRefused(
+                    "the migrator is a super user at the source, so it cannot see whether the fence holds: "
+                    "give it a user of its own, with ALTER on the cluster and READ on the topic"
+                )
+        finally:
+            await delete_acls(self.cluster, tried)
+
+    async def put_up(self) -> None:
+        rest = [_acl(self.topic, _ALL, _ALLOW)] if self.allows_rest else []
+        await create_acls(self.cluster, [*rest, _acl(self.topic, _WRITE, _DENY)])
 
     async def lift(self) -> None:
-        await delete_acls(self.cluster, self._denial)
+        """The denial first: without it the rest allows what was allowed before, and never less."""
+        await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
+        if self.allows_rest:
+            await delete_acls(self.cluster, _acl(self.topic, _ALL, _ALLOW))
+
+    async def _is_denied(self, topic: str) -> bool:
+        deadline = self.runtime.monotonic() + _HEARD_SECONDS
+        while self.runtime.monotonic() < deadline:
+            answer = await self.cluster.learn([topic])
+            if answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return True
+            await self.runtime.sleep(_PAUSE_SECONDS)
+        return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +167,17 @@ class StoppedFence:
 
     async def lift(self) -> None:
         return None
+
+
+async def needs_rest(cluster: Cluster, topic: str) -> bool:
+    """Whether no ACL speaks of the topic: then its clients live of `allow.everyone.if.no.acl.found`, which
+    ends with the first one."""
+    found = await list_acls(cluster, WireAcl(_TOPIC, _MATCH, topic, None, None, _ANY, _ANY))
+    return not found
+
+
+def _acl(topic: str, operation: int, permission: int) -> WireAcl:
+    return WireAcl(_TOPIC, _LITERAL, topic, "User:*", "*", operation, permission)
 
 
 async def largest_batch_setting(cluster: Cluster, topic: str) -> str | None:

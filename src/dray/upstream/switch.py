@@ -15,7 +15,7 @@ from dray.client.cluster import PASSING
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.runtime import Runtime
 
-from .fences import Fence
+from .fences import WriterFence
 from .partition_switch import Next, PartitionSwitch
 from .source import Source, SourceProducer
 
@@ -56,12 +56,12 @@ class SwitchStuck(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Switch:
+class TopicSwitch:
     """`run` once. With `give_up_seconds` over, and nothing decided, the fence is lifted again."""
 
     source: Source
     target: Target
-    fence: Fence
+    fence: WriterFence
     runtime: Runtime
     give_up_seconds: float
     pause_seconds: float = PAUSE_SECONDS

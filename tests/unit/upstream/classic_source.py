@@ -16,7 +16,7 @@ from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream.source import Leadership, Probe, SourceEnd, SourceProducer
-from dray.upstream.switch import Switch, SwitchFailed, SwitchStuck
+from dray.upstream.switch import SwitchFailed, SwitchStuck, TopicSwitch
 
 FENCE_IS_LATE = 0.4
 ON_THE_WAY = 0.08
@@ -253,7 +253,7 @@ async def play(seed: int, *, forgets: bool = False, is_probed: bool = True, mome
     fence = ClassicFence(source, is_probed, moment)
     outcome = Outcome(switched=True)
     try:
-        found = await Switch(source, target, fence, runtime, 5, PAUSE_SECONDS).run()
+        found = await TopicSwitch(source, target, fence, runtime, 5, PAUSE_SECONDS).run()
         outcome.faults += [] if dict(found) == target.boundaries else ["other boundaries than were decided"]
     except (SwitchFailed, SwitchStuck) as failure:
         outcome = Outcome(switched=False, why=str(failure))

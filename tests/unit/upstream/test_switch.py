@@ -6,14 +6,21 @@ from collections.abc import Callable
 from random import Random
 
 import pytest
+from tests.unit.upstream.classic_source import (
+    ClassicFence,
+    ClassicSource,
+    DrayTarget,
+    Outcome,
+    Stored,
+    Write,
+    play,
+)
 
 from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream.partition_switch import Next, PartitionSwitch
 from dray.upstream.source import Leadership, Probe, SourceEnd
-from dray.upstream.switch import Switch
-
-from .classic_source import ClassicFence, ClassicSource, DrayTarget, Outcome, Stored, Write, play
+from dray.upstream.switch import TopicSwitch
 
 SEEDS = range(60)
 
@@ -98,7 +105,7 @@ async def grown_late() -> tuple[dict[int, int], DrayTarget]:
         target.logs[1].extend(slow.log)
 
     tasks = [mirror, runtime.spawn(late(), "late")]
-    found = await Switch(source, target, ClassicFence(source), runtime, give_up_seconds=5).run()
+    found = await TopicSwitch(source, target, ClassicFence(source), runtime, give_up_seconds=5).run()
     for task in tasks:
         task.cancel()
     return dict(found), target
