@@ -134,7 +134,7 @@ async def make_topic(connection: KafkaConnection, name: str) -> MetadataRequestT
 
 async def eventually(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not condition():  # noqa: ASYNC110
+        while not condition():  # noqa: ASYNC110 - plain state of the node
             await asyncio.sleep(0.01)
 
 
