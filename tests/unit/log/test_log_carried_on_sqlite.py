@@ -39,7 +39,8 @@ SETTINGS = replace(
 
 
 class Countdown:
-    """Kills this process, as a power switch would, before the call that comes after so many."""
+    """Kills this process before the call that comes after so many. Only calls that change something count:
+    between reads there is nothing new to die of."""
 
     def __init__(self, calls: int) -> None:
         self.made = 0
@@ -53,14 +54,6 @@ class Countdown:
 
 class KilledStore(SqliteStore):
     before: Callable[[], None] = staticmethod(lambda: None)
-
-    async def get(self, domain: int, key: str) -> Any:
-        self.before()
-        return await super().get(domain, key)
-
-    async def scan(self, domain: int, start: str, end: str, limit: int | None = None) -> Any:
-        self.before()
-        return await super().scan(domain, start, end, limit)
 
     async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
         self.before()
@@ -176,7 +169,7 @@ def test_a_process_may_be_killed_between_any_two_steps_of_a_pack(tmp_path: Path)
         assert status in (0, -signal.SIGKILL)
         assert in_another_process(partial(check_and_finish, directory)) == 0, f"killed after {calls} calls"
         calls += 1
-    assert calls > 15, "too few steps to be a pack"
+    assert calls > 10, "too few steps to be a pack"
 
 
 # --- power
