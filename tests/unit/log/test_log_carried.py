@@ -197,8 +197,11 @@ async def test_stopping_carries_what_waits(world: World) -> None:
     second = start_append(log, stream, batch_bytes([b"b"]))
     stopping = asyncio.ensure_future(log.stop())
     await asyncio.sleep(1)
+    assert not stopping.done()
     commit.release()
     await stopping
+    assert first.done()
+    assert second.done()
     assert ((await first).base_offset, (await second).base_offset) == (0, 1)
     assert world.bucket.objects == {}
 
