@@ -1,6 +1,6 @@
 """How long one small record takes, on Dray and on Apache Kafka, on this machine, in this run.
 
-    python -m bench.latency [--runs 3] [--only lone,partitions,seen] [--engines sqlite,objects,oxia,etcd] [--quick]
+    python -m bench.latency [--runs 3] [--only lone,partitions,seen] [--engines sqlite,objects] [--quick]
 
 Three measures:
 
@@ -15,9 +15,9 @@ an embedded append can take), and against Apache Kafka: as it is, without waitin
 topic that has flush.messages=1 and waits. Kafka is one node: there, `seen` is at the same broker.
 
 The engines: `sqlite` is a broker with files and SQLite, both synced; `objects` is the same without carried
-appends (`log.carry_bytes: 0`), as it was before them; `oxia` and `etcd` are single servers, synced, with an S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default
-config otherwise. On the remote engines `partitions` is left out: with a linger of 100 ms and five in flight it says
-nothing new.
+appends (`log.carry_bytes: 0`), as it was before them; `oxia` and `etcd` are single servers, synced, with an
+S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default config otherwise.
+On the remote engines `partitions` is left out: with five in flight it says nothing new.
 
 All servers run at once, and runs alternate between them. What is printed is the median of the runs; a ratio
 is the median of the ratios of neighbouring runs, so that a machine that is busy for a while does not decide.
