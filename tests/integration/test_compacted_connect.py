@@ -65,8 +65,8 @@ def test_connect_goes_on_where_it_was_after_every_restart(tmp_path: Path) -> Non
                     == dict.fromkeys(known, ["RUNNING", "RUNNING"]),
                     lambda: connect.states(),
                 )
+                connect.terminate(SECONDS)  # it commits what it has come to
             clean(broker)
         for topic in STATE_TOPICS:
             shares = shares_of(broker, topic)
-            print(topic, shares)
             assert shares.removed > shares.records, f"{topic} was not cleaned: {shares}"

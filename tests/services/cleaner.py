@@ -17,10 +17,11 @@ from dray.runtime import SystemRuntime
 from tests.services.dray import DrayProcess
 
 
-def clean(broker: DrayProcess) -> CycleSummary:
+def clean(broker: DrayProcess, *, restart: bool = True) -> CycleSummary:
     """Compact all topics of a broker's stores, each partition by key from its start on. The broker is started
     again after that: what it has in memory it would go on to serve, removed or not."""
-    broker.terminate()
+    if restart:
+        broker.terminate()
     settings = settings_of(broker)
 
     async def cycle() -> CycleSummary:
@@ -46,7 +47,8 @@ def clean(broker: DrayProcess) -> CycleSummary:
 
     summary = asyncio.run(cycle())
     assert summary.troubles == []
-    broker.start()
+    if restart:
+        broker.start()
     return summary
 
 

@@ -50,6 +50,9 @@ class ConnectProcess(ServerProcess):
         main = "org.apache.kafka.connect.cli.ConnectDistributed"
         return ["java", *options, "-cp", f"{self.jars}/*", main, str(self.properties_path)]
 
+    def start(self, timeout: float = SECONDS) -> None:
+        super().start(timeout)
+
     def is_ready(self) -> bool:
         """It has read its topics up to their ends, and is in its group."""
         try:
