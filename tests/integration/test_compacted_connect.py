@@ -41,12 +41,17 @@ def test_connect_goes_on_where_it_was_after_every_restart(tmp_path: Path) -> Non
             with connect:
                 if restart == 0:
                     connect.configure(
-                        "reads", {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"}
+                        "reads",
+                        {"connector.class": "FileStreamSource", "file": str(source), "topic": "lines"},
                     )
                     connect.configure(
                         "writes", {"connector.class": "FileStreamSink", "file": str(sink), "topics": "lines"}
                     )
-                passing = {"connector.class": "FileStreamSink", "file": f"{sink}.{restart}", "topics": "lines"}
+                passing = {
+                    "connector.class": "FileStreamSink",
+                    "file": f"{sink}.{restart}",
+                    "topics": "lines",
+                }
                 connect.configure(f"passes-{restart}", passing)
                 if restart:
                     connect.delete(f"passes-{restart - 1}")
@@ -61,8 +66,10 @@ def test_connect_goes_on_where_it_was_after_every_restart(tmp_path: Path) -> Non
                 assert sink.read_text().splitlines() == written, f"after {restart} restarts"
                 known = {"reads", "writes", f"passes-{restart}"}
                 eventually(
-                    lambda known=known: connect.states()  # type: ignore[misc]
-                    == dict.fromkeys(known, ["RUNNING", "RUNNING"]),
+                    lambda known=known: (
+                        connect.states()  # type: ignore[misc]
+                        == dict.fromkeys(known, ["RUNNING", "RUNNING"])
+                    ),
                     lambda: connect.states(),
                 )
                 connect.terminate(SECONDS)  # it commits what it has come to

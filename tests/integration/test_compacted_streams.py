@@ -28,7 +28,15 @@ class Run:
     def __init__(self, bootstrap: str, directory: Path) -> None:
         jars = require_streams_jars()
         classes = compile_java(SOURCES / "streams", jars)
-        command = ["java", *JVM_OPTIONS, "-cp", f"{jars}/*:{classes}", "CountWords", bootstrap, str(directory)]
+        command = [
+            "java",
+            *JVM_OPTIONS,
+            "-cp",
+            f"{jars}/*:{classes}",
+            "CountWords",
+            bootstrap,
+            str(directory),
+        ]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
     def stores(self) -> tuple[int, dict[str, str], dict[str, str]]:
