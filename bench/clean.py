@@ -2,13 +2,12 @@
 
 python -m bench.clean [--updates 10000000] [--keys 100000] [--size 100] [--compression none] [--alone]
 
-Each gets the same records in one partition, and cleans them once, from nothing to clean: Kafka's cleaner
-thread after the topic was held back until all was there; ours as a whole cycle of a compactor in one
-process, which makes files of the WAL and then one of them all. Prints what is left of the log beside the live
-bytes (keys and values of the last record of every key; values are random, so nothing shrinks by
-compression), and CPU seconds per GB of what was appended. Kafka's is the time of its cleaner thread alone, without
-the collector and compiler threads that help it; that of its whole process stands beside it. Ours is the time
-of the whole process. With `--alone` Kafka is left out.
+Each gets the same records in one partition, and cleans them once. Kafka's cleaner is held back until all are
+there. Ours is a whole cycle of a compactor in one process, which makes files of the WAL and then one of them
+all. Prints what is left of the log beside the live bytes (keys and values of the last record of every key;
+values are random, so nothing shrinks by compression), and CPU seconds per GB of what was appended. Kafka's is
+the time of its cleaner thread alone, without the collector and compiler threads that help it; that of its
+whole process stands beside it. Ours is the time of the whole process. With `--alone` Kafka is left out.
 """
 
 from __future__ import annotations
@@ -70,7 +69,6 @@ class Updates:
 class Cleaned:
     appended: int  # bytes of the log before
     left: int  # and after
-    records_left: int
     seconds: float
     cpu_seconds: float
     process_cpu_seconds: float
@@ -78,8 +76,9 @@ class Cleaned:
     def said(self, name: str, updates: Updates) -> str:
         gigabytes = self.appended / 1e9
         return (
-            f"{name:6} {self.appended / 1e6:7.0f} MB -> {self.left / 1e6:6.1f} MB, {self.records_left} records: "
-            f"{self.left / updates.live_bytes:.2f}x the live bytes; {self.cpu_seconds / gigabytes:.2f} CPU s/GB "
+            f"{name:6} {self.appended / 1e6:7.0f} MB -> {self.left / 1e6:6.1f} MB, "
+            f"{self.left / updates.live_bytes:.2f}x the live bytes; "
+            f"{self.cpu_seconds / gigabytes:.2f} CPU s/GB "
             f"(whole process {self.process_cpu_seconds / gigabytes:.2f}), {self.seconds:.1f} s"
         )
 
@@ -149,7 +148,7 @@ def kafka(folder: Path, updates: Updates) -> Cleaned:
         used = _thread_cpu(server.pid) - thread
         process = cpu_seconds_of(server.pid) - whole
         time.sleep(2)  # replaced segments are deleted in a moment
-        return Cleaned(before, _log_bytes(folder), -1, seconds, used, process)
+        return Cleaned(before, _log_bytes(folder), seconds, used, process)
 
 
 def _log_bytes(folder: Path) -> int:
@@ -204,7 +203,6 @@ def cycle(folder: Path) -> dict[str, float]:
     shares = shares_of(server, TOPIC)
     return {
         "left": shares.clean.size + shares.dirty.size + shares.waiting.size,
-        "records_left": shares.records,
         "seconds": seconds,
         "cpu_seconds": cpu,
         "process_cpu_seconds": cpu,

@@ -187,7 +187,7 @@ def test_what_is_left_of_a_compacted_topic(tmp_path: Path, retention_ms: str) ->
 @pytest.mark.soak
 @pytest.mark.parametrize("retention_ms", [LONG, "0"])
 def test_kafkas_own_cleaner_leaves_the_same_state(tmp_path: Path, retention_ms: str) -> None:
-    """The same script into both. Which records go, and when, is each one's own affair; the promises are not."""
+    """The same script into both. Which records go, and when, may differ; the promises may not."""
     states = []
     for name, kind in (("dray", CleanedDray), ("kafka", CleanedKafka)):
         with kind(tmp_path / name) as place:

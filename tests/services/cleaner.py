@@ -1,4 +1,4 @@
-"""Compaction by key, now and of everything there is: what a compactor does, in this process and without Spark."""
+"""Compaction by key, now and of everything there is: a compactor's cycle, in this process, without Spark."""
 
 from __future__ import annotations
 
