@@ -24,7 +24,7 @@ def values_of(producer: str, number: int, count: int) -> list[bytes]:
 KEYED = "plain-keyed"
 """What the names of those begin with that write to the topic that is compacted by key."""
 
-_KEYS = (b"", b"a", b"b", b"c", b"d", b"e", b"f")
+_QUIET_AFTER = 12  # batches, in which a few keys are written often; then they are left as they are
 
 
 def record_of(identity: Identity, offset: int) -> Record:
@@ -40,11 +40,13 @@ def record_of(identity: Identity, offset: int) -> Record:
 
 
 def _keyed(identity: Identity, offset: int) -> Record:
-    """One of a few keys, and one in three a tombstone. A header says who it is, since that has no value."""
+    """One of a few keys, which is empty now and then, and every third a tombstone. A header says who it is,
+    since a tombstone has no value."""
     name = value_of(*identity)
     chance = crc32(name)
     value = None if chance % 3 == 0 else name
-    return Record(offset, time_of(identity), _KEYS[chance // 3 % len(_KEYS)], value, ((IDENTITY, name),))
+    key = b"" if chance % 11 == 0 else b"%d %d" % (identity[1] // _QUIET_AFTER, chance // 11 % 4)
+    return Record(offset, time_of(identity), key, value, ((IDENTITY, name),))
 
 
 def batch_of(

@@ -24,7 +24,7 @@ _KINDS = (Disaster.COMPACTOR_CRASH, Disaster.COMPACTOR_CRASH, Disaster.COMPACTOR
 def by_key(seed: int) -> ClusterConditions:
     chosen = ClusterConditions.choose(seed)
     random = Random(seed ^ 0xB14E)
-    seconds = 6.0
+    seconds = 15.0
     disasters = tuple(
         PlannedDisaster(
             at=random.uniform(0.3, seconds),
@@ -39,9 +39,10 @@ def by_key(seed: int) -> ClusterConditions:
         roles=_ROLES,
         compactors=random.choice((1, 2, 3)),
         seconds=seconds,
-        pace=random.choice((0.04, 0.08)),
+        pace=random.choice((0.1, 0.2)),
         disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),
         clocks=(),
+        weather=replace(chosen.weather, slowest=0.004, slowest_upload=0.01),
         compaction_interval=random.choice((0.1, 0.2)),
         fills_up=False,
     )
