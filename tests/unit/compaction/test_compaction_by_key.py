@@ -30,6 +30,7 @@ from dray.parquet.writer import FileWriter
 from dray.records import decode
 from dray.simulation.kernel.loop import run
 from dray.tables.contract import TablesUnavailable
+from dray.topics import configs
 from dray.topics.settings import TopicSettings
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
@@ -332,6 +333,13 @@ async def _fetched(reader: Any, stream: int, offset: int) -> list[int]:
     ]
 
 
+def test_rule_11_the_configs_say_what_they_do() -> None:
+    """What DescribeConfigs answers: none of them is there only for Kafka's tools."""
+    cleaner = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
+    for name in (*cleaner, "delete.retention.ms", "cleanup.policy"):
+        assert configs.CONFIGS[name].documentation != configs.NO_EFFECT, name
+
+
 # --- when
 
 
@@ -534,10 +542,11 @@ ACTIONS = st.one_of(
     st.tuples(st.just("compact"), st.sampled_from(["eager", "lazy", "all"])),
     st.tuples(st.just("fault"), st.tuples(st.sampled_from(["crash", "lost reply"]), st.integers(0, 60))),
 )
-SETTINGS = {"eager": EAGER, "lazy": LAZY}
 
 
-async def history(actions: list[tuple[str, Any]], ratio: str) -> None:
+async def history(actions: list[tuple[str, Any]], ratio: str, **bounds: int) -> None:
+    """`bounds`: of bottom merges and cleaning rounds."""
+    eager, lazy = replace(EAGER, **bounds), replace(LAZY, **bounds)
     cluster = Cluster()
     log = await keyed(cluster, min_cleanable_dirty_ratio=ratio)
     for what, how in actions:
@@ -546,17 +555,17 @@ async def history(actions: list[tuple[str, Any]], ratio: str) -> None:
         elif what == "sleep":
             await asyncio.sleep(how)
         elif what == "fault":
-            worker = cluster.worker(EAGER)
+            worker = cluster.worker(eager)
             task = worker.runtime.spawn(_work(worker), "compactor")
             count_calls(worker, Fault(how[1], how[0]), worker.runtime.kill)
             await asyncio.wait([task], timeout=3600)
         elif how == "all":
-            await cluster.worker(EAGER).once()
+            await cluster.worker(eager).once()
         else:
-            await cycle(cluster, SETTINGS[how], 1)
+            await cycle(cluster, eager if how == "eager" else lazy, 1)
         await log.check()
-    await cluster.worker(EAGER).once()
-    await cluster.worker(EAGER).once()
+    await cluster.worker(eager).once()
+    await cluster.worker(eager).once()
     await log.check()
     found, _ = await read_keyed(cluster, log.stream)
     end = (await cluster.streams.cleaned(log.stream)).value.end
