@@ -86,6 +86,14 @@ PACKING = {
     "pack-no-cover": "a packer counts covered entries",
     "pack-stg-any": "a packer deletes its mark without its version",
 }
+CLEANING = {
+    "clean-tombstone": "any merge drops tombstones, whatever lies further down",
+    "clean-young": "tombstones go below a clean point of any age",
+    "clean-unseen": "the clean point is stored before the swap was seen",
+    "clean-not-start": "a merge that does not begin at the start makes a clean point",
+    "round-first": "a round is over after its first file",
+    "round-emptied": "a superseded record that stands for a whole file is not spoken of",
+}
 # The world of these has carried appends and packers; that of the others has neither.
 WITH_CARRYING = CARRYING | PACKING
-MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING
+MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | CLEANING

@@ -4,7 +4,7 @@
     compaction/v1/topic=<name>/id=<topic id>/partition=<p>/stream=<s>/keys-<number>-<attempt id>.keys
 
 The collector goes by topic id, stream and job; the topic's name and the partition are for people. The
-second ones are the keys of cleaning rounds, with the number of the job that comes next. The
+second ones are the keys of cleaning rounds, with the number of the job before. The
 topic's id keeps the files of a deleted topic apart from those of another one with the same name.
 """
 

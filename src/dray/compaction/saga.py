@@ -249,15 +249,16 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
 def keys_unit(
     topic: Topic, partition: int, job: Job, inputs: list[Versioned[IndexEntry]], start: int, most_keys: int
 ) -> Unit:
-    """The unit that collects the keys of a cleaning round. It bears the number of the next job, so that its
-    object is left alone until that is over."""
+    """The unit that collects the keys of a cleaning round. It bears the number of the last job. Its object is
+    named as soon as it is there; until then the collector's grace protects it, and where that was too short
+    the round begins again."""
     stream = topic.streams[partition]
     return Unit(
         topic=topic.name,
         topic_id=topic.topic_id,
         partition=partition,
         stream=stream,
-        job=job.number + 1,
+        job=job.number,
         entries=tuple(entry.value.encode() for entry in inputs),
         start=max(start, inputs[0].value.start),
         end=inputs[-1].value.end,
