@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.model.jobs import Found
     from tests.model.world import Entry, Job, ObjectName, Record, Steps, World
 
-RETENTION_STEPS = 120
+RETENTION_STEPS = 250
 
 
 class Thinned(dict[int, Any]):
@@ -96,9 +96,12 @@ def plan(
         if each[1].has_detail:
             break
         files.append(each)
+    new = live[len(files) : len(files) + 1]
+    if new and world.chance(0.6):
+        return new, Cleaning(below)  # a file of its own: rounds go over many
     dirty = [each for each in files if each[0] > cleaned.end]
     if found is None and dirty and files[0][1].low <= start and world.chance(0.5):
-        if world.chance(0.4):
+        if world.chance(0.3):
             return files, Cleaning(below, from_start=True)
         yield from _collect_keys(
             world, stream, dirty[: world.random.randint(1, len(dirty))], cleaned, version
@@ -106,7 +109,7 @@ def plan(
         return None
     first = world.random.randrange(len(live)) if live else 0
     some = live[first : first + 3]
-    return (some, Cleaning(below)) if len(some) >= 2 else None
+    return (some, Cleaning(below)) if len(some) >= 2 and world.chance(0.3) else None
 
 
 def _collect_keys(

@@ -49,7 +49,7 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
     if world.finishing:
         return
     begun: Job | None = None
-    if world.chance(0.2) and live:
+    if world.chance(0.2 if world.cleaning is None else 0.04) and live:
         begun = _retention(world, job, live, start)
     elif live and live[0][1].low < start and not live[0][1].has_detail:
         begun = _compaction(world, job, live[:1], start)  # what was deleted leaves its file
@@ -57,6 +57,7 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
         begun = _compaction(world, job, live, start)
     if world.cleaning is not None and (begun is None or begun.state == "CREATED"):
         planned = yield from cleaning.plan(world, stream, live, start)
+        begun = None
         if planned is not None:
             begun = replace(_compaction_of(job, planned[0], start), cleaning=planned[1])
     if begun is not None:
