@@ -13,6 +13,7 @@ from typing import Any, Final
 import pyarrow
 import pyarrow.compute as pc
 import pytest
+from tests.services.compaction_cluster import Cluster
 from tests.unit.compaction import test_compaction_by_key as by_key
 from tests.unit.compaction import test_compaction_rounds as rounds
 
@@ -27,7 +28,7 @@ from dray.log.cleaned import Cleaned, CleaningRound
 from dray.log.job_values import Compaction
 from dray.log.reader import StreamReader
 from dray.log.swap import Swap
-from dray.log.types import ObjectCorrupt
+from dray.log.types import ObjectCorrupt, ReadRequest
 from dray.records import read_header
 from dray.topics import configs
 
@@ -312,13 +313,27 @@ def two_days_in_one_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clean_plan, "_day", lambda _: 0)
 
 
+# --- schedules
+
+
+async def an_emptied_tail(cluster: Cluster) -> None:
+    """No merge of ours leaves one behind; a log that began elsewhere may."""
+    log = await by_key.keyed(cluster, "delete")
+    await log.append(*[(b"%d" % key, b"1") for key in range(10)])
+    await cluster.worker().once()
+    await by_key.without_rows_from(log, 5)
+    request = ReadRequest(log.stream, 5, 1 << 20)
+    [result] = await cluster.new_log().fetch([request], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0)
+    assert sum(map(len, result.buffers)), "a consumer stays where it is, below the end"
+
+
 MUTATIONS: Final[dict[str, Noticed]] = {
     "tombstones go at once": Noticed(
         tombstones_go_at_once, 0, by_key.test_rule_1_no_ordinary_merge_drops_a_tombstone
     ),
     "tombstones go below any clean point": Noticed(
         tombstones_go_below_any_clean_point,
-        0,
+        3,
         by_key.test_rule_1_a_tombstone_goes_only_below_a_clean_point_that_is_old_enough,
     ),
     "the clean point comes before the swap": Noticed(
@@ -341,7 +356,8 @@ MUTATIONS: Final[dict[str, Noticed]] = {
         an_empty_key_is_none, 0, by_key.test_rule_5_an_empty_key_is_a_key_and_none_is_not
     ),
     "no row stands for an emptied file": Noticed(
-        no_row_stands_for_an_emptied_file, 0, rounds.test_a_file_of_which_nothing_is_left_goes_with_the_next
+        no_row_stands_for_an_emptied_file,
+        schedule=rounds.test_a_file_of_which_nothing_is_left_goes_with_the_next,
     ),
     "a topic is compacted for ever": Noticed(
         a_topic_is_compacted_for_ever, schedule=by_key.test_rule_8_policies_may_change
@@ -354,12 +370,12 @@ MUTATIONS: Final[dict[str, Noticed]] = {
         schedule=by_key.test_rule_9_nothing_is_compacted_while_the_clock_is_doubted,
     ),
     "a reader of a replaced file is refused": Noticed(
-        a_reader_of_a_replaced_file_is_refused, 0, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
+        a_reader_of_a_replaced_file_is_refused, 8, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
     ),
     "a reader finds only what has a row": Noticed(
-        a_reader_finds_only_what_has_a_row, 0, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
+        a_reader_finds_only_what_has_a_row, 9, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
     ),
-    "no filler": Noticed(no_filler, 0),
+    "no filler": Noticed(no_filler, schedule=an_emptied_tail),
     "the configs have no effect": Noticed(
         the_configs_have_no_effect, schedule=by_key.test_rule_11_the_configs_say_what_they_do
     ),
