@@ -34,7 +34,7 @@ class CarefulWriter:
 
     async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
         try:
-            answers = await self._inner.write(units, progress)
+            answers = list(await self._inner.write(units, progress))
         except WriterGone:
             raise
         except Exception as error:

@@ -70,7 +70,7 @@ class WriterGone(Exception):
 
 
 class UnitWriter(Protocol):
-    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> Sequence[UnitAnswer]:
         """One answer per unit, in any order. An error that it raises means that all of them failed,
         `WriterGone` that no later call can succeed. Some may have left files behind, which the collector
         finds."""

@@ -544,7 +544,7 @@ ACTIONS = st.one_of(
 )
 
 
-async def history(actions: list[tuple[str, Any]], ratio: str, **bounds: int) -> None:
+async def history(actions: list[tuple[str, Any]], ratio: str, **bounds: Any) -> None:
     """`bounds`: of bottom merges and cleaning rounds."""
     eager, lazy = replace(EAGER, **bounds), replace(LAZY, **bounds)
     cluster = Cluster()

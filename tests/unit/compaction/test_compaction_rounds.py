@@ -103,7 +103,7 @@ async def test_a_round_ends_where_its_keys_are_full(cluster: Cluster) -> None:
     log = await keyed(cluster, min_cleanable_dirty_ratio="0.0")
     await files(log, *[[(b"%d" % turn, b"1"), (b"a", b"%d" % turn)] for turn in range(5)])
     few = replace(FILES, round_keys=3)
-    ends = []
+    ends: list[int] = []
     for _ in range(40):
         await cycle(cluster, few, 1)
         found = await cleaned(log)
@@ -379,7 +379,7 @@ def test_changed_keys_are_not_believed() -> None:
 
 def test_only_a_file_that_follows_brings_a_round_further() -> None:
     begun = Cleaned((CleanPoint(2, 5),), CleaningRound("k", 10, reached=4))
-    ahead = {"now_ms": 100, "retention_ms": 1000, "emptied": False}
+    ahead: dict[str, Any] = {"now_ms": 100, "retention_ms": 1000, "emptied": False}
     assert begun.advanced("k", 4, 7, **ahead).round == CleaningRound("k", 10, reached=7)
     assert begun.advanced("k", 5, 7, **ahead) == begun, "something lies between"
     assert begun.advanced("k", 0, 4, **ahead) == begun, "it was there before"

@@ -225,8 +225,9 @@ class ClusterConditions:
 
     def compaction(self) -> CompactionSettings:
         """Early and often: of what clients write in a few seconds."""
+        usual, most = compaction_settings(Settings()), self.bottom_raw_bytes
         return replace(
-            compaction_settings(Settings()),
+            usual,
             interval_seconds=self.compaction_interval,
             wal_max_age_ms=int(self.compaction_interval * 500),
             wal_max_entries=4,
@@ -236,13 +237,10 @@ class ClusterConditions:
             collect_seconds=1.0,
             grace_seconds=0.3,
             snapshot_keep_ms=500,
-            **self._cleaning(),
-        )
-
-    def _cleaning(self) -> dict[str, int]:
-        bounds = {"round_keys": self.round_keys}
-        return (
-            bounds if self.bottom_raw_bytes is None else bounds | {"bottom_raw_bytes": self.bottom_raw_bytes}
+            bottom_raw_bytes=usual.bottom_raw_bytes
+            if self.bottom_raw_bytes is None
+            else self.bottom_raw_bytes,
+            round_keys=self.round_keys,
         )
 
     def settings(self, place: int, host: str, port: int) -> Settings:
