@@ -383,9 +383,9 @@ MUTATIONS: Final[dict[str, Noticed]] = {
         retention_counts_what_was_appended, schedule=by_key.test_retention_by_size_counts_what_is_there
     ),
     "a round is over after its first file": Noticed(
-        a_round_is_over_after_its_first_file, 0, rounds.test_a_large_stream_is_cleaned_file_by_file
+        a_round_is_over_after_its_first_file, schedule=rounds.test_a_large_stream_is_cleaned_file_by_file
     ),
-    "a round skips files": Noticed(a_round_skips_files, 0),
+    "a round skips files": Noticed(a_round_skips_files, 3),
     "keys begin above the clean point": Noticed(keys_begin_above_the_clean_point, 0),
     "the keys are a bare hash": Noticed(
         the_keys_are_a_bare_hash, schedule=rounds.test_keys_are_digests_of_a_secret

@@ -151,6 +151,8 @@ class StreamPlanner:
         if view is None or view.high_watermark.value.closed:
             return None
         now.summary.looked += 1
+        if view.cleaned.round is not None and not topic.settings.compacts:
+            await self._saga.end_round(stream, view.cleaned.round.keys)  # and its keys are collected
         if self._asked is not None:
             self._asked.saw(stream, view)
         trim = self._trims(topic, stream)

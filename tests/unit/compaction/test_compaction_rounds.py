@@ -138,17 +138,19 @@ async def test_a_file_of_which_nothing_is_left_goes_with_the_next(cluster: Clust
 
 async def test_tombstones_go_by_the_clean_points_in_a_round_too(cluster: Cluster) -> None:
     log = await keyed(cluster, min_cleanable_dirty_ratio="0.0")
-    await files(log, [(b"a", b"1"), (b"b", b"1")], [(b"a", None), (b"c", b"1")])
+    await files(log, [(b"a", b"1"), (b"b", b"1")], [(b"a", None), (b"d", b"1")], [(b"c", b"1")])
     await cycle(cluster, FILES, 4)
-    assert await offsets(log) == [1, 2, 3], "the tombstone outlives what it deletes"
+    assert await offsets(log) == [1, 2, 3, 4], "the tombstone outlives what it deletes"
+    await log.check()
     await files(log, [(b"c", b"2")])
-    await cycle(cluster, FILES, 5)
+    await cycle(cluster, FILES, 8)
     assert 2 in await offsets(log), "it is too young"
+    await log.check()
     await asyncio.sleep(RETENTION_MS / 1000 + 1)
     await files(log, [(b"c", b"3")])
-    await cycle(cluster, FILES, 6)
+    await cycle(cluster, FILES, 8)
     await log.check()
-    assert await offsets(log) == [1, 5]
+    assert await offsets(log) == [1, 3, 6]
 
 
 async def test_rows_without_a_key_go(cluster: Cluster) -> None:
@@ -272,6 +274,20 @@ async def test_new_files_come_before_the_steps_of_a_round(cluster: Cluster) -> N
     begun = (await cleaned(log)).round
     assert begun is not None
     assert (begun.end, begun.reached) == (6, 0)
+
+
+async def test_a_topic_that_is_compacted_no_more_forgets_its_round(cluster: Cluster) -> None:
+    """Its keys would lie there for ever."""
+    log = await keyed(cluster)
+    await files(log, [(b"a", b"1")], [(b"a", b"2")])
+    await cycle(cluster, FILES, 1)
+    assert (await cleaned(log)).round is not None
+    altered(log, cleanup_policy="delete")
+    await cycle(cluster, FILES, 1)
+    assert (await cleaned(log)).round is None
+    assert await offsets(log) == [0, 1]
+    await cluster.worker(FILES).once()
+    assert not [path for path in cluster.files() if path.endswith(".keys")]
 
 
 # --- tables that are partitioned by day

@@ -237,9 +237,7 @@ class ClusterConditions:
             collect_seconds=1.0,
             grace_seconds=0.3,
             snapshot_keep_ms=500,
-            bottom_raw_bytes=usual.bottom_raw_bytes
-            if self.bottom_raw_bytes is None
-            else self.bottom_raw_bytes,
+            bottom_raw_bytes=usual.bottom_raw_bytes if most is None else most,
             round_keys=self.round_keys,
         )
 
