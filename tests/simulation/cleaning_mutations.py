@@ -1,12 +1,14 @@
 """Rules of compaction by key, each taken out of the code (`docs/design/0110`, `0111`).
 
-Beside each stands what notices it: the seed from which runs about compaction by key find it, or a test of
-`tests/unit/compaction` that is a schedule for just that. What chance finds only now and then has both.
+Beside each stands what notices it: a test of `tests/unit/compaction` that is a schedule for just that, or the
+seed from which runs about compaction by key find it, or both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import inspect
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -14,8 +16,7 @@ import pyarrow
 import pyarrow.compute as pc
 import pytest
 from tests.services.compaction_cluster import Cluster
-from tests.unit.compaction import test_compaction_by_key as by_key
-from tests.unit.compaction import test_compaction_rounds as rounds
+from tests.simulation.noticing import check_schedule_notices
 
 from dray.compaction import clean_plan, cleaning, executor, key_objects, saga, stream_planner
 from dray.compaction.clean_plan import CleaningRules
@@ -28,8 +29,9 @@ from dray.log.cleaned import Cleaned, CleaningRound
 from dray.log.job_values import Compaction
 from dray.log.reader import StreamReader
 from dray.log.swap import Swap
-from dray.log.types import ObjectCorrupt, ReadRequest
+from dray.log.types import ObjectCorrupt
 from dray.records import read_header
+from dray.simulation.kernel.loop import run
 from dray.topics import configs
 
 Patch = Callable[[pytest.MonkeyPatch], None]
@@ -38,8 +40,9 @@ Patch = Callable[[pytest.MonkeyPatch], None]
 @dataclass(frozen=True, slots=True)
 class Noticed:
     mutation: Patch
+    module: str = ""  # of `tests/unit/compaction`: "by key" or "rounds"
+    schedule: str = ""  # a test there, on a small cluster
     seed: int | None = None  # from which on a run about compaction by key finds it
-    schedule: Callable[..., Any] | None = None  # a test on a small cluster
 
 
 # --- 1: tombstones
@@ -313,87 +316,98 @@ def two_days_in_one_file(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(clean_plan, "_day", lambda _: 0)
 
 
-# --- schedules
-
-
-async def an_emptied_tail(cluster: Cluster) -> None:
-    """No merge of ours leaves one behind; a log that began elsewhere may."""
-    log = await by_key.keyed(cluster, "delete")
-    await log.append(*[(b"%d" % key, b"1") for key in range(10)])
-    await cluster.worker().once()
-    await by_key.without_rows_from(log, 5)
-    request = ReadRequest(log.stream, 5, 1 << 20)
-    [result] = await cluster.new_log().fetch([request], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0)
-    assert sum(map(len, result.buffers)), "a consumer stays where it is, below the end"
-
-
 MUTATIONS: Final[dict[str, Noticed]] = {
     "tombstones go at once": Noticed(
-        tombstones_go_at_once, 0, by_key.test_rule_1_no_ordinary_merge_drops_a_tombstone
+        tombstones_go_at_once, "by key", "test_rule_1_no_ordinary_merge_drops_a_tombstone", seed=0
     ),
     "tombstones go below any clean point": Noticed(
         tombstones_go_below_any_clean_point,
-        3,
-        by_key.test_rule_1_a_tombstone_goes_only_below_a_clean_point_that_is_old_enough,
+        "by key",
+        "test_rule_1_a_tombstone_goes_only_below_a_clean_point_that_is_old_enough",
+        seed=3,
     ),
     "the clean point comes before the swap": Noticed(
-        the_clean_point_comes_before_the_swap, 0, by_key.test_rule_2_no_clean_point_before_the_swap
+        the_clean_point_comes_before_the_swap, "by key", "test_rule_2_no_clean_point_before_the_swap", seed=0
     ),
-    "every merge makes a clean point": Noticed(every_merge_makes_a_clean_point, 0),
+    "every merge makes a clean point": Noticed(every_merge_makes_a_clean_point, seed=0),
     "what was planned is taken for written": Noticed(
         what_was_planned_is_taken_for_written,
-        schedule=by_key.test_rule_2_a_file_that_another_build_wrote_moves_no_clean_point,
+        "by key",
+        "test_rule_2_a_file_that_another_build_wrote_moves_no_clean_point",
     ),
     "what was planned against keys is taken for written": Noticed(
         what_was_planned_against_keys_is_taken_for_written,
-        schedule=rounds.test_rule_2_a_file_that_another_build_wrote_brings_no_round_further,
+        "rounds",
+        "test_rule_2_a_file_that_another_build_wrote_brings_no_round_further",
     ),
-    "the time decides": Noticed(the_time_decides, 0, by_key.test_rule_3_the_offset_decides_and_not_the_time),
+    "the time decides": Noticed(
+        the_time_decides, "by key", "test_rule_3_the_offset_decides_and_not_the_time"
+    ),
     "the first of a round decides": Noticed(
-        the_first_of_a_round_decides, 0, rounds.test_a_large_stream_is_cleaned_file_by_file
+        the_first_of_a_round_decides, "rounds", "test_a_large_stream_is_cleaned_file_by_file"
     ),
     "an empty key is none": Noticed(
-        an_empty_key_is_none, 0, by_key.test_rule_5_an_empty_key_is_a_key_and_none_is_not
+        an_empty_key_is_none, "by key", "test_rule_5_an_empty_key_is_a_key_and_none_is_not"
     ),
     "no row stands for an emptied file": Noticed(
         no_row_stands_for_an_emptied_file,
-        schedule=rounds.test_a_file_of_which_nothing_is_left_goes_with_the_next,
+        "rounds",
+        "test_a_file_of_which_nothing_is_left_goes_with_the_next",
     ),
     "a topic is compacted for ever": Noticed(
-        a_topic_is_compacted_for_ever, schedule=by_key.test_rule_8_policies_may_change
+        a_topic_is_compacted_for_ever, "by key", "test_rule_8_policies_may_change"
     ),
     "what was there before is never compacted": Noticed(
-        what_was_there_before_is_never_compacted, schedule=by_key.test_rule_8_policies_may_change
+        what_was_there_before_is_never_compacted, "by key", "test_rule_8_policies_may_change"
     ),
     "a doubted clock is believed": Noticed(
         a_doubted_clock_is_believed,
-        schedule=by_key.test_rule_9_nothing_is_compacted_while_the_clock_is_doubted,
+        "by key",
+        "test_rule_9_nothing_is_compacted_while_the_clock_is_doubted",
     ),
     "a reader of a replaced file is refused": Noticed(
-        a_reader_of_a_replaced_file_is_refused, 8, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
+        a_reader_of_a_replaced_file_is_refused, "by key", "test_rule_10_a_reader_goes_on_in_the_new_file"
     ),
     "a reader finds only what has a row": Noticed(
-        a_reader_finds_only_what_has_a_row, 9, by_key.test_rule_10_a_reader_goes_on_in_the_new_file
+        a_reader_finds_only_what_has_a_row, "by key", "test_rule_10_a_reader_goes_on_in_the_new_file", seed=9
     ),
-    "no filler": Noticed(no_filler, schedule=an_emptied_tail),
+    "no filler": Noticed(no_filler, "by key", "test_the_end_of_an_emptied_tail_is_reached"),
     "the configs have no effect": Noticed(
-        the_configs_have_no_effect, schedule=by_key.test_rule_11_the_configs_say_what_they_do
+        the_configs_have_no_effect, "by key", "test_rule_11_the_configs_say_what_they_do"
     ),
     "retention counts what was appended": Noticed(
-        retention_counts_what_was_appended, schedule=by_key.test_retention_by_size_counts_what_is_there
+        retention_counts_what_was_appended, "by key", "test_retention_by_size_counts_what_is_there"
     ),
     "a round is over after its first file": Noticed(
-        a_round_is_over_after_its_first_file, schedule=rounds.test_a_large_stream_is_cleaned_file_by_file
+        a_round_is_over_after_its_first_file, "rounds", "test_a_large_stream_is_cleaned_file_by_file"
     ),
-    "a round skips files": Noticed(a_round_skips_files, 3),
-    "keys begin above the clean point": Noticed(keys_begin_above_the_clean_point, 0),
+    "a round skips files": Noticed(a_round_skips_files, seed=3),
+    "keys begin above the clean point": Noticed(keys_begin_above_the_clean_point, seed=0),
     "the keys are a bare hash": Noticed(
-        the_keys_are_a_bare_hash, schedule=rounds.test_keys_are_digests_of_a_secret
+        the_keys_are_a_bare_hash, "rounds", "test_keys_are_digests_of_a_secret"
     ),
     "damaged keys are believed": Noticed(
-        damaged_keys_are_believed, schedule=rounds.test_changed_keys_are_not_believed
+        damaged_keys_are_believed, "rounds", "test_changed_keys_are_not_believed"
     ),
     "two days in one file": Noticed(
-        two_days_in_one_file, schedule=rounds.test_a_table_by_day_is_cleaned_over_days
+        two_days_in_one_file, "rounds", "test_a_table_by_day_is_cleaned_over_days"
     ),
 }
+
+
+def noticed_in(module: str) -> list[str]:
+    """The mutations that tests of that module notice."""
+    return [name for name, noticed in MUTATIONS.items() if noticed.module == module]
+
+
+def check_noticed(name: str, tests: Mapping[str, Any]) -> None:
+    """Unmutated, the test passes."""
+    noticed = MUTATIONS[name]
+    schedule = tests[noticed.schedule]
+
+    async def act() -> None:
+        done = schedule(Cluster()) if inspect.signature(schedule).parameters else schedule()
+        if asyncio.iscoroutine(done):
+            await done
+
+    check_schedule_notices(noticed.mutation, lambda: run(act()))

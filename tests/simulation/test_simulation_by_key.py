@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 from collections import Counter
 
 import pytest
-from tests.services.compaction_cluster import Cluster
-from tests.simulation.cleaning_mutations import MUTATIONS
-from tests.simulation.noticing import check_schedule_notices, first_noticed
+from tests.simulation.cleaning_mutations import MUTATIONS, noticed_in
+from tests.simulation.noticing import first_noticed
 
 from dray.simulation.campaign import campaign, fresh_seed
 from dray.simulation.cluster.by_key import by_key
 from dray.simulation.cluster.run import ClusterReport, simulate_cluster
-from dray.simulation.kernel.loop import run
 
-SEEDS = 5
+SEEDS = 4
 SEARCH = 40
 SOAK_SEEDS = 300
 BY_CHANCE = [name for name, noticed in MUTATIONS.items() if noticed.seed is not None]
-BY_SCHEDULE = [name for name, noticed in MUTATIONS.items() if noticed.schedule is not None]
 
 
 def simulate(seed: int) -> ClusterReport:
@@ -49,21 +44,8 @@ def test_chance_notices(name: str) -> None:
     assert found is not None, f"not noticed by {SEARCH} seeds from {noticed.seed} on"
 
 
-@pytest.mark.parametrize("name", BY_SCHEDULE)
-def test_schedule_notices(name: str) -> None:
-    schedule = MUTATIONS[name].schedule
-    assert schedule is not None
-
-    async def act() -> None:
-        done = schedule(Cluster()) if inspect.signature(schedule).parameters else schedule()
-        if asyncio.iscoroutine(done):
-            await done
-
-    check_schedule_notices(MUTATIONS[name].mutation, lambda: run(act()))
-
-
 def test_every_mutation_is_noticed_by_something() -> None:
-    assert {*BY_CHANCE, *BY_SCHEDULE} == set(MUTATIONS)
+    assert {*BY_CHANCE, *noticed_in("by key"), *noticed_in("rounds")} == set(MUTATIONS)
 
 
 @pytest.mark.soak

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import Cluster
 from tests.services.keyed_log import KeyedLog, read_keyed
-from tests.unit.compaction.faults import Fault, count_calls
-from tests.unit.compaction.test_compaction_by_key import (
+from tests.simulation.cleaning_mutations import check_noticed, noticed_in
+from tests.unit.compaction.by_key import (
     ACTIONS,
     LAZY,
     RETENTION_MS,
@@ -24,6 +24,7 @@ from tests.unit.compaction.test_compaction_by_key import (
     keyed,
     offsets,
 )
+from tests.unit.compaction.faults import Fault, count_calls
 
 from dray.compaction.clean_plan import DAY_MS
 from dray.compaction.key_objects import KeyCollection, KeyObject
@@ -435,3 +436,11 @@ def test_keys_travel_through_spark() -> None:
 def test_histories(actions: list[tuple[str, Any]], ratio: str, most_keys: int, target: int) -> None:
     """The properties of the design, over histories, rounds and kills."""
     run(history(actions, ratio, bottom_raw_bytes=0, round_keys=most_keys, target_file_bytes=target))
+
+
+# --- every rule, taken away
+
+
+@pytest.mark.parametrize("name", noticed_in("rounds"))
+def test_without_its_rule_the_test_fails(name: str) -> None:
+    check_noticed(name, globals())
