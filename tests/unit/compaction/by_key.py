@@ -1,4 +1,4 @@
-"""A topic that is compacted by key on a small cluster, and histories of it: for tests of merges and rounds."""
+"""A topic that is compacted by key on a small cluster, and histories of it: for merges and for rounds."""
 
 from __future__ import annotations
 
