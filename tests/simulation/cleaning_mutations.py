@@ -282,19 +282,9 @@ def keys_begin_above_the_clean_point(patch: pytest.MonkeyPatch) -> None:
     kept = saga.keys_unit
 
     def keys_unit(topic: Any, partition: int, job: Any, inputs: Any, start: int, most: int) -> Any:
-        unit = kept(topic, partition, job, inputs[1:] or inputs, start, most)
-        return replace(unit, start=min(unit.start, inputs[0].value.start)) if len(inputs) == 1 else unit
-
-    async def begin(self: Any, unit: Any, found: Any) -> bool:
-        stored = await self._store.cleaned(unit.stream)
-        if stored.value.round is not None or stored.value.end >= found.end:
-            return False
-        begun = replace(stored.value, round=CleaningRound(found.path, found.end))
-        put: bool = await self._put_cleaned(unit.stream, begun, stored.version)
-        return put
+        return kept(topic, partition, job, inputs[1:] or inputs, start, most)
 
     patch.setattr(stream_planner, "keys_unit", keys_unit)
-    patch.setattr(saga.Saga, "begin_round", begin)
 
 
 def the_keys_are_a_bare_hash(patch: pytest.MonkeyPatch) -> None:

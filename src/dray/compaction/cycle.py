@@ -283,8 +283,9 @@ class Compactor:
         """The keys of a dirty part are there: its cleaning round begins."""
         unit, result = answer
         if isinstance(result, WrittenKeys):
-            now.summary.key_rounds += await self._saga.begin_round(unit, result)
-            now.progressed = True
+            begun = await self._saga.begin_round(unit, result)
+            now.summary.key_rounds += begun
+            now.progressed = now.progressed or begun
         elif result.retriable:
             now.note(stream, result.reason)
         else:

@@ -134,9 +134,10 @@ class Saga:
     # --- cleaning rounds
 
     async def begin_round(self, unit: Unit, found: WrittenKeys) -> bool:
-        """Only over the clean point that the keys begin at, and only one at a time."""
+        """One at a time. The keys begin at the clean point that was planned with, or at the stream's start;
+        one that has moved meanwhile only leaves less to do."""
         stored = await self._store.cleaned(unit.stream)
-        if stored.value.round is not None or not unit.start <= stored.value.end < found.end:
+        if stored.value.round is not None or stored.value.end >= found.end:
             return False
         begun = replace(stored.value, round=CleaningRound(found.path, found.end))
         return await self._put_cleaned(unit.stream, begun, stored.version)

@@ -256,12 +256,17 @@ async def test_records_that_expire_meanwhile_do_not_hold_a_round_up(cluster: Clu
     log = await keyed(cluster, "compact,delete", retention_ms="50000")
     await files(log, [(b"a", b"1"), (b"b", b"1")], [(b"a", b"2"), (b"b", b"2")])
     await cycle(cluster, FILES, 1)
+    begun = (await cleaned(log)).round
+    assert begun is not None
     await asyncio.sleep(60)
-    await files(log, [(b"c", b"1")], [(b"c", b"2")])
+    for value in (b"1", b"2"):
+        await log.append((b"c", value))
+        await cycle(cluster, FILES, 1)
+    assert (await cluster.log.bounds(log.stream)).start == 4, "all that the round is about is gone"
     for _ in range(12):
         await cycle(cluster, FILES, 1)
     found = await cleaned(log)
-    assert (found.round, found.end) == (None, 6)
+    assert (found.round, found.end) == (None, 6), "and the next one begins at the start"
     assert await offsets(log) == [5]
 
 
