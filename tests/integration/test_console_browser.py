@@ -13,12 +13,15 @@ from typing import Literal
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 from tests.services.browser import picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill
 from tests.services.target import ON_CLUSTER
 
 pytestmark = pytest.mark.skipif(ON_CLUSTER, reason="the console runs beside one broker here")
+
+PATIENCE_MS = 60_000
+"""A slow machine may take as long; a fast one does not wait."""
 
 PAGES = {
     "cluster": "/",
@@ -132,6 +135,41 @@ def test_live_records_come_all_of_them(page: Page, up: BrokerWithConsole) -> Non
     )
     keys = page.locator("#records tbody .key").all_inner_texts()
     assert len(set(keys)) == 1000, "none is there twice"
+
+
+def test_a_live_view_says_that_it_waits_only_when_it_is_fixed_where_it_begins(
+    page: Page, up: BrokerWithConsole
+) -> None:
+    """What a person writes after "Waiting" is shown, however long the request was on its way."""
+    new_topic(up, page, "held-up")
+    held: list[Route] = []
+    page.route("**/api/topics/held-up/tail*", lambda route: held.append(route))
+    status = page.locator("[data-tail-status]")
+    page.get_by_role("button", name="Live").click()
+    expect(status).to_have_text("Connecting…", timeout=PATIENCE_MS)
+    expect(status).not_to_have_text("Waiting for records…")
+    held[0].continue_()
+    expect(status).to_have_text("Waiting for records…", timeout=PATIENCE_MS)
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("held-up", value="first")
+    assert producer.flush(60) == 0
+    expect(status).to_have_text("1 received", timeout=PATIENCE_MS)
+
+
+def test_what_came_between_the_page_and_the_live_view_is_told(page: Page, up: BrokerWithConsole) -> None:
+    new_topic(up, page, "between")
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("between", value="on the page")
+    assert producer.flush(60) == 0
+    page.reload()
+    expect(page.locator("#records tbody .value")).to_have_text("on the page")
+    for value in ("between", "between, too"):
+        producer.produce("between", value=value)
+    assert producer.flush(60) == 0
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#records tbody tr").first).to_have_text(
+        "2 written before the live view began, and not shown", timeout=PATIENCE_MS
+    )
 
 
 def test_a_live_view_with_a_search_shows_only_what_matches(page: Page, up: BrokerWithConsole) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,7 +32,7 @@ from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
-from dray.daemon.process import StopSignals
+from dray.daemon.process import StopSignals, give_way
 from dray.daemon.scrape_security import scrape_access
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
@@ -64,13 +63,12 @@ def serve_console(
     *,
     stores: bool,
     writable: bool,
-    runs: Path | None = None,
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
-    name them. `runs`: a directory of simulated runs."""
-    os.nice(_NICENESS)
+    name them."""
+    give_way(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable, runs=runs))
+        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
 
 
 async def _run(
@@ -80,7 +78,6 @@ async def _run(
     *,
     stores: bool,
     writable: bool,
-    runs: Path | None,
 ) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "console"})
@@ -89,7 +86,7 @@ async def _run(
     )  # a page that fails is logged by the console
     logging.getLogger("pyiceberg").setLevel(logging.WARNING)
     signals = StopSignals(asyncio.get_running_loop())
-    served = _console_settings(settings, writable=writable, runs=runs)
+    served = _console_settings(settings, writable=writable)
     listening = _listen(settings.console)
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
@@ -155,7 +152,7 @@ def _stored(settings: Settings, opened: Stores, cluster: ClusterInfo) -> StoredC
     return StoredCluster(opened.metadata, cluster.domains, settings.topics.defaults, expiry_ms)
 
 
-def _console_settings(settings: Settings, *, writable: bool, runs: Path | None) -> ConsoleSettings:
+def _console_settings(settings: Settings, *, writable: bool) -> ConsoleSettings:
     """Its hosts are not known before it listens."""
     try:
         Masking(settings.console.masked)
@@ -168,7 +165,7 @@ def _console_settings(settings: Settings, *, writable: bool, runs: Path | None) 
         writable=writable,
         wal_max_age_ms=round(settings.compaction.wal_max_age * 1000),
         masked=settings.console.masked,
-        runs=runs,
+        runs=None if settings.console.runs is None else Path(settings.console.runs),
     )
 
 
