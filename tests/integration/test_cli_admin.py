@@ -32,7 +32,7 @@ def test_the_life_of_a_topic(drayd: Shell, bootstrap: str, topic_name: Callable[
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(5):
         producer.produce(name, str(number).encode(), partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     [topic] = drayd.json("topics", "describe", name)
     assert [(item["partition"], item["start"], item["end"]) for item in topic["partitions"]] == [

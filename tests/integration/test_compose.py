@@ -60,7 +60,7 @@ def test_the_healthcheck_of_the_file_passes_in_every_broker_and_fails_in_one_tha
     stopped = compose.processes["broker-c"]
     assert stopped.terminate(120) == 0
     assert not healthy(compose, "broker-c")
-    wait_for("the others know", lambda: len(brokers_told(compose)) == 2, 60)
+    wait_for("the others know", lambda: len(brokers_told(compose)) == 2)
     stopped.start(120)
     assert healthy(compose, "broker-c")
 

@@ -153,7 +153,7 @@ def tour_of_librdkafka(broker: SecuredProcess, topic: str, mechanism: str, versi
     producer = Producer(options)
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({**options, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     seen = 0
@@ -165,7 +165,7 @@ def tour_of_librdkafka(broker: SecuredProcess, topic: str, mechanism: str, versi
     consumer.close()
     admin = AdminClient(options)
     admin.poll(0.1)
-    shown = admin.list_topics(topic, timeout=20)
+    shown = admin.list_topics(topic, timeout=60)
     return seen, len(shown.brokers), len(shown.topics[topic].partitions)
 
 
@@ -300,7 +300,7 @@ def tour_of_aiokafka(broker: SecuredProcess, topic: str, mechanism: str, version
             topic, group_id=topic, auto_offset_reset="earliest", **options
         ) as consumer:
             while seen < RECORDS:
-                await asyncio.wait_for(consumer.getone(), 30)
+                await asyncio.wait_for(consumer.getone(), 60)
                 seen += 1
         admin = AIOKafkaAdminClient(**options)
         await admin.start()
@@ -399,7 +399,7 @@ def test_sessions_are_renewed_over_three_lifetimes_under_load(broker: SecuredPro
             sent += 1
         producer.poll(0)
         seen += sum(message.error() is None for message in consumer.consume(1000, 0.05))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     while seen < sent:
         messages = consumer.consume(1000, 30)
         assert messages

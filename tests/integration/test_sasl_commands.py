@@ -68,7 +68,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskingProcess]:
         producer = Producer({"bootstrap.servers": process.bootstrap})
         for number in range(RECORDS):
             producer.produce("orders", b"%d" % number)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         yield process
     log = process.log_path.read_text()
     assert PASSWORD not in log

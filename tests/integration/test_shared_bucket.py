@@ -47,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%d" % number, partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
         assert broker.terminate() == 0
     finally:
         broker.kill()
@@ -76,7 +76,7 @@ def wal_objects(objects: Path) -> set[str]:
 
 
 def cluster_id(broker: DrayProcess) -> str:
-    found = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=20)
+    found = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=60)
     assert isinstance(found.cluster_id, str)
     return found.cluster_id
 

@@ -127,7 +127,7 @@ async def test_a_killed_writer_leaves_whole_writes_and_a_free_lock(
         await victim.kill()
         while (heard := await victim.hears()) is not None:  # what it said before it died
             acknowledged = heard["acknowledged"]
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60):
             await own.write(0, [Put("/alive", b"")])
         prefix = f"/victim-{attempt}/"
         keys = {record.key for record in await own.scan(0, prefix, prefix + "\x7f")}
@@ -171,7 +171,7 @@ async def test_the_session_of_a_killed_process_runs_out(helpers: Helpers, own: S
     [refused] = await own.write(0, [Put("/lease", b"", ABSENT)])
     assert not refused.applied
     await holder.kill()
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60):
         assert (await anext(watch)).key == "/lease"
     [taken] = await own.write(0, [Put("/lease", b"", ABSENT)])
     assert taken.applied
