@@ -138,7 +138,11 @@ def test_a_live_view_waits_for_records_only_when_it_will_miss_none(page: Page, u
     new_topic(up, page, "live-from-here-on")
     status = page.locator("[data-tail-status]")
     held: list[Route] = []
-    page.route("**/api/topics/live-from-here-on/tail*", lambda route: held.append(route))
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/topics/live-from-here-on/tail*", hold)
     page.get_by_role("button", name="Live").click()
     expect(status).to_have_text("Connecting…")
     producer = Producer({"bootstrap.servers": up.bootstrap})

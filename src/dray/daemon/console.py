@@ -114,15 +114,14 @@ async def _run(
             source = TablesWhenAsked(settings, cluster.cluster_id, runtime)
             tables = tables_for_console(settings, stored, source, runtime)
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
+        requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
         if settings.console.auth == "sasl":
             identify = _identify(bootstrap, security, settings.console.mechanism, runtime)
-            app, sessions = make_login_app(served, identify, runtime, stored, history, tables)
+            app, sessions = make_login_app(served, identify, runtime, stored, history, tables, requests)
+            sessions.start()
         else:
             lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
             lags.start()
-            requests = (
-                CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
-            )
             app = make_app(served, brokers, stored, history, tables, lags, requests)
         address = f"{served.scheme}://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
