@@ -19,7 +19,7 @@ from tests.services.console import BrokerWithConsole, answer_of
 from tests.services.dray import DrayProcess
 
 from dray.client import KafkaConnection
-from dray.daemon.process import AUTOGROUP
+from dray.daemon.session_priority import AUTOGROUP, NICENESS
 from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.offset_commit import (
@@ -45,8 +45,19 @@ def test_the_console_lets_brokers_have_the_processor(up: BrokerWithConsole) -> N
     children = psutil.Process(up.pid).children(recursive=True)
     [console] = [child for child in children if "console" in child.cmdline()]
     assert console.nice() > psutil.Process(up.pid).nice()
-    if AUTOGROUP.exists():  # then niceness counts within a session only, and each of the two leads its own
-        assert session_niceness(console.pid) > session_niceness(up.pid)
+    if not AUTOGROUP.exists():
+        return
+    # Niceness counts within a session only, and each of the two leads its own.
+    assert session_niceness(console.pid) == session_niceness(up.pid)
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("few", value="hay")
+    assert producer.flush(60) == 0
+    assert json.loads(answer_of(f"{up.console}/api/topics/few?start=oldest&text=needle")[1])["scanned"] == 1
+    assert session_niceness(console.pid) == session_niceness(up.pid) + NICENESS
+    deadline = time.monotonic() + 60
+    while session_niceness(console.pid) != session_niceness(up.pid):
+        assert time.monotonic() < deadline, "pages have their share again"
+        time.sleep(0.1)
 
 
 def session_niceness(process: int) -> int:

@@ -174,7 +174,7 @@ def make_pages(
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
-        view = await cluster_view(brokers, stored, flow)
+        view = await cluster_view(brokers, stored, flow, None if history is None else stores_view(history))
         return Content(view, {"now": brokers.runtime.wall_ms()})
 
     routes: list[BaseRoute] = [

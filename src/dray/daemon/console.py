@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -32,8 +33,9 @@ from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
-from dray.daemon.process import StopSignals, give_way
+from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
+from dray.daemon.session_priority import SessionPriority, leads_session
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
@@ -53,7 +55,8 @@ _log = structlog.get_logger(__name__)
 _CONNECTIONS: Final = 256
 _STOP_SECONDS: Final = 2
 _NICENESS: Final = 10
-"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first."""
+"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first: see
+`SessionPriority`, too."""
 
 
 def serve_console(
@@ -66,7 +69,7 @@ def serve_console(
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
     name them."""
-    give_way(_NICENESS)
+    os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
 
@@ -90,7 +93,9 @@ async def _run(
     listening = _listen(settings.console)
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
-    brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+    priority = SessionPriority(runtime, leads=leads_session())
+    dial = security.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
+    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
     sampling = brokers.apart()
     lags: LagHistory | None = None
     sessions: Sessions | None = None
@@ -116,7 +121,7 @@ async def _run(
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
         requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
         if settings.console.auth == "sasl":
-            identify = _identify(bootstrap, security, settings.console.mechanism, runtime)
+            identify = _identify(bootstrap, security, settings.console.mechanism, runtime, priority)
             app, sessions = make_login_app(served, identify, runtime, stored, history, tables, requests)
             sessions.start()
         else:
@@ -169,7 +174,11 @@ def _console_settings(settings: Settings, *, writable: bool) -> ConsoleSettings:
 
 
 def _identify(
-    bootstrap: Sequence[tuple[str, int]], security: ClientSecurity, mechanism: str, runtime: Runtime
+    bootstrap: Sequence[tuple[str, int]],
+    security: ClientSecurity,
+    mechanism: str,
+    runtime: Runtime,
+    priority: SessionPriority,
 ) -> Identify:
     """Connections as `security` says, but for who connects."""
     if mechanism == PLAIN and security.tls is None and not all(map(_is_here, bootstrap)):
@@ -181,7 +190,8 @@ def _identify(
 
     async def identify(user: str, password: str) -> Brokers:
         theirs = replace(security, credential=ClientCredential(mechanism, user, password))
-        brokers = Brokers(bootstrap, runtime, dial=theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+        dial = theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
+        brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
         try:
             await brokers.first()
         except BrokerUnreachable as error:

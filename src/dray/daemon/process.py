@@ -11,7 +11,6 @@ import os
 import resource
 import signal
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,8 +26,6 @@ M_TRIM_THRESHOLD: Final = -1
 M_TOP_PAD: Final = -2
 M_MMAP_THRESHOLD: Final = -3
 NEVER: Final = -1
-
-AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 GLIBC_LARGEST_MMAP_THRESHOLD: Final = 32 * 1024 * 1024
 
@@ -77,17 +74,6 @@ def raise_file_limit() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def give_way(niceness: int) -> None:
-    """Let other processes of this machine have the processor first.
-
-    Linux may share it out by sessions first (autogroup), and only then by the niceness within each. A process
-    that leads its session, as the children of a supervisor do, sets the niceness of that too."""
-    os.nice(niceness)
-    if os.getsid(0) == os.getpid():
-        with suppress(OSError):  # not Linux, or without such groups
-            AUTOGROUP.write_text(str(niceness))
 
 
 def tune_memory() -> bool:

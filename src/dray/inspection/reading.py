@@ -151,6 +151,7 @@ class TopicReader:
     async def fetch_gently(self, partition: int, offset: int, match: Match | None = None) -> Fetched:
         """As `fetch`, one of many: in small pieces, and with pauses while the brokers are busy."""
         runtime = self.brokers.runtime
+        self.brokers.at_work()
         if self.pace.wants_to_hear(runtime.monotonic()):
             await self._listen(partition)
         if self.pace.pause:

@@ -12,7 +12,7 @@ import pytest
 
 from dray.cluster import AdvertisedListener, Broker
 from dray.daemon.failures import Failure
-from dray.daemon.process import AUTOGROUP, FileLock, tune_memory
+from dray.daemon.process import FileLock, tune_memory
 
 
 def lock(path: Path) -> FileLock:
@@ -154,29 +154,3 @@ def test_a_dead_namesake_is_known_only_on_the_same_machine() -> None:
     assert not here.knows_dead(broker(here.name, os.getppid()))
     assert not here.knows_dead(broker("elsewhere", ended.pid))
     assert not here.knows_dead(broker("", ended.pid))
-
-
-@pytest.mark.parametrize("leads", [True, False], ids=["leads its session", "one of a session"])
-def test_a_process_that_gives_way_takes_its_session_along_only_if_that_is_its_own(leads: bool) -> None:
-    """Niceness counts within a session alone, where Linux shares the processor out by sessions."""
-    script = """
-import os
-from dray.daemon.process import AUTOGROUP, give_way
-if not LEADS:
-    child = os.fork()
-    if child:
-        os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
-give_way(7)
-print(os.nice(0), AUTOGROUP.read_text().split()[-1] if AUTOGROUP.exists() else None, flush=True)
-os._exit(0)
-"""
-    ran = subprocess.run(
-        [sys.executable, "-c", script.replace("LEADS", str(leads))],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        start_new_session=True,
-    )
-    grouped = ("7" if leads else "0") if AUTOGROUP.exists() else "None"
-    assert (ran.returncode, ran.stdout.split()) == (0, ["7", grouped]), ran.stderr

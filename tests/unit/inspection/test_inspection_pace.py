@@ -125,6 +125,8 @@ async def test_a_broker_that_cannot_be_heard_is_read_all_the_same(monkeypatch: p
 
 async def test_a_search_asks_for_little_at_once_and_off_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, kafka, _ = reader_of(monkeypatch)
+    pieces: list[None] = []
+    reader.brokers.at_work = lambda: pieces.append(None)
     threads: set[threading.Thread] = set()
 
     def match(record: Record) -> bool:
@@ -136,3 +138,4 @@ async def test_a_search_asks_for_little_at_once_and_off_the_loop(monkeypatch: py
     assert threading.main_thread() not in threads
     asked = {message.max_bytes for message in kafka.asked if isinstance(message, FetchRequest)}
     assert asked == {reading.GENTLE_BYTES}
+    assert len(pieces) == kafka.fetches, "and says so, piece by piece"
