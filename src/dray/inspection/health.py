@@ -50,8 +50,8 @@ def _store(what: str, rows: Sequence[OperationRow]) -> HealthCheck:
         return HealthCheck(what, "bad", f"{failures} requests failed in the last minute")
     slowest = max((row.mean_ms for row in rows if row.mean_ms is not None), default=None)
     if slowest is None:
-        return HealthCheck(what, "good", "not asked for anything in the last minute")
-    return HealthCheck(what, "good", f"answers, its slowest kind of request in {slowest:.3g} ms")
+        return HealthCheck(what, "good", "not asked in the last minute")
+    return HealthCheck(what, "good", f"answers, slowest requests {slowest:.2g} ms")
 
 
 def compactor_check(seen_ms: Sequence[int], now_ms: int) -> HealthCheck:

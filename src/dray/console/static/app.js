@@ -12,6 +12,10 @@ function acts(button, act) {
   if (button instanceof HTMLButtonElement) button.disabled = false;
 }
 
+// On a narrow screen the tabs are wider than it: the one that is open is in view.
+const tab = document.querySelector(".tabs [aria-current]");
+if (tab?.parentElement) tab.parentElement.scrollLeft = /** @type {HTMLElement} */ (tab).offsetLeft - tab.parentElement.offsetLeft - 48;
+
 // --- theme
 
 for (const button of document.querySelectorAll("[data-theme-toggle]")) {
