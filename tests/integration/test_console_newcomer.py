@@ -1,5 +1,5 @@
 """What a person does who has never seen Dray: from `drayd up` in an empty directory to a record in the log
-and in the table, a group that reads again, and the cluster's health. In one browser, by what the pages say."""
+and in the table, a group that reads again, and the cluster's health. In one browser, by what pages say."""
 
 from __future__ import annotations
 

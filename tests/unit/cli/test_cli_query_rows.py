@@ -103,7 +103,12 @@ def test_a_decimal_keeps_every_digit(
 
 
 def test_json_is_laid_out_as_the_library_does(capsys: pytest.CaptureFixture[str]) -> None:
-    value = {"none": None, "empty": [{}, []], "text": 'é"\n', "deep": [{"a": [1, True, 2.5]}]}
+    value: dict[str, object] = {
+        "none": None,
+        "empty": [{}, []],
+        "text": 'é"\n',
+        "deep": [{"a": [1, True, 2.5]}],
+    }
     print_rows("json", tuple(value), [tuple(value.values()), tuple(value.values())])
     assert capsys.readouterr().out == json.dumps([value, value], indent=2, ensure_ascii=False) + "\n"
     print_rows("json", ("none",), [])

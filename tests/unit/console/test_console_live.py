@@ -29,7 +29,7 @@ def following(
 
     async def follow(_readers: Any, positions: Mapping[int, int], *_: Any) -> AsyncIterator[TailPiece]:
         begun.append(dict(positions))
-        for _ in range(count):
+        for _number in range(count):
             yield TailPiece([], positions)
             between()
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
+from dray.client import ClientError
 from dray.inspection import reading
 from dray.inspection.matching import matcher
 from dray.inspection.pace import LISTEN_SECONDS, LONGEST_PAUSE, Pace
@@ -115,7 +116,7 @@ async def test_a_broker_that_cannot_be_heard_is_read_all_the_same(monkeypatch: p
 
     async def request(message: Any, version: int | None = None) -> Any:
         if isinstance(message, ApiVersionsRequest):
-            raise reading.ClientError("the connection was closed")
+            raise ClientError("the connection was closed")
         return await answer(message, version)
 
     monkeypatch.setattr(kafka, "request", request)
