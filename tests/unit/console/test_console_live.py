@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
@@ -76,3 +77,15 @@ async def test_it_ends_for_partitions_that_are_added_so_that_they_are_read_too(
     assert pieces(await client.get("/api/topics/t/tail")) == 5, "none was added"
     following(monkeypatch, 5, lambda: kafka.topics["t"].append(FakePartition()))
     assert pieces(await client.get("/api/topics/t/tail?partition=0")) == 5, "only one is wanted"
+
+
+async def test_what_only_a_script_can_do_waits_for_it(kafka: FakeKafka) -> None:
+    """A click before the script has run would be lost: it enables what it serves."""
+    client = ConsoleClient(kafka, writable=True)
+    for address in ("/topics/t", "/topics/t/settings"):
+        page = (await client.get(address)).text
+        found = re.findall(
+            r"<button type=\"button\"[^>]*data-(?:opens|tail|theme-toggle|time-toggle)[^>]*>", page
+        )
+        assert len(found) > 3
+        assert all(" disabled" in button for button in found), found
