@@ -51,13 +51,18 @@ def test_stores_that_fail_are_told_from_those_that_answer_and_those_that_rest() 
         "answers, slowest requests 12 ms",
     )
     assert (metadata.state, metadata.said) == ("good", "not asked in the last minute")
-    objects, _ = store_checks(stores(fast, OperationRow("put", 1.0, None, 3)))
-    assert (objects.state, objects.said) == ("bad", "3 requests failed in the last minute")
+    for failures, state, said in (
+        (1, "unsure", "1 request"),
+        (6, "unsure", "6 requests"),
+        (7, "bad", "7 requests"),
+    ):
+        objects, _ = store_checks(stores(fast, OperationRow("put", 1.0, None, failures)))
+        assert (objects.state, objects.said) == (state, f"{said} failed in the last minute")
     assert store_checks(stores(seconds=0.0)) == [], "nothing was measured yet"
 
 
 def test_the_worst_of_them_is_the_clusters() -> None:
-    good, unsure, bad = (HealthCheck("", state, "") for state in ("good", "unsure", "bad"))  # type: ignore[arg-type]
+    good, unsure, bad = (HealthCheck("", state, "") for state in ("good", "unsure", "bad"))
     assert worst([]) == worst([good, good]) == "good"
     assert worst([good, unsure]) == "unsure"
     assert worst([unsure, bad, good]) == "bad"
