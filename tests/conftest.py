@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from tests.integration.left_out import ON_SERVERS, why_left_out
 from tests.services.distribution import Scheduling, in_order
 from tests.services.fixtures import bootstrap, first_broker, server_of_all
+from tests.services.java import start_java_quickly
 from tests.services.process import ServerProcess
 from tests.services.target import ON_CLUSTER
 
@@ -26,6 +27,12 @@ settings.register_profile("suite", deadline=None, suppress_health_check=[HealthC
 settings.load_profile("suite")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") != "soak":
+        start_java_quickly()
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
     return Scheduling(config, log)
 

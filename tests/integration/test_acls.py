@@ -64,7 +64,7 @@ class AuthorizingProcess(DrayProcess):
         command = [str(drayd_path()), "admin", *arguments, "--data-dir", str(self.data_directory)]
         environment = {**os.environ, **self.environment()}
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=60, env=environment, check=True
+            command, capture_output=True, text=True, timeout=240, env=environment, check=True
         )
         return done.stdout
 
@@ -197,7 +197,7 @@ def test_no_secret_comes_to_light(broker: AuthorizingProcess) -> None:
     users = described["app"].result(60)
     [acls] = [admin.describe_acls(AclBindingFilter(*ANYTHING)).result(60)]
     command = [str(drayd_path()), "config", "show", "--config", str(broker.directory / "c.yaml")]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True).stdout
     pages = [broker.http_text(path) for path in ("/metrics", "/healthz", "/readyz")]
     seen = {
         "log": broker.log_path.read_text(),

@@ -24,7 +24,7 @@ def run(*arguments: str, **settings: str) -> subprocess.CompletedProcess[str]:
         [str(drayd_path()), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         env=environment | settings,
         check=False,
     )
@@ -144,7 +144,7 @@ def test_a_killed_broker_gets_its_id_back_at_once(tmp_path: Path) -> None:
     )
     with process:
         process.kill()
-        process.start(timeout=20)  # far less than the session of the one before would last
+        process.start(timeout=120)  # far less than the session of the one before would last
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def run_up(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]
         [drayd_path(), "up", "--data-dir", str(directory), *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
         env={**os.environ, "DRAY_LOGGING__LEVEL": "error"},
     )

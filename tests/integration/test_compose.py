@@ -27,7 +27,7 @@ def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
 def kcat(compose: Compose, *arguments: str, sent: str = "") -> str:
     """A client on a host of its own in the network."""
     command = [*compose.network.on(CLIENT), str(require_tool("kcat")), *arguments]
-    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, input=sent, capture_output=True, text=True, timeout=240, check=True)
     return done.stdout
 
 

@@ -48,7 +48,7 @@ class SecuredBroker(DrayProcess):
         """Straight in the store: no broker is asked."""
         command = [str(drayd_path()), "admin", *arguments, "--data-dir", str(self.data_directory)]
         subprocess.run(
-            command, capture_output=True, timeout=60, env={**os.environ, **self.environment()}, check=True
+            command, capture_output=True, timeout=240, env={**os.environ, **self.environment()}, check=True
         )
 
 

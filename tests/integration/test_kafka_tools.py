@@ -116,7 +116,7 @@ def _kcat(bootstrap: str, topic: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     return done.stdout
 

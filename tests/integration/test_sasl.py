@@ -82,7 +82,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
 
 def _drayd(process: DrayProcess, *arguments: str) -> str:
     command = [str(drayd_path()), "admin", *arguments, "--bootstrap", process.bootstrap]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
 def librdkafka(broker: SecuredProcess, mechanism: str, password: str = PASSWORD) -> dict[str, str]:

@@ -89,7 +89,7 @@ def refused(broker: DrayProcess, *command: str) -> str:
     """The one line with which a command ends, in the place of this broker."""
     given = command or tuple(broker.command())
     ran = subprocess.run(
-        given, env=dict(broker.environment()), capture_output=True, text=True, timeout=120, check=False
+        given, env=dict(broker.environment()), capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.returncode == 1, ran.stderr
     [line] = [line for line in ran.stderr.splitlines() if line.startswith("drayd: ")]
@@ -129,7 +129,7 @@ def test_a_bucket_from_before_there_were_owners(first: DrayProcess, tmp_path: Pa
         env=dict(stranger.environment()),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     ).stdout
     assert f"{RECORDS} objects listed" in preview

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import PurePosixPath
 from typing import Final
 
 from xdist.scheduler import LoadFileScheduling
 
 ONE_PLACE: Final = "tests/conformance/metadata"
-"""Its files share servers that take long to start, two clusters among them."""
+"""Its files share servers that take long to start, two clusters among them. Together they come first."""
 
-FIRST: Final = (ONE_PLACE,)
 WAITING: Final = ("tests/integration", "tests/referee", "tests/conformance")
 """Most of their time these wait for servers and clients; all others compute."""
 
-LAST_WAIT: Final = 0.85
-"""Where the last of those that wait begins, between the first file and the last: files that take long do not
-come at the end, where the other processes would wait for them."""
+LONG: Final = "tests/simulation"
+"""Of those that compute, they take longest."""
+
+LAST_LONG: Final = 0.85
+"""Where the last of those that wait or take long begins, between the first file and the last: at the end the
+other processes would wait for it."""
 
 
 class Scheduling(LoadFileScheduling):  # type: ignore[misc]
@@ -34,14 +35,11 @@ def place_of(path: str) -> str:
 def in_order(paths: Iterable[str]) -> list[str]:
     """Files that wait and files that compute take turns, so that neither processors nor processes idle."""
     given = list(dict.fromkeys(paths))
-    first = [path for path in given if path.startswith(FIRST)]
+    first = [path for path in given if place_of(path) == ONE_PLACE]
     waiting = [path for path in given if path.startswith(WAITING) and path not in first]
-    # Those of the simulation take longest.
-    computing = sorted(
-        (path for path in given if not path.startswith(WAITING)),
-        key=lambda path: PurePosixPath(path).parts[1] != "simulation",
-    )
+    long = [path for path in given if path.startswith(LONG)]
+    others = [path for path in given if not path.startswith((*WAITING, LONG))]
     places = dict.fromkeys(first, -1.0)
-    places |= {path: LAST_WAIT * number / len(waiting) for number, path in enumerate(waiting)}
-    places |= {path: number / len(computing) for number, path in enumerate(computing)}
+    for some, last in ((waiting, LAST_LONG), (long, LAST_LONG), (others, 1.0)):
+        places |= {path: last * number / len(some) for number, path in enumerate(some)}
     return sorted(given, key=lambda path: places[path])

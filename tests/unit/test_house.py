@@ -231,6 +231,10 @@ def test_every_design_note_is_in_the_index() -> None:
 TESTS = ROOT / "tests"
 
 
+def is_module(name: str) -> bool:
+    return (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+
+
 def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
     """What a file of the tests imports by a path that pytest happens to set, or from another test module."""
     is_package = (path.parent / "__init__.py").exists()  # then pytest does not set its path
@@ -247,8 +251,7 @@ def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
         for name in names:
             last = name.rpartition(".")[2]
             inside = name.startswith("tests.") and (last == "conftest" or last.startswith("test_"))
-            is_module = (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
-            if name.startswith(".") or name in siblings or (inside and is_module):
+            if name.startswith(".") or name in siblings or (inside and is_module(name)):
                 wrong.append(name)
     return wrong
 

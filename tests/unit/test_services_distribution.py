@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.services.distribution import LAST_WAIT, ONE_PLACE, in_order, place_of
+from tests.services.distribution import LAST_LONG, ONE_PLACE, in_order, place_of
 
 WAITING = [f"tests/integration/test_{number}.py" for number in range(40)]
 COMPUTING = [f"tests/unit/log/test_log_{number}.py" for number in range(100)]
@@ -18,11 +18,11 @@ def test_every_file_comes_once() -> None:
 def test_those_that_wait_and_those_that_compute_take_turns() -> None:
     order = in_order([*COMPUTING, *METADATA, *SIMULATION, *WAITING])
     assert order[:2] == METADATA
-    for start in range(2, int(LAST_WAIT * len(order)) - 6):
-        part = order[start : start + 6]
-        assert 1 <= len([path for path in part if path in WAITING]) <= 4, part
-    assert set(order[-15:]) <= set(COMPUTING)
-    assert order.index(SIMULATION[-1]) < order.index(COMPUTING[0])
+    for start in range(2, int(LAST_LONG * len(order)) - 12, 6):
+        part = order[start : start + 12]
+        assert 2 <= len([path for path in part if path in WAITING]) <= 6, part
+        assert len([path for path in part if path in SIMULATION]) <= 2, part
+    assert set(order[-12:]) <= set(COMPUTING)
 
 
 def test_of_one_kind_the_order_stays() -> None:
