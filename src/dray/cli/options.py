@@ -153,6 +153,7 @@ def load_config(
     compactor_http: str | None = None,
     console: bool | None = None,
     console_listen: str | None = None,
+    console_command_config: Path | None = None,
 ) -> LoadedConfig:
     """The effective config of a command, or its one-line failure."""
     given: Iterable[tuple[str, str, str | None]] = (
@@ -165,6 +166,11 @@ def load_config(
         ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),
         ("--no-console", "console.enabled", None if console is None else str(console).lower()),
         ("--console", "console.listen", console_listen),
+        (
+            "--command-config",
+            "console.command_config",
+            None if console_command_config is None else str(console_command_config),
+        ),
     )
     flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
     try:

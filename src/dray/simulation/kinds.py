@@ -14,6 +14,7 @@ from dray.simulation.cluster.builds import two_builds
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.identities import automatic_ids
 from dray.simulation.cluster.limits import at_limits
+from dray.simulation.cluster.revocations import taken_rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ KINDS: Final = {
         RunKind("builds", "two builds, one of which cannot read what the other stores", two_builds),
         RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
         RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
+        RunKind("revocations", "users and ACLs that come and go, and who is served until when", taken_rights),
     )
 }
 EVERY_KIND: Final = tuple(KINDS)

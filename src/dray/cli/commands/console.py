@@ -70,5 +70,6 @@ def console(
     drayd console --stores --config /etc/dray.yaml
     """
     settings = load_config(config, data_dir, console_listen=listen).settings
-    security = client_security(command_config)
+    named = settings.console.command_config
+    security = client_security(command_config or (None if named is None else Path(named)))
     serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable, runs=runs)

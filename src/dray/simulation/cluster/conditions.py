@@ -5,9 +5,11 @@ Kept apart from the run, so that a failing run can be tried again with less of e
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
+from typing import Any, ClassVar
 
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
@@ -117,6 +119,9 @@ class ClusterConditions:
     # Small appends: what one write carries (0: nothing), and how much is carried before it is packed.
     carry_bytes: int | None = None
     carry_backlog: int | None = None
+
+    script: ClassVar[Callable[[Any], Awaitable[None]] | None] = None
+    """What is played in its `ClusterWorld`, where it is not what all clusters have."""
 
     def clients(self) -> list[tuple[int, Role]]:
         """Who plays, each with the number that its chance comes from."""
