@@ -30,10 +30,12 @@ class ConsoleSection(Section):
         description="How the console connects to brokers: a properties file of Kafka's clients. `drayd "
         "console --command-config` says otherwise.",
     )
-    listener: Annotated[str | None, Either("none", Text(r"[A-Z][A-Z0-9_]{0,99}", "a listener's name"))] = Field(
-        default=None,
-        description="Which of `broker.listeners` the console beside `drayd up` connects to; `none`: "
-        "`broker.listen`, where clients are not asked who they are.",
+    listener: Annotated[str | None, Either("none", Text(r"[A-Z][A-Z0-9_]{0,99}", "a listener's name"))] = (
+        Field(
+            default=None,
+            description="Which of `broker.listeners` the console beside `drayd up` connects to; `none`: "
+            "`broker.listen`, where clients are not asked who they are.",
+        )
     )
     auth: Annotated[str, Choice("none", "sasl")] = Field(
         default="none",

@@ -76,7 +76,7 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
 
 
 def _addresses_at(settings: Settings, listener: str, count: int) -> list[str]:
-    """Of so many brokers, whose ports count up. Certificates have names, so the advertised one comes first."""
+    """Of so many brokers, whose ports count up. Certificates have names: the advertised one comes first."""
     broker = settings.broker
     place: Address = broker.advertised_listeners.get(listener) or broker.listeners[listener]
     return [str(Address(place.host, place.port + number)) for number in range(count)]

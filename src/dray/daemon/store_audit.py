@@ -1,5 +1,5 @@
-"""The audit log of changes straight in the metadata store. No broker is asked for them, so no broker's log has
-them: the command that makes one writes the line itself, to standard error."""
+"""The audit log of changes straight in the metadata store. No broker is asked for them, so no broker's log
+has them: the command that makes one writes the line itself, to standard error."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from dray.security.audit import AuditedAct, AuditLog, write_line
 
 
 def note_changes(changes: Iterable[str], operation: AclOperation = AclOperation.ALTER) -> None:
-    """One JSON line each, as a broker with `logging.format: json` writes them, and as few. `operation` is what
-    a broker would have asked for."""
+    """One JSON line each, as a broker with `logging.format: json` writes them, and as few. `operation` is
+    what a broker would have asked for."""
     log = structlog.wrap_logger(
         structlog.PrintLogger(sys.stderr),
         processors=[

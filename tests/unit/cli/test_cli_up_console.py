@@ -70,7 +70,7 @@ def test_a_listener_that_is_named_is_used(properties: Path) -> None:
 
 def test_what_does_not_fit_is_one_line(properties: Path) -> None:
     properties.write_text("security.protocol=SSL\n")
-    with pytest.raises(Failure, match="security.protocol = SSL, and none of broker.listeners"):
+    with pytest.raises(Failure, match=r"security.protocol = SSL, and none of broker.listeners"):
         console_connected(settings(properties))
     with pytest.raises(Failure, match="absent"):
         console_connected(settings(properties.with_name("absent")))

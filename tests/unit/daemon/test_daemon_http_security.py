@@ -124,7 +124,7 @@ def test_certificates_of_clients(tmp_path: Path) -> None:
     assert given.tls.verify_mode is ssl.CERT_OPTIONAL, "probes have none"
     access, _ = scrape_access(config)
     assert access.tls is not None
-    with pytest.raises(ConfigError, match="http.client_ca_file"):
+    with pytest.raises(ConfigError, match=r"http.client_ca_file"):
         settings(client_ca_file=made.authority)
     with pytest.raises(CertificateUnusable, match=r"http.certificate_file: .*absent"):
         HttpSecurity(settings(**pair, client_ca_file=tmp_path / "absent"), SystemRuntime())

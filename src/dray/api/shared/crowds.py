@@ -49,7 +49,7 @@ class WrittenPart:
 
 
 class LargeAnswer:
-    """Encodes the parts of an answer of thousands, some in each turn of the event loop: all at once they would
+    """Encodes the parts of an answer of thousands, some in each turn of the event loop: all at once would
     hold it up for a tenth of a second and more. No part may hold records."""
 
     def __init__(self, runtime: Runtime, version: int) -> None:

@@ -142,8 +142,8 @@ def broker(
 
 
 def console_connected(settings: Settings) -> Settings:
-    """With the listener that the console connects to: the one named, or the first whose protocol its properties
-    are for. What does not fit together is one line, before anything is started."""
+    """With the listener that the console connects to: the one named, or the first with the protocol of its
+    properties. What does not fit together is one line, before anything is started."""
     console, listeners = settings.console, settings.broker.listeners
     if console.command_config is None or console.listener is not None:
         return settings
