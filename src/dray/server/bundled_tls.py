@@ -235,6 +235,8 @@ class BundledEncryption:
         return count
 
     def write(self, data: Buffer) -> None:
+        if not len(data):  # to OpenSSL a failure, and in an answer nothing special
+            return
         _lib.ERR_clear_error()
         if _lib.SSL_write(self._ssl, _ffi.from_buffer(data), len(data)) <= 0:
             raise EncryptionFailed(meaning_of(_reason()))

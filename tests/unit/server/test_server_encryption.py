@@ -67,7 +67,7 @@ def test_there_and_back(version: ssl.TLSVersion) -> None:
     peer = Peer(version)
     peer.sent(b"a" * 40_000)
     assert peer.read(100_000) == b"a" * 40_000
-    for piece in (b"b" * 100_000, memoryview(b"c" * 5), bytearray(b"d")):
+    for piece in (b"b" * 100_000, b"", memoryview(b"c" * 5), memoryview(b""), bytearray(b"d")):
         peer.server.write(piece)
     assert peer.decrypted() == b"b" * 100_000 + b"cccccd"
     assert peer.server.take() == b""
