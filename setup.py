@@ -1,5 +1,5 @@
-"""Builds the compiled core of `dray.records`, and a loop of `dray.server`, with nothing but gcc. All else is in
-pyproject.toml."""
+"""Builds the compiled core of `dray.records`, and a loop of `dray.server`, with nothing but gcc. All else is
+in pyproject.toml."""
 
 from glob import glob
 
