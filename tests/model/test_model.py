@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.rules import CLEANING, MUTATIONS, WITH_CARRYING
+from tests.model.rules import AHEAD, CLEANING, MUTATIONS, WITH_CARRYING
 from tests.model.schedule import STEPS, campaign, run
 from tests.model.store import Violation
 
@@ -82,6 +82,10 @@ BREAKS_AT = {
     "clean-not-start": 0,
     "round-first": 45,
     "round-emptied": 11,
+    "ahead-other": 2,
+    "ahead-twice": 2,
+    "ahead-unsure": 117,
+    "ahead-no-recheck": 3,
 }
 # Rules that only matter in longer schedules.
 STEPS_OF = {"pack-stg-any": 1500} | dict.fromkeys(CLEANING, 1500)
@@ -109,6 +113,14 @@ def test_no_schedule_with_compaction_by_key_breaks_a_promise() -> None:
         assert result.counts[what] > 50, result.counts
 
 
+def test_no_schedule_with_marks_staged_ahead_breaks_a_promise() -> None:
+    for carries in (False, True):
+        result = campaign(range(700_000, 700_120), carries=carries, ahead=True)
+        assert not result.broken, result.first
+        for what in ("acknowledged", "crashes", "orphans", "fenced", "marks used", "marks dropped"):
+            assert result.counts[what] > 50, result.counts
+
+
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_every_rule_is_needed(rule: str) -> None:
     with pytest.raises((Violation, KeyError, IndexError)):
@@ -118,11 +130,14 @@ def test_every_rule_is_needed(rule: str) -> None:
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_with_the_rule_that_schedule_holds(rule: str) -> None:
     steps = STEPS_OF.get(rule, STEPS)
-    run(BREAKS_AT[rule], steps=steps, carries=rule in WITH_CARRYING, cleans=rule in CLEANING)
+    kinds = {"carries": rule in WITH_CARRYING, "ahead": rule in AHEAD, "cleans": rule in CLEANING}
+    run(BREAKS_AT[rule], steps=steps, **kinds)
 
 
 @pytest.mark.soak
 def test_no_schedule_breaks_a_promise_in_long_runs() -> None:
-    for carries, cleans in ((False, False), (True, False), (False, True), (True, True)):
-        result = campaign(range(1_000_000, 1_020_000), carries=carries, cleans=cleans)
-        assert not result.broken, result.first
+    for cleans in (False, True):
+        for carries, ahead in ((False, False), (True, False), (False, True), (True, True)):
+            seeds = range(1_000_000, 1_005_000 if cleans else 1_020_000)
+            result = campaign(seeds, carries=carries, ahead=ahead, cleans=cleans)
+            assert not result.broken, result.first

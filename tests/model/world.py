@@ -120,9 +120,15 @@ class Job:
 
 class World:
     def __init__(
-        self, seed: int, without: Collection[str] = (), carries: bool = False, cleans: bool = False
+        self,
+        seed: int,
+        without: Collection[str] = (),
+        carries: bool = False,
+        stages_ahead: bool = False,
+        cleans: bool = False,
     ) -> None:
         self.carries = carries
+        self.stages_ahead = stages_ahead
         self.cleaning = CleaningOracle(STREAMS) if cleans else None
         self.random = random.Random(seed)
         self.without = frozenset(without)
