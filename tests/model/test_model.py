@@ -130,8 +130,8 @@ def test_every_rule_is_needed(rule: str) -> None:
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_with_the_rule_that_schedule_holds(rule: str) -> None:
     steps = STEPS_OF.get(rule, STEPS)
-    kinds = {"carries": rule in WITH_CARRYING, "ahead": rule in AHEAD, "cleans": rule in CLEANING}
-    run(BREAKS_AT[rule], steps=steps, **kinds)
+    carries, ahead, cleans = (rule in group for group in (WITH_CARRYING, AHEAD, CLEANING))
+    run(BREAKS_AT[rule], steps=steps, carries=carries, ahead=ahead, cleans=cleans)
 
 
 @pytest.mark.soak
