@@ -26,16 +26,15 @@ def run(
     ahead: bool | None = None,
     cleans: bool | None = None,
 ) -> World:
-    """One schedule, with carried appends and packers or without, with marks staged ahead or without, with
-    compaction by key or without: None is as the rules that are taken out need it. Raises `Violation` where a
-    promise is broken."""
+    """One schedule; with carried appends and packers, with marks staged ahead, with compaction by key, or
+    without: None is as the rules that are taken out need it. Raises `Violation` where a promise is broken."""
     if carries is None:
         carries = not WITH_CARRYING.keys().isdisjoint(without)
     if ahead is None:
         ahead = not AHEAD.keys().isdisjoint(without)
     if cleans is None:
         cleans = not CLEANING.keys().isdisjoint(without)
-    world = World(seed, without, carries, ahead, cleans)
+    world = World(seed, without, carries=carries, stages_ahead=ahead, cleans=cleans)
     brokers = world.random.choice((1, 2, 3, 4))
     kinds = [broker] * brokers
     if carries:

@@ -123,6 +123,7 @@ class World:
         self,
         seed: int,
         without: Collection[str] = (),
+        *,
         carries: bool = False,
         stages_ahead: bool = False,
         cleans: bool = False,
