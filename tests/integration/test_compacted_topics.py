@@ -87,7 +87,7 @@ def check_promises(rows: list[Row], sent: list[Row], *, keeps_tombstones: bool) 
 
 
 class CleanedDray:
-    """Cleaned now and then while records come, and at the end."""
+    """Cleaned once while records come, and at the end."""
 
     def __init__(self, directory: Path) -> None:
         self.broker = DrayProcess(directory)
@@ -104,7 +104,7 @@ class CleanedDray:
         return self.broker.bootstrap
 
     def pause(self, batch: int) -> None:
-        if batch % 5 == 4:
+        if batch == BATCHES // 2:
             clean(self.broker)
 
     def settle(self, _: Callable[[], bool]) -> None:
@@ -181,7 +181,6 @@ def test_what_is_left_of_a_compacted_topic(tmp_path: Path, retention_ms: str) ->
         table = json.loads(drayd("admin", "table", "updates", "--json", *data))
         [partition] = table["partitions"]
         assert (partition["clean_point"], partition["live_share"]) == (len(sent), 1.0)
-        assert "clean point" in drayd("admin", "table", "updates", *data)
 
 
 @pytest.mark.soak
