@@ -27,7 +27,13 @@ from dray.objects.contract import Unsupported
 from dray.objects.memory import MemoryObjects
 from dray.objects.read_only import open_read_only
 from dray.protocol import ErrorCode
-from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from dray.protocol.messages.fetch import (
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+    PartitionData,
+)
 from dray.protocol.messages.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -137,6 +143,11 @@ async def serving(
         await node.stop()
 
 
+def joined(part: PartitionData) -> bytes:
+    records = part.records or b""
+    return bytes(records) if isinstance(records, bytes | bytearray | memoryview) else b"".join(records)
+
+
 def fetch(offset: int, *, committed: bool = False, epoch: int = -1) -> FetchRequest:
     asked = FetchPartition(
         partition=0, fetch_offset=offset, partition_max_bytes=1 << 30, current_leader_epoch=epoch
@@ -168,7 +179,7 @@ async def read_through(connection: KafkaConnection, end: int) -> tuple[bytes, se
         assert part.error_code == 0
         assert part.high_watermark == part.last_stable_offset >= end
         aborted |= {(one.producer_id, one.first_offset) for one in part.aborted_transactions or []}
-        found = bytes(part.records or b"")
+        found = joined(part)
         data += found
         offset = list(walk_batches(found))[-1].last_offset + 1
     return data, aborted
@@ -226,7 +237,7 @@ async def test_a_broker_serves_a_topic_where_its_source_left_it(layout: str) -> 
         [written] = produced.responses[0].partition_responses
         assert (written.error_code, written.base_offset) == (0, end)
         [part] = (await connection.request(fetch(end))).responses[0].partitions
-        [appended] = walk_batches(bytes(part.records or b""))
+        [appended] = walk_batches(joined(part))
         assert (appended.header.base_offset, appended.header.leader_epoch) == (end, EPOCH)
 
 
