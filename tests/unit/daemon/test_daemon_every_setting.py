@@ -83,6 +83,8 @@ ELSEWHERE = {
     "console.certificate_file": "test_console_with_login.py, in a real process",
     "console.key_file": "test_console_with_login.py, in a real process",
     "console.behind_proxy": "test_daemon_console_address.py",
+    "console.command_config": "test_daemon_children.py::test_the_console_gets_its_own",
+    "console.runs": "the same",
     "console.masked": "test_console_with_login.py, in a real process",
     "foreign.stores": "test_daemon_foreign.py::test_the_stores_of_the_config_arrive",
     "foreign.options": "the same",
@@ -107,8 +109,8 @@ FIXED = frozenset(
         "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
         "HttpSettings": "idle_seconds max_connections port request_seconds tls tokens",
-        "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
-        "settle_seconds snapshot_every_entries stream_id_block",
+        "LogSettings": "ahead_bytes commit_seconds max_commit_bytes producer_id_block retry_limit "
+        "retry_seconds settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "
         "linger_seconds listeners max_unsent_bytes receive_buffer_bytes short_frame_bytes_per_second "
         "short_seconds slowest_frame_bytes_per_second small_frame_bytes stranger_frame_bytes unread_seconds",
