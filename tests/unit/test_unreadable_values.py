@@ -212,7 +212,7 @@ CASES = {
         raises=LogUnavailable,
     ),
     "streams/<number>/hwm": Case(
-        entries.FORMAT,
+        entries.ORIGIN_FORMAT,
         lambda world: keys.high_watermark(first_of(world)),
         refusal=append,
         raises=LogUnavailable,
@@ -231,13 +231,13 @@ CASES = {
     ),
     "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
     ),
     "streams/<number>/offset-index/<number>/<number>: carried": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
         job_values.CARRIED_FORMAT,
@@ -321,12 +321,21 @@ CASES = {
     "wal/carried/<number>": Case(
         carried_hints.FORMAT, lambda world: keys.carried_hint(world.topics["orders"].streams[-1])
     ),
-    "wal/objects/<id>": Case(wal_keys.FORMAT, unreferenced),
+    "wal/objects/<id>": Case(wal_keys.SEGMENT_FORMAT, unreferenced),
     # What a reference says is that it is there: its value is never read.
     "wal/refs/<id>/<number>": Case(
         wal_keys.FORMAT,
         lambda world: next(
             key for key in world.stored(keys.REFERENCES) if world.streams_in(key) == {first_of(world)}
+        ),
+        is_read=False,
+    ),
+    "wal/refs/<id>/<number>/<number>": Case(
+        wal_keys.FORMAT,
+        lambda world: next(
+            key
+            for key in world.stored(keys.REFERENCES)
+            if family_of(key) == "wal/refs/<id>/<number>/<number>"
         ),
         is_read=False,
     ),
@@ -347,6 +356,7 @@ SAMPLES = {
     "group_id": "n",
     "partition": 1,
     "wal_id": UUID(int=1),
+    "segment_id": UUID(int=1),
     "user_name": "n",
     "mechanism": "SCRAM-SHA-256",
     "entity": {"user": "n"},

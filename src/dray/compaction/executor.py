@@ -17,8 +17,9 @@ from dray.compaction.key_objects import KeyCollection, KeyObject
 from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, WrittenKeys
 from dray.compaction.paths import file_path, keys_path
 from dray.compaction.sources import rows_of
+from dray.log.foreign_segments import ForeignSegments
 from dray.log.jobs import Cleaning
-from dray.log.types import ObjectCorrupt
+from dray.log.types import ForeignSegmentFault, LogUnavailable, ObjectCorrupt
 from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.statistics import FileStatistics
@@ -29,14 +30,19 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> UnitAnswer:
-    """One attempt. Its file has a name of its own, so that no two attempts ever meet."""
+async def write_unit(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None = None
+) -> UnitAnswer:
+    """One attempt. Its file has a name of its own, so that no two attempts ever meet. `foreign` reads the
+    segments of other systems."""
     try:
         if unit.most_keys:
-            return await _write_keys(unit, objects, runtime)
-        return await _write_file(unit, objects, runtime)
-    except ObjectCorrupt as error:
+            return await _write_keys(unit, objects, runtime, foreign)
+        return await _write_file(unit, objects, runtime, foreign)
+    except (ObjectCorrupt, ForeignSegmentFault) as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
+    except LogUnavailable as error:
+        return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectMissing as error:
         # The index has changed since the plan was made: the next plan is made from the new one.
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
@@ -44,10 +50,12 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Unit
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
 
 
-async def _write_file(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenFile | UnitFailed:
+async def _write_file(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+) -> WrittenFile | UnitFailed:
     parquet_id = runtime.uuid()
     path = file_path(unit.prefix, unit.job, parquet_id)
-    source = UnitRows(unit, objects, runtime)
+    source = UnitRows(unit, objects, runtime, foreign)
     async with aclosing(source.rows()) as rows:
         statistics = await _write(rows, path, objects, runtime)
     if not statistics.record_count:
@@ -70,8 +78,11 @@ async def _write_file(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Wri
 class UnitRows:
     """What goes into the file: every record of the unit, or what compaction by key leaves of them."""
 
-    def __init__(self, unit: Unit, objects: ObjectStore, runtime: Runtime) -> None:
+    def __init__(
+        self, unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+    ) -> None:
         self._unit = unit
+        self._foreign = foreign
         self._objects = objects
         self._runtime = runtime
         self.emptied = False  # all that there was is superseded, and one row stands for it
@@ -80,7 +91,7 @@ class UnitRows:
         cleaning = self._unit.cleaning
         if cleaning is None:
             kept: AsyncGenerator[pyarrow.RecordBatch, None] = rows_of(
-                self._unit, self._objects, self._runtime
+                self._unit, self._objects, self._runtime, None, self._foreign
             )
         elif cleaning.keys is None:
             kept = self._survivors(cleaning)
@@ -92,8 +103,10 @@ class UnitRows:
 
     async def _survivors(self, cleaning: Cleaning) -> AsyncGenerator[pyarrow.RecordBatch, None]:
         """What no later row of the unit itself supersedes."""
-        survivors = await _survivors(self._unit, self._objects, self._runtime)
-        async with aclosing(rows_of(self._unit, self._objects, self._runtime)) as batches:
+        survivors = await _survivors(self._unit, self._objects, self._runtime, self._foreign)
+        async with aclosing(
+            rows_of(self._unit, self._objects, self._runtime, None, self._foreign)
+        ) as batches:
             async for batch in batches:
                 yield await self._runtime.in_thread(survivors.filtered, batch, cleaning)
 
@@ -104,7 +117,9 @@ class UnitRows:
         keys = await _read_keys(path, self._objects, self._runtime)
         last: pyarrow.RecordBatch | None = None
         count = 0
-        async with aclosing(rows_of(self._unit, self._objects, self._runtime)) as batches:
+        async with aclosing(
+            rows_of(self._unit, self._objects, self._runtime, None, self._foreign)
+        ) as batches:
             async for batch in batches:
                 left = await self._runtime.in_thread(keys.filtered, batch, cleaning)
                 count += len(left)
@@ -124,14 +139,16 @@ async def _read_keys(path: str, objects: ObjectStore, runtime: Runtime) -> KeyOb
     return await runtime.in_thread(KeyObject, path, data)
 
 
-async def _write_keys(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenKeys:
+async def _write_keys(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+) -> WrittenKeys:
     """The keys of as many of the unit's files as fit, from the first on."""
     secret = runtime.uuid().bytes + runtime.uuid().bytes
     collection = KeyCollection(secret, unit.most_keys, unit.start)
     path = keys_path(unit.prefix, unit.job, runtime.uuid())
     for entry in unit.decoded():
         file = replace(unit, entries=(entry.encode(),), start=max(unit.start, entry.start), end=entry.end)
-        async with aclosing(rows_of(file, objects, runtime, COLUMNS)) as batches:
+        async with aclosing(rows_of(file, objects, runtime, COLUMNS, foreign)) as batches:
             async for batch in batches:
                 await runtime.in_thread(collection.add, batch)
         if not await runtime.in_thread(collection.end_file, entry.end):
@@ -141,9 +158,11 @@ async def _write_keys(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Wri
     return WrittenKeys(unit.stream, unit.job, path, collection.end, count)
 
 
-async def _survivors(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Survivors:
+async def _survivors(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+) -> Survivors:
     last = LastOffsets()
-    async with aclosing(rows_of(unit, objects, runtime, COLUMNS)) as batches:
+    async with aclosing(rows_of(unit, objects, runtime, COLUMNS, foreign)) as batches:
         async for batch in batches:
             await runtime.in_thread(last.add, batch)
     return await runtime.in_thread(last.survivors)
@@ -169,14 +188,17 @@ async def _write(
 class LocalUnitWriter:
     """Writes units in this process, one after the other: for tests, and where there is no Spark."""
 
-    def __init__(self, objects: ObjectStore, runtime: Runtime) -> None:
+    def __init__(
+        self, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None = None
+    ) -> None:
+        self._foreign = foreign
         self._objects = objects
         self._runtime = runtime
 
     async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
         answers: list[UnitAnswer] = []
         for unit in units:
-            answers.append(await write_unit(unit, self._objects, self._runtime))
+            answers.append(await write_unit(unit, self._objects, self._runtime, self._foreign))
             if progress is not None:
                 progress(len(answers), len(units))
         return answers

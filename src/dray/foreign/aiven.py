@@ -11,8 +11,9 @@ import binascii
 import hashlib
 import json
 from base64 import b64decode
+from functools import lru_cache
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from dray.records import Buffer, Codec, RecordError
@@ -20,6 +21,9 @@ from dray.records.compression import decompress
 
 from .faults import ForeignDamage, ForeignUnsupported
 from .tiered_names import kafka_uuid
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 
 LARGEST_MANIFEST: Final = 16 << 20
 _LARGEST_SEGMENT: Final = 2**31 - 1
@@ -230,11 +234,9 @@ def _decrypted(data: Buffer, key: bytes | None, associated: bytes, position: int
         raise ForeignDamage("it does not decrypt: other bytes, or another key", position) from None
 
 
-def unwrap_key(wrapped: bytes, private_key: bytes) -> bytes:
-    """A data key, unwrapped with the operator's RSA key (PKCS 8, PEM or DER).
-
-    OAEP with SHA3-512 for both its hashes, which the library refuses: so the padding is undone here. Padding
-    that is wrong tells nobody anything, since the bytes come from the operator's own bucket."""
+@lru_cache(maxsize=16)
+def _private_numbers(private_key: bytes) -> RSAPrivateNumbers:
+    """Kept, since the library looks closely at a key when it loads it, which takes longer than to use it."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_der_private_key, load_pem_private_key
 
@@ -245,13 +247,24 @@ def unwrap_key(wrapped: bytes, private_key: bytes) -> bytes:
         raise ForeignDamage("the private key is not readable: PKCS 8 is, in PEM or DER") from None
     if not isinstance(key, RSAPrivateKey):
         raise ForeignDamage("the private key is not an RSA key")
-    numbers = key.private_numbers()
+    return key.private_numbers()
+
+
+def unwrap_key(wrapped: bytes, private_key: bytes) -> bytes:
+    """A data key, unwrapped with the operator's RSA key (PKCS 8, PEM or DER).
+
+    OAEP with SHA3-512 for both its hashes, which the library refuses: so the padding is undone here. Padding
+    that is wrong tells nobody anything, since the bytes come from the operator's own bucket."""
+    numbers = _private_numbers(private_key)
     modulus = numbers.public_numbers.n
     size = (modulus.bit_length() + 7) // 8
     number = int.from_bytes(wrapped, "big")
     if len(wrapped) != size or number >= modulus:
         raise ForeignDamage("the data key was wrapped with another key")
-    found = _without_padding(pow(number, numbers.d, modulus).to_bytes(size, "big"))
+    # By its two primes, four times as fast: a broker does this once for every segment that it opens.
+    first, second = pow(number, numbers.dmp1, numbers.p), pow(number, numbers.dmq1, numbers.q)
+    block = second + numbers.q * (numbers.iqmp * (first - second) % numbers.p)
+    found = _without_padding(block.to_bytes(size, "big"))
     if found is None or len(found) != _KEY_SIZE:
         raise ForeignDamage("the data key was wrapped with another key")
     return found

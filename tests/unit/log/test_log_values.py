@@ -23,8 +23,10 @@ from dray.log.entries import (
     decode_start,
     pack_batches,
 )
+from dray.log.foreign_tables import AbortedRange, ForeignLayout, SegmentRow, SegmentTable
 from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, Packing, advance, put_start
 from dray.log.lifecycle import note_closed
+from dray.log.origins import CLASSIC, BoundaryStands, Origin
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
@@ -153,7 +155,13 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
-    newest = {"log-index-entry": 4, "log-job": 3, "log-staging-mark": 2}.get(name, 1)
+    newest = {
+        "log-index-entry": 5,
+        "log-high-watermark": 2,
+        "log-high-watermark-closed": 2,
+        "log-job": 4,
+        "log-staging-mark": 2,
+    }.get(name, 1)
     with pytest.raises(
         FormatTooNew,
         match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
@@ -315,6 +323,139 @@ def test_a_file_with_holes_survives_its_job() -> None:
     assert WrittenFile.from_json(holes.to_json()) == holes
     assert len(holes.to_json()["row_groups"][0]) == 8
     assert len(FILE.to_json()["row_groups"][0]) == 7, "as older builds know it"
+
+
+# --- entries of foreign segments are format 5, high watermarks of streams that began elsewhere format 2
+
+SEGMENT_TABLE = SegmentTable(
+    ForeignLayout.AIVEN,
+    "old-kafka",
+    "tiered/orders-id/3/00000000000000001000-segment.rsm-manifest",
+    object_size=700_000_000,
+    end_position=2**31 + 5,
+    rows=(
+        SegmentRow(1000, 0, -1),
+        SegmentRow(1003, 4_200_000, 1_790_000_000_100),
+        SegmentRow(1005, 2**31, 1_790_000_000_500),
+    ),
+    aborted=(AbortedRange(77, 990, 1002), AbortedRange(2**40, 1004, 2000)),
+)
+SEGMENT_ENTRY = replace(
+    ENTRY,
+    object_id=PARQUET_ID,
+    path="tiered/orders-id/3/00000000000000001000-segment.log",
+    table=SEGMENT_TABLE.encode(),
+    kind=EntryKind.SEGMENT,
+)
+
+
+def test_an_entry_of_a_foreign_segment_is_kept_as_format_5() -> None:
+    kept = (FIXTURES / "log-index-entry.v5.bin").read_bytes()
+    assert kept[:2] == b"\5\3"
+    assert IndexEntry.decode(kept) == SEGMENT_ENTRY
+    assert IndexEntry.decode(kept).segment() == SEGMENT_TABLE
+    assert SEGMENT_ENTRY.encode() == kept
+    assert SEGMENT_ENTRY.stored_bytes == 2**31 + 5
+    assert not SEGMENT_ENTRY.is_referenced
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(kept[:length])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        replace(SEGMENT_TABLE, rows=()),
+        replace(SEGMENT_TABLE, rows=SEGMENT_TABLE.rows[::-1]),
+        replace(SEGMENT_TABLE, rows=(SEGMENT_TABLE.rows[0], SEGMENT_TABLE.rows[0])),
+        replace(SEGMENT_TABLE, end_position=2**31),
+    ],
+    ids=["no rows", "they fall", "they stand", "the last is behind the end"],
+)
+def test_rows_of_a_foreign_segment_must_grow(table: SegmentTable) -> None:
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(replace(SEGMENT_ENTRY, table=table.encode()).encode())
+
+
+def test_a_count_of_aborted_transactions_is_held_against_the_bytes() -> None:
+    table = bytearray(SEGMENT_TABLE.encode())
+    table[20:24] = b"\xff\xff\xff\xff"
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(SEGMENT_ENTRY.encode()[: -len(table)] + bytes(table))
+
+
+def test_a_high_watermark_of_a_stream_that_began_elsewhere_is_format_2() -> None:
+    kept = (FIXTURES / "log-high-watermark.v2.bin").read_bytes()
+    mark = HighWatermark.at(ENTRY, Origin(boundary=900, tier_end=800, leader_epoch=65_541))
+    assert kept[0] == 2
+    assert HighWatermark.decode(kept) == mark
+    assert mark.encode() == kept
+    assert mark.sealed().origin == mark.origin, "B0 never changes"
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            HighWatermark.decode(kept[:length])
+
+
+COMPACTING_SEGMENTS = Job(
+    14,
+    JobState.CREATED,
+    compaction=Compaction(
+        topic="orders",
+        topic_id=UUID(int=9),
+        partition=3,
+        start=1000,
+        end=1007,
+        inputs=(Input.of(Versioned(SEGMENT_ENTRY, 42)),),
+        table=True,
+    ),
+)
+COPYING = Job(
+    15,
+    JobState.PACKED,
+    packing=Packing.of([Versioned(SEGMENT_ENTRY, 42)], replace(SEGMENT_ENTRY, path="copy")),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "job"), [("log-job-segments", COMPACTING_SEGMENTS), ("log-job-copied", COPYING)]
+)
+def test_a_job_over_foreign_segments_is_kept_as_format_4(name: str, job: Job) -> None:
+    kept = (FIXTURES / f"{name}.v4.bin").read_bytes()
+    assert kept[0] == 4
+    assert Job.decode(kept) == job
+    assert job.encode() == kept
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            Job.decode(kept[:length])
+
+
+def test_the_object_key_of_a_segment_that_is_ours_is_format_2() -> None:
+    kept = (FIXTURES / "log-object-key.v2.bin").read_bytes()
+    assert kept[0] == 2
+    owned = wal_keys.decode_owned(kept)
+    assert owned == wal_keys.OwnedObject(("a/1.log", "a/1.index"), "old-kafka", is_segment=True)
+    assert wal_keys.encode_segment(owned.store, owned.paths) == kept
+    assert wal_keys.decode_owned(wal_keys.encode_object(PATH)) == wal_keys.OwnedObject((PATH,))
+    whole = {length for length in range(len(kept)) if _is_whole(kept[:length])}
+    assert whole == {len(kept) - 2 - len("a/1.index")}, "a value that ends behind a path is one with fewer"
+
+
+def _is_whole(value: bytes) -> bool:
+    try:
+        wal_keys.decode_owned(value)
+    except UnreadableValue:
+        return False
+    return True
+
+
+def test_only_a_stream_that_its_source_owns_is_switched_and_only_once() -> None:
+    classic = HighWatermark(1007, origin=Origin(CLASSIC, 800, 65_541))
+    switched = classic.switched()
+    assert switched == HighWatermark(1007, origin=Origin(1007, 800, 65_541))
+    assert HighWatermark.decode(switched.encode()) == switched
+    for other in (switched, HighWatermark.at(ENTRY)):
+        with pytest.raises(BoundaryStands):
+            other.switched()
 
 
 # --- carried entries, packs and their jobs
