@@ -24,8 +24,8 @@ def _room(holds: str, uses: str = "") -> Room:
 
 
 _BELOW_DAEMON = (
-    "api client cluster compaction config console groups inspection log metadata migration objects parquet protocol "
-    "records runtime security server tables telemetry topics wal"
+    "api client cluster compaction config console groups inspection log metadata migration objects "
+    "parquet protocol records runtime security server tables telemetry topics wal"
 )
 
 ROOMS: dict[str, Room] = {

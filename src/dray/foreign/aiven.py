@@ -11,8 +11,9 @@ import binascii
 import hashlib
 import json
 from base64 import b64decode
+from functools import lru_cache
 from struct import Struct
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from dray.records import Buffer, Codec, RecordError
@@ -20,6 +21,9 @@ from dray.records.compression import decompress
 
 from .faults import ForeignDamage, ForeignUnsupported
 from .tiered_names import kafka_uuid
+
+if TYPE_CHECKING:
+    from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateNumbers
 
 LARGEST_MANIFEST: Final = 16 << 20
 _LARGEST_SEGMENT: Final = 2**31 - 1
@@ -235,6 +239,21 @@ def unwrap_key(wrapped: bytes, private_key: bytes) -> bytes:
 
     OAEP with SHA3-512 for both its hashes, which the library refuses: so the padding is undone here. Padding
     that is wrong tells nobody anything, since the bytes come from the operator's own bucket."""
+    numbers = _private_numbers(private_key)
+    modulus = numbers.public_numbers.n
+    size = (modulus.bit_length() + 7) // 8
+    number = int.from_bytes(wrapped, "big")
+    if len(wrapped) != size or number >= modulus:
+        raise ForeignDamage("the data key was wrapped with another key")
+    found = _without_padding(_decrypt_number(number, numbers).to_bytes(size, "big"))
+    if found is None or len(found) != _KEY_SIZE:
+        raise ForeignDamage("the data key was wrapped with another key")
+    return found
+
+
+@lru_cache(maxsize=16)
+def _private_numbers(private_key: bytes) -> RSAPrivateNumbers:
+    """Kept, as reading a key also proves its primes, which takes a tenth of a second."""
     from cryptography.hazmat.primitives.asymmetric.rsa import RSAPrivateKey
     from cryptography.hazmat.primitives.serialization import load_der_private_key, load_pem_private_key
 
@@ -245,16 +264,13 @@ def unwrap_key(wrapped: bytes, private_key: bytes) -> bytes:
         raise ForeignDamage("the private key is not readable: PKCS 8 is, in PEM or DER") from None
     if not isinstance(key, RSAPrivateKey):
         raise ForeignDamage("the private key is not an RSA key")
-    numbers = key.private_numbers()
-    modulus = numbers.public_numbers.n
-    size = (modulus.bit_length() + 7) // 8
-    number = int.from_bytes(wrapped, "big")
-    if len(wrapped) != size or number >= modulus:
-        raise ForeignDamage("the data key was wrapped with another key")
-    found = _without_padding(pow(number, numbers.d, modulus).to_bytes(size, "big"))
-    if found is None or len(found) != _KEY_SIZE:
-        raise ForeignDamage("the data key was wrapped with another key")
-    return found
+    return key.private_numbers()
+
+
+def _decrypt_number(number: int, key: RSAPrivateNumbers) -> int:
+    """By its two primes, which takes a quarter of the time: every segment has a data key of its own."""
+    first, second = pow(number, key.dmp1, key.p), pow(number, key.dmq1, key.q)
+    return second + key.q * ((key.iqmp * (first - second)) % key.p)
 
 
 def _without_padding(block: bytes) -> bytes | None:

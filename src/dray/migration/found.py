@@ -55,6 +55,9 @@ class FoundSegment:
     end: int
     """The offset after its last one."""
     max_timestamp: int
+    """No record is younger."""
+    min_timestamp: int = -1
+    """That of its first record; -1 where it is not known."""
     epochs: tuple[EpochStart, ...] = ()
     """The leaders' epochs from the log's start to this segment's end, as the broker that copied it knew
     them. None are known of logs without leaders."""

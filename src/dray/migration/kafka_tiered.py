@@ -35,7 +35,7 @@ _NO_TIMESTAMP: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class LocalFiles:
+class TieredFiles:
     """The files of one segment, by what their names end in."""
 
     name: TieredName
@@ -51,19 +51,19 @@ class LocalFiles:
         return (self.files.get("log") or next(iter(self.files.values()))).path
 
 
-def gather_local(listed: Sequence[ObjectInfo], topic: str) -> dict[UUID, list[LocalFiles]]:
+def gather_local(listed: Sequence[ObjectInfo], topic: str) -> dict[UUID, list[TieredFiles]]:
     """The segments of a topic, by its id: a topic that was deleted and made again has several."""
-    found: dict[UUID, dict[UUID, LocalFiles]] = {}
+    found: dict[UUID, dict[UUID, TieredFiles]] = {}
     for info in listed:
         name = parse_local(info.path)
         if name is not None and name.topic == topic:
             of_topic = found.setdefault(name.topic_id, {})
-            of_topic.setdefault(name.segment_id, LocalFiles(name)).files[name.suffix] = info
+            of_topic.setdefault(name.segment_id, TieredFiles(name)).files[name.suffix] = info
     return {topic_id: list(segments.values()) for topic_id, segments in found.items()}
 
 
 async def read_local(
-    source: Source, files: LocalFiles, finished: Mapping[UUID, RemoteSegment] | None
+    source: Source, files: TieredFiles, finished: Mapping[UUID, RemoteSegment] | None
 ) -> FoundSegment | None:
     """None where its copy was not finished. `finished`: what Kafka says of that, if it can be asked."""
     said = None if finished is None else finished.get(files.name.segment_id)
@@ -89,7 +89,7 @@ async def read_local(
     return found
 
 
-async def _read(source: Source, files: LocalFiles) -> FoundSegment:
+async def _read(source: Source, files: TieredFiles) -> FoundSegment:
     name, log, index = files.name, files.files["log"], files.files["index"]
     data, epochs, aborted, newest = await asyncio.gather(
         source.whole(index),

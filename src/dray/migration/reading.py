@@ -32,20 +32,22 @@ async def each_of(
     """What `work` makes of every item, in their order, with `AT_ONCE` under way. The first failure ends
     all."""
     found: dict[int, T] = {}
-    waiting = iter(enumerate(items))
+    waiting = list(enumerate(items))[::-1]
 
     async def worker() -> None:
-        for number, item in waiting:
-            found[number] = await work(item)
+        while waiting:
+            number, item = waiting.pop()
+            try:
+                found[number] = await work(item)
+            except BaseException:
+                waiting.clear()
+                raise
             done()
 
-    workers = [asyncio.ensure_future(worker()) for _ in range(min(AT_ONCE, len(items)))]
-    try:
-        await asyncio.gather(*workers)
-    finally:
-        for each in workers:
-            each.cancel()
-        await asyncio.gather(*workers, return_exceptions=True)
+    ended = await asyncio.gather(*[worker() for _ in range(min(AT_ONCE, len(items)))], return_exceptions=True)
+    for failure in ended:
+        if failure is not None:
+            raise failure
     return [found[number] for number in range(len(items))]
 
 
