@@ -14,10 +14,15 @@ from uuid import UUID
 
 from dray.foreign import ForeignDamage
 from dray.foreign.aiven import LARGEST_MANIFEST, AivenManifest, read_index_part, read_manifest, unwrap_key
-from dray.foreign.kafka_files import read_epochs, read_offset_index, read_transaction_index
+from dray.foreign.kafka_files import (
+    read_epochs,
+    read_offset_index,
+    read_time_index,
+    read_transaction_index,
+)
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.tiered_names import TieredName, parse_aiven
-from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned
+from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned, thinned_times
 from dray.migration.reading import Source
 from dray.objects.contract import ObjectInfo
 
@@ -81,11 +86,15 @@ async def read_aiven(
             read_index_part(manifest, "offset", parts, key) or b"", manifest.start_offset
         )
         epochs = read_epochs(read_index_part(manifest, "leaderEpoch", parts, key) or b"")
+        stamped = read_index_part(manifest, "timestamp", parts, key) or b""
+        times = read_time_index(stamped, manifest.start_offset)
         aborted = read_transaction_index(read_index_part(manifest, "transaction", parts, key) or b"")
         if rows and rows[-1].position >= manifest.segment_size:
             raise ForeignDamage(f"it names byte {rows[-1].position} of {manifest.segment_size}")
         if rows and rows[-1].offset > manifest.end_offset:
             raise ForeignDamage(f"it names offset {rows[-1].offset}, the last one is {manifest.end_offset}")
+    first = manifest.start_offset, 0
+    thin = thinned([first, *[(row.offset, row.position) for row in rows if row.position]])
     return FoundSegment(
         segment_id=manifest.segment_id,
         path=log.path,
@@ -94,10 +103,10 @@ async def read_aiven(
         start=manifest.start_offset,
         end=manifest.end_offset + 1,
         max_timestamp=manifest.max_timestamp,
+        min_timestamp=times[0].timestamp if times else -1,
         epochs=tuple(epochs),
-        rows=thinned(
-            [(manifest.start_offset, 0), *[(row.offset, row.position) for row in rows if row.position]]
-        ),
+        rows=thin,
+        times=thinned_times(times, thin),
         aborted=tuple(aborted),
         state_path=described.path,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from struct import Struct
@@ -10,10 +10,13 @@ from typing import Final
 from uuid import UUID
 
 from dray.foreign.faults import ForeignFault
-from dray.foreign.kafka_files import AbortedTransaction, EpochStart
+from dray.foreign.kafka_files import AbortedTransaction, EpochStart, TimeRow
 
 ROW: Final = Struct(">qI")
 """An offset, and where its batch begins."""
+
+TIME_ROW: Final = Struct(">qq")
+"""A time, and an offset up to which no record is younger."""
 
 ROW_STEP: Final = 1 << 20
 """A row for every so many bytes of a segment is enough to read from: so many are read at once anyway."""
@@ -62,10 +65,27 @@ class FoundSegment:
     """The leaders' epochs from the log's start to this segment's end, as the broker that copied it knew
     them. None are known of logs without leaders."""
     rows: bytes = b""
+    times: bytes = b""
     aborted: tuple[AbortedTransaction, ...] = ()
     """Those whose end is in this segment."""
     state_path: str = ""
     """Where the producers' snapshot at its end lies, if there is one."""
+
+
+def thinned_times(times: Sequence[TimeRow], rows: bytes) -> bytes:
+    """For each row the first time that stands for all that lies before it; and the last one of all."""
+    if not times:
+        return b""
+    kept: list[TimeRow] = []
+    at = 0
+    for offset, _ in ROW.iter_unpack(rows):
+        while at < len(times) - 1 and times[at].offset < offset:
+            at += 1
+        if not kept or kept[-1] is not times[at]:
+            kept.append(times[at])
+    if kept[-1] is not times[-1]:
+        kept.append(times[-1])
+    return b"".join([TIME_ROW.pack(*row) for row in kept])
 
 
 def thinned(rows: list[tuple[int, int]]) -> bytes:

@@ -16,6 +16,7 @@ from uuid import UUID
 from dray.foreign import ForeignDamage, ForeignUnsupported
 from dray.foreign.kafka_files import (
     AbortedTransaction,
+    TimeRow,
     read_epochs,
     read_offset_index,
     read_time_index,
@@ -23,14 +24,13 @@ from dray.foreign.kafka_files import (
 )
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.tiered_names import TieredName, parse_local
-from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned
+from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned, thinned_times
 from dray.migration.reading import Source
 from dray.objects.contract import Buffer, ObjectInfo
-from dray.records import HEADER_SIZE, read_header
+from dray.records import HEADER_SIZE, BatchHeader, read_header
 from dray.records.header import MAGIC
 
 REQUIRED: Final = ("log", "index", "timeindex", "snapshot", "leader_epoch_checkpoint")
-_TIME_ROW: Final = 12
 _NO_TIMESTAMP: Final = -1
 
 
@@ -91,11 +91,11 @@ async def read_local(
 
 async def _read(source: Source, files: TieredFiles) -> FoundSegment:
     name, log, index = files.name, files.files["log"], files.files["index"]
-    data, epochs, aborted, newest = await asyncio.gather(
+    data, epochs, aborted, times = await asyncio.gather(
         source.whole(index),
         source.whole(files.files["leader_epoch_checkpoint"]),
         _aborted(source, files.files.get("txnindex")),
-        _newest_time(source, files.files["timeindex"]),
+        _times(source, files.files["timeindex"], name.base_offset),
     )
     with naming(files.files["leader_epoch_checkpoint"].path):
         starts = read_epochs(epochs)
@@ -112,8 +112,9 @@ async def _read(source: Source, files: TieredFiles) -> FoundSegment:
             f"{index.path}: its last row says offset {rows[-1].offset}, and the batch there ends at "
             f"{batches[0].last_offset}"
         )
-    if last:
-        await check_beginning(source, log.path, name.base_offset)
+    first = await check_beginning(source, log.path, name.base_offset) if last else batches[0].header
+    thin = thinned([(name.base_offset, 0), *[(row.offset, row.position) for row in rows if row.position]])
+    newest = times[-1].timestamp if times else _NO_TIMESTAMP
     return FoundSegment(
         segment_id=name.segment_id,
         path=log.path,
@@ -122,14 +123,16 @@ async def _read(source: Source, files: TieredFiles) -> FoundSegment:
         start=name.base_offset,
         end=batches[-1].last_offset + 1,
         max_timestamp=max(newest, *[each.header.max_timestamp for each in batches]),
+        min_timestamp=first.base_timestamp,
         epochs=tuple(starts),
-        rows=thinned([(name.base_offset, 0), *[(row.offset, row.position) for row in rows if row.position]]),
+        rows=thin,
+        times=thinned_times(times, thin),
         aborted=aborted,
         state_path=files.files["snapshot"].path,
     )
 
 
-async def check_beginning(source: Source, path: str, base_offset: int, position: int = 0) -> None:
+async def check_beginning(source: Source, path: str, base_offset: int, position: int = 0) -> BatchHeader:
     """The header of a segment's first batch, where nothing else of its beginning is read."""
     data: Buffer = await source.range(path, position, HEADER_SIZE)
     header = read_header(data)
@@ -142,6 +145,7 @@ async def check_beginning(source: Source, path: str, base_offset: int, position:
             raise ForeignUnsupported(f"message format {header.magic} is not known", position)
         if header.base_offset < base_offset:
             raise ForeignDamage(f"offset {header.base_offset}, and its name says {base_offset}", position)
+    return header
 
 
 async def _aborted(source: Source, info: ObjectInfo | None) -> tuple[AbortedTransaction, ...]:
@@ -152,9 +156,7 @@ async def _aborted(source: Source, info: ObjectInfo | None) -> tuple[AbortedTran
         return tuple(read_transaction_index(data))
 
 
-async def _newest_time(source: Source, info: ObjectInfo) -> int:
-    if info.size < _TIME_ROW:
-        return _NO_TIMESTAMP
-    data = await source.range(info.path, info.size - _TIME_ROW, _TIME_ROW)
+async def _times(source: Source, info: ObjectInfo, base_offset: int) -> list[TimeRow]:
+    data = await source.whole(info)
     with naming(info.path):
-        return read_time_index(data, 0)[-1].timestamp
+        return read_time_index(data, base_offset)

@@ -77,8 +77,9 @@ async def read_kafscale(source: Source, files: KafscaleFiles) -> FoundSegment | 
     batches = await source.batches(info.path, last, segment.body_end, segment.base_offset)
     if not batches or batches[-1].last_offset != segment.last_offset:
         raise MigrationRefused(f"{info.path}: its last batch does not end at offset {segment.last_offset}")
+    first = batches[0].header
     if last > FIRST_BATCH:
-        await check_beginning(source, info.path, segment.base_offset, FIRST_BATCH)
+        first = await check_beginning(source, info.path, segment.base_offset, FIRST_BATCH)
     return FoundSegment(
         segment_id=uuid5(NAMESPACE_URL, info.path),
         path=info.path,
@@ -86,7 +87,8 @@ async def read_kafscale(source: Source, files: KafscaleFiles) -> FoundSegment | 
         segment_size=segment.body_end - FIRST_BATCH,
         start=segment.base_offset,
         end=segment.last_offset + 1,
-        max_timestamp=max(each.header.max_timestamp for each in batches),
+        max_timestamp=max(first.max_timestamp, *[each.header.max_timestamp for each in batches]),
+        min_timestamp=first.base_timestamp,
         rows=thinned(
             [
                 (segment.base_offset, FIRST_BATCH),

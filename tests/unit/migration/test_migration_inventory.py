@@ -24,7 +24,6 @@ from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Question, SourceLayout, take_inventory
 from dray.migration.plan import AttachPlan, make_plan
 from dray.migration.reading import AT_ONCE, Source
-from dray.objects.contract import OwnBuffer
 from dray.objects.memory import MemoryObjects
 from dray.runtime import SystemRuntime
 
@@ -339,7 +338,7 @@ class CountedReads(MemoryObjects):
         super().__init__(SystemRuntime(threads=1))
         self.under_way = self.most = 0
 
-    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
+    async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> list[bytearray]:
         self.under_way += 1
         self.most = max(self.most, self.under_way)
         await asyncio.sleep(0)
