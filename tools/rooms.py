@@ -83,7 +83,7 @@ ROOMS: dict[str, Room] = {
     ),
     "log": _room(
         "streams: append pipeline, offset index, reads, time lookup, producer state, collector of objects",
-        "metadata objects parquet records runtime wal",
+        "foreign metadata objects parquet records runtime wal",
     ),
     "migration": _room(
         "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach",

@@ -78,7 +78,9 @@ def commits_in_one_write(patch: pytest.MonkeyPatch) -> None:
         operations: list[Any] = []
         for stream, aim in aims.items():
             places[stream] = len(operations)
-            operations += self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
+            operations += self._store.advance(
+                stream, aim.over, HighWatermark.at(aim.entry, aim.over.value.origin)
+            )
         await self._write_part(staged.domain, operations, places, found)
         return found
 

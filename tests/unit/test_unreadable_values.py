@@ -212,7 +212,7 @@ CASES = {
         raises=LogUnavailable,
     ),
     "streams/<number>/hwm": Case(
-        entries.FORMAT,
+        entries.ORIGIN_FORMAT,
         lambda world: keys.high_watermark(first_of(world)),
         refusal=append,
         raises=LogUnavailable,
@@ -231,13 +231,13 @@ CASES = {
     ),
     "streams/<number>/cleaned": Case(cleaned.FORMAT, lambda world: keys.cleaned(first_of(world))),
     "streams/<number>/offset-index/<number>/<number>": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.WAL)
     ),
     "streams/<number>/offset-index/<number>/<number>: parquet": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.PARQUET)
     ),
     "streams/<number>/offset-index/<number>/<number>: carried": Case(
-        entries.SPARSE_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
+        entries.SEGMENT_FORMAT, lambda world: index_entry(world, entries.EntryKind.CARRIED, -1)
     ),
     "compaction/<number>/job": Case(
         job_values.CARRIED_FORMAT,

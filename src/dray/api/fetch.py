@@ -8,8 +8,9 @@
   that does not read must fit into memory. All connections share a bound on that: an answer is planned with
   what it leaves, and one that finds no room is given later, or without records.
 - A client above its quota is answered without partitions, and asks again when its time is over.
-- There are no transactions: the last stable offset is the high watermark, whatever the isolation level.
-- A client that knows a later leader epoch than the topic's gets UNKNOWN_LEADER_EPOCH. Batches carry epoch 0.
+- There are no transactions: the last stable offset is the high watermark, whatever the isolation level. What
+  another system wrote may hold some: to a client that reads what is committed, the aborted ones are named.
+- A client that knows a later leader epoch than the topic's gets UNKNOWN_LEADER_EPOCH.
 - With `routing.enforce_owner`, a partition of another broker is NOT_LEADER_OR_FOLLOWER.
 
 Versions:
@@ -30,9 +31,18 @@ from typing import Final
 from dray.api.shared import Context, Routes, find_topic, forget_closed, handles, read_error, unless_ending
 from dray.api.shared.checks import READ_TOPIC, Denial
 from dray.api.shared.quotas import most_to_fetch
-from dray.log.types import LogError, LogUnavailable, ObjectCorrupt, ReadRequest, ReadResult, StreamClosed
+from dray.log.types import (
+    ForeignSegmentFault,
+    LogError,
+    LogUnavailable,
+    ObjectCorrupt,
+    ReadRequest,
+    ReadResult,
+    StreamClosed,
+)
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
+    AbortedTransaction,
     FetchableTopicResponse,
     FetchPartition,
     FetchRequest,
@@ -233,7 +243,7 @@ async def _answer(
             high_watermark=result.high_watermark,
             last_stable_offset=result.high_watermark,
             log_start_offset=result.start_offset,
-            aborted_transactions=[] if request.isolation_level else None,
+            aborted_transactions=_aborted(result) if request.isolation_level else None,
             records=result.buffers or b"",
         )
     version = context.version
@@ -242,9 +252,13 @@ async def _answer(
         if version >= _BY_ID:
             wanted.error = ErrorCode.UNKNOWN_TOPIC_ID
         await forget_closed(context, wanted.topic.name)
-    elif isinstance(error, LogUnavailable | ObjectCorrupt):
+    elif isinstance(error, LogUnavailable | ObjectCorrupt | ForeignSegmentFault):
         context.logger().warning("a partition could not be read", stream=wanted.stream, error=str(error))
     return _refused(wanted, result.high_watermark, result.start_offset)
+
+
+def _aborted(result: ReadResult) -> list[AbortedTransaction]:
+    return [AbortedTransaction(producer_id, first_offset) for producer_id, first_offset in result.aborted]
 
 
 def _refused(wanted: _Wanted, high_watermark: int = -1, start_offset: int = -1) -> PartitionData:

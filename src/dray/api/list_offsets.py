@@ -5,8 +5,8 @@ A time stands for the first record at or after it; offset -1 where there is none
 - -1: the end, which is the high watermark whatever the isolation level: there are no transactions.
 - -2: the start.
 - -3 (v7): the record with the largest timestamp.
-- -4 (v8): the start of what is local, which is the start.
-- -5 (v9): the end of what is tiered. Nothing is: offset -1.
+- -4 (v8): the start of what is local, which is the start; of an attached topic, where its source's tier ends.
+- -5 (v9): the last offset that is tiered: that of an attached topic. Nothing else is: offset -1.
 - -6 (v11): the start of what is yet to be tiered. Nothing is: offset -1.
 
 A name that a version does not know is UNSUPPORTED_VERSION; a partition named twice is INVALID_REQUEST. A
@@ -117,9 +117,15 @@ async def _offset_for(context: Context, stream: int, timestamp: int) -> tuple[in
     match timestamp:
         case _Named.LATEST:
             return (await log.bounds(stream)).end, -1
-        case _Named.EARLIEST | _Named.EARLIEST_LOCAL:
+        case _Named.EARLIEST:
             return (await log.bounds(stream)).start, -1
-        case _Named.LATEST_TIERED | _Named.EARLIEST_PENDING_UPLOAD:
+        case _Named.EARLIEST_LOCAL | _Named.LATEST_TIERED:
+            start, origin = (await log.bounds(stream)).start, log.origin(stream)
+            tier_end = -1 if origin is None else origin.tier_end
+            if timestamp == _Named.EARLIEST_LOCAL:
+                return max(start, tier_end), -1
+            return tier_end - 1 if tier_end > start else -1, -1
+        case _Named.EARLIEST_PENDING_UPLOAD:
             return -1, -1
         case _Named.MAX_TIMESTAMP:
             found = await log.find_max_timestamp(stream)

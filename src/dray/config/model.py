@@ -9,6 +9,7 @@ from typing import Annotated
 from pydantic import Field, SecretStr
 
 from dray.config.console import ConsoleSection
+from dray.config.foreign import ForeignSection
 from dray.config.http import HttpSection
 from dray.config.kinds import (
     DAY,
@@ -450,6 +451,7 @@ class Settings(Section):
     broker: BrokerSection = BrokerSection()
     metadata: MetadataSection = MetadataSection()
     objects: ObjectSection = ObjectSection()
+    foreign: ForeignSection = ForeignSection()
     log: LogSection = LogSection()
     limits: LimitSection = LimitSection()
     topics: TopicSection = TopicSection()

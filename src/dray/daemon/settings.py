@@ -168,6 +168,7 @@ def log_settings(settings: Settings) -> LogSettings:
         parquet_cache_bytes=log.compacted_cache_bytes,
         parquet_footer_cache_bytes=log.compacted_footer_bytes,
         parquet_groups_ahead=log.compacted_read_ahead,
+        foreign_cache_bytes=settings.foreign.cache_bytes,
         cache_idle_seconds=log.cache_idle,
         bounds_seconds=log.deleted_within,
         producer_expiry_ms=round(log.producer_expiry * 1000),

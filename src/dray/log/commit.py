@@ -24,7 +24,12 @@ from dray.log.entries import BatchReference, EntryKind, HighWatermark, IndexEntr
 from dray.log.failed_sequences import FailedSequences
 from dray.log.producer_state import ProducerStates, RememberedBatch
 from dray.log.settings import LogSettings
-from dray.log.stream_state import StreamState, load_stream_state, load_stream_states
+from dray.log.stream_state import (
+    StreamState,
+    load_stream_state,
+    load_stream_states,
+    must_take_appends,
+)
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.metadata import keys
@@ -275,11 +280,13 @@ class Committer:
         unknown = [stream for stream in streams if stream not in self._states]
         if len(unknown) > 1:
             for stream, state in (await load_stream_states(self._store, unknown)).items():
-                self._remember(stream, state)
+                if not state.high_watermark.value.is_classic:
+                    self._remember(stream, state)
 
     async def _load(self, stream: int) -> StreamState:
         self.forget(stream)
         state = await load_stream_state(self._store, stream)
+        must_take_appends(stream, state)
         self._remember(stream, state)
         return state
 
@@ -373,7 +380,7 @@ class Committer:
         for count, (stream, aim) in enumerate(aims.items(), 1):
             if not count % _STREAMS_PER_TURN:
                 await self._breathe()
-            pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry))
+            pair = self._store.advance(stream, aim.over, HighWatermark.at(aim.entry, aim.over.value.origin))
             more = sum([len(put.value) for put in pair])
             if more > limits.value_bytes:
                 found[stream] = TOO_LARGE
@@ -416,7 +423,7 @@ class Committer:
 
     def _committed(self, aim: CommitAttempt, version: int) -> None:
         stream = aim.chunk.stream
-        high_watermark = Versioned(HighWatermark.at(aim.entry), version)
+        high_watermark = Versioned(HighWatermark.at(aim.entry, aim.over.value.origin), version)
         since = self.entries_since_snapshot(stream) + 1
         self._remember(stream, StreamState(high_watermark, aim.producers.join(), since, aim.start))
         self._on_committed(CommittedEntry(stream, high_watermark, aim.entry, aim.judgement.selected))

@@ -43,6 +43,22 @@ class IdCounter:
                 self._next = upto
             return taken
 
+    async def raise_to(self, least: int) -> None:
+        """No number below this is handed out from now on, by any process once it has used up its block."""
+
+        async def attempt() -> bool | None:
+            record = await self._store.get(CLUSTER_DOMAIN, self._key)
+            if record is not None and decode(record.value) >= least:
+                return True
+            expect: Expectation = ABSENT if record is None else record.version
+            [outcome] = await self._store.write(CLUSTER_DOMAIN, [Put(self._key, encode(least), expect)])
+            return outcome.applied or None
+
+        try:
+            await update(self._runtime, attempt)
+        except MetadataError as error:
+            raise LogUnavailable(f"{self._key} could not be raised: {error}") from error
+
     async def _reserve(self, block: int) -> tuple[int, int]:
         """Take the next block. One whose reply was lost may be another's: it is never used."""
 

@@ -3,21 +3,23 @@
 An index entry lists the batches it holds, by their place in the WAL object. A batch that was refused after
 the upload lies in the object too, but in no entry, and readers follow the entry. After compaction the entry
 names a Parquet file instead, and lists the file's row groups. The entry of a small append carries its batches
-itself, behind its table: it has no object (`docs/design/0100`). An entry is kept in memory as it is stored, a
-fixed-size row per batch or row group, so that a cached index costs little and gives the garbage collector
-nothing to walk.
+itself, behind its table: it has no object (`docs/design/0100`). One of a segment that another system wrote
+says where that lies (`foreign_tables.py`). An entry is kept in memory as it is stored, a fixed-size row per
+batch or row group, so that a cached index costs little and gives the garbage collector nothing to walk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import accumulate
 from struct import Struct
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from dray.log.foreign_tables import SegmentTable, check_table, row_count
+from dray.log.origins import ORIGIN_SIZE, Origin, switched
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup, are_dense
 from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
@@ -30,6 +32,10 @@ CARRIED_FORMAT: Final = 3
 # Of entries whose file has no row for some of their offsets: compacted by key. Every other file keeps format
 # 2, so that older builds go on reading it.
 SPARSE_FORMAT: Final = 4
+# Of entries that name a segment of another system.
+SEGMENT_FORMAT: Final = 5
+# Of high watermarks of streams that were not born here: others keep format 1.
+ORIGIN_FORMAT: Final = 2
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -46,11 +52,13 @@ _START = Struct(">Bq")
 
 
 class EntryKind(IntEnum):
-    """Where the records of an entry are: in a WAL object, in a Parquet file, or in the entry itself."""
+    """Where the records of an entry are: in a WAL object, in a Parquet file, in the entry itself, or in a
+    segment that another system wrote."""
 
     WAL = 0
     PARQUET = 1
     CARRIED = 2
+    SEGMENT = 3
 
 
 class BatchReference(NamedTuple):
@@ -85,7 +93,7 @@ class IndexEntry:
     # Over the whole stream up to here, since producers' times are not monotonic.
     running_max_timestamp: int
     running_max_offset: int
-    object_id: UUID  # of the WAL object, or of the Parquet file, or of the carried append
+    object_id: UUID  # of the WAL object, the Parquet file, the carried append, or the foreign segment
     path: str  # empty for a carried entry
     table: bytes
     kind: EntryKind = EntryKind.WAL
@@ -156,9 +164,18 @@ class IndexEntry:
         return self.kind is EntryKind.CARRIED
 
     @property
+    def is_foreign(self) -> bool:
+        return self.kind is EntryKind.SEGMENT
+
+    @property
+    def lists_batches(self) -> bool:
+        """Has it a row for each batch? If so, it also says what its producers wrote."""
+        return self.kind is EntryKind.WAL or self.kind is EntryKind.CARRIED
+
+    @property
     def is_referenced(self) -> bool:
         """Does its stream hold a reference to its object? Parquet files have none: their collector asks the
-        index. What is carried has no object."""
+        index. What is carried has no object. That of a foreign segment is another key (`jobs.removal`)."""
         return self.kind is EntryKind.WAL
 
     @property
@@ -229,8 +246,21 @@ class IndexEntry:
         size, footer_length = _FILE.unpack_from(self.table)
         return size, footer_length
 
-    def _must_list_batches(self) -> None:
+    # --- of a foreign segment
+
+    def segment(self) -> SegmentTable:
+        self._must_be(EntryKind.SEGMENT)
+        return SegmentTable.decode(self.table)
+
+    @property
+    def stored_bytes(self) -> int:
+        """What its records take where they lie; of a foreign segment, what they took when written."""
         if self.kind is EntryKind.PARQUET:
+            return self.file_size
+        return self.segment().size if self.kind is EntryKind.SEGMENT else sum(self.places()[2])
+
+    def _must_list_batches(self) -> None:
+        if not self.lists_batches:
             raise ValueError(f"{self.place} is a {self.kind.name} object, and has no batches")
 
     def _must_be(self, kind: EntryKind) -> None:
@@ -244,6 +274,8 @@ class IndexEntry:
         if self.is_parquet:
             row = _SPARSE_ROW_GROUP if self.sparse else _ROW_GROUP
             count = (len(self.table) - _FILE.size) // row.size
+        elif self.is_foreign:
+            count = row_count(self.table)
         else:
             count = len(self.table) // _BATCH.size
         return b"".join(
@@ -275,7 +307,7 @@ class IndexEntry:
 
     @classmethod
     def decode(cls, value: bytes) -> IndexEntry:
-        format_version, _ = unseal("an offset index entry", value, SPARSE_FORMAT)
+        format_version, _ = unseal("an offset index entry", value, SEGMENT_FORMAT)
         if len(value) < _ENTRY.size:
             raise ValueCorrupt("an offset index entry", f"{len(value)} bytes")
         (
@@ -298,11 +330,15 @@ class IndexEntry:
         expected = _KINDS[format_version]
         if expected is EntryKind.PARQUET:
             table_size = _FILE.size + count * (_SPARSE_ROW_GROUP if sparse else _ROW_GROUP).size
+        elif expected is EntryKind.SEGMENT:
+            table_size = max(0, len(value) - table_at)
         else:
             table_size = count * _BATCH.size
         data_at = table_at + table_size
         if expected is EntryKind.CARRIED:
             fits = path_size == 0 and _carries(value[table_at:data_at], len(value) - data_at)
+        elif expected is EntryKind.SEGMENT:
+            fits = check_table(value[table_at:], count)
         else:
             fits = len(value) == data_at
         if kind != expected or not fits:
@@ -333,12 +369,14 @@ _FORMATS: Final = {
     EntryKind.WAL: FORMAT,
     EntryKind.PARQUET: PARQUET_FORMAT,
     EntryKind.CARRIED: CARRIED_FORMAT,
+    EntryKind.SEGMENT: SEGMENT_FORMAT,
 }
 _KINDS: Final = {
     FORMAT: EntryKind.WAL,
     PARQUET_FORMAT: EntryKind.PARQUET,
     CARRIED_FORMAT: EntryKind.CARRIED,
     SPARSE_FORMAT: EntryKind.PARQUET,
+    SEGMENT_FORMAT: EntryKind.SEGMENT,
 }
 
 
@@ -382,6 +420,7 @@ class HighWatermark:
     max_timestamp_offset: int = -1
     head: IndexEntry | None = None
     closed: bool = False
+    origin: Origin | None = None  # of a stream that was not born here
 
     def sealed(self, closed: bool = False) -> HighWatermark:
         return HighWatermark(
@@ -391,15 +430,33 @@ class HighWatermark:
             self.max_timestamp_offset,
             None,
             self.closed or closed,
+            self.origin,
         )
 
     @classmethod
-    def at(cls, head: IndexEntry) -> HighWatermark:
-        return cls(head.end, head.cumulative_size, head.running_max_timestamp, head.running_max_offset, head)
+    def at(cls, head: IndexEntry, origin: Origin | None = None) -> HighWatermark:
+        """`origin`: that of the high watermark which this one follows."""
+        return cls(
+            head.end,
+            head.cumulative_size,
+            head.running_max_timestamp,
+            head.running_max_offset,
+            head,
+            origin=origin,
+        )
+
+    @property
+    def is_classic(self) -> bool:
+        """Does its source own the log, so that nothing may be appended here?"""
+        return self.origin is not None and self.origin.is_classic
+
+    def switched(self) -> HighWatermark:
+        """The source gives the log up: from its end on, Dray assigns the offsets. Raises `BoundaryStands`."""
+        return replace(self, origin=switched(self.origin, self.end))
 
     def encode(self) -> bytes:
         fixed = _HIGH_WATERMARK.pack(
-            FORMAT,
+            FORMAT if self.origin is None else ORIGIN_FORMAT,
             self.closed,
             self.head is not None,
             self.end,
@@ -407,18 +464,23 @@ class HighWatermark:
             self.max_timestamp,
             self.max_timestamp_offset,
         )
+        if self.origin is not None:
+            fixed += self.origin.encode()
         return fixed if self.head is None else fixed + self.head.encode()
 
     @classmethod
     def decode(cls, value: bytes) -> HighWatermark:
-        unseal("a high watermark", value, FORMAT)
-        if len(value) < _HIGH_WATERMARK.size:
+        format_version, _ = unseal("a high watermark", value, ORIGIN_FORMAT)
+        size = _HIGH_WATERMARK.size
+        fixed = size if format_version == FORMAT else size + ORIGIN_SIZE
+        if len(value) < fixed:
             raise ValueCorrupt("a high watermark", f"{len(value)} bytes")
         _, closed, has_head, end, cumulative, maximum, maximum_offset = _HIGH_WATERMARK.unpack_from(value)
-        if not has_head and len(value) != _HIGH_WATERMARK.size:
+        if not has_head and len(value) != fixed:
             raise ValueCorrupt("a high watermark", f"{len(value)} bytes, and no head")
-        head = IndexEntry.decode(value[_HIGH_WATERMARK.size :]) if has_head else None
-        return cls(end, cumulative, maximum, maximum_offset, head, bool(closed))
+        head = IndexEntry.decode(value[fixed:]) if has_head else None
+        origin = None if fixed == size else Origin.decode(value, size)
+        return cls(end, cumulative, maximum, maximum_offset, head, bool(closed), origin)
 
 
 def encode_start(offset: int) -> bytes:

@@ -14,6 +14,8 @@ def time_in(entry: IndexEntry, offset: int) -> int:
                 return group.min_timestamp
             found = group.max_timestamp
         return found
+    if not entry.lists_batches:
+        return found
     for base, batch in entry.batches():
         if base <= offset < base + batch.record_count:
             return batch.min_timestamp

@@ -42,7 +42,7 @@ async def stream_size(store: StreamStore, stream: int) -> int:
 def _size_of(entry: IndexEntry) -> int:
     if entry.is_parquet:
         return sum(group.length for group in entry.row_groups())
-    return sum(batch.length for _, batch in entry.batches())
+    return entry.stored_bytes
 
 
 async def active_producers(store: StreamStore, stream: int, now_ms: int) -> list[ActiveProducer]:

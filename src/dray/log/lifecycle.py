@@ -69,6 +69,9 @@ class Lifecycle:
         self._stream_ids = stream_ids
         self._runtime = runtime
 
+    async def take_ids(self, count: int) -> list[int]:
+        return await self._stream_ids.take(count)
+
     async def create(self, count: int) -> list[int]:
         """Fresh streams, ready to be appended to."""
         streams = await self._stream_ids.take(count)

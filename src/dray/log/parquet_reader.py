@@ -117,7 +117,14 @@ class ParquetReader:
 
     # --- reading
 
-    async def read(self, entry: IndexEntry, offset: int, limit: int, at_least_one: bool) -> RowGroupBatches:
+    async def read(
+        self,
+        entry: IndexEntry,
+        offset: int,
+        limit: int,
+        at_least_one: bool,
+        leader_epoch: int = LEADER_EPOCH,
+    ) -> RowGroupBatches:
         """Batches from the one that holds `offset`, or the first behind it, as many as fit. If they come to
         the end of the entry, they reach its last offset.
 
@@ -128,7 +135,7 @@ class ParquetReader:
         views: list[memoryview] = []
         size = 0
         while number < len(groups):
-            batches = await self._batches(entry, number)
+            batches = await self._batches(entry, number, leader_epoch)
             view, finished = batches.take(offset, limit - size, at_least_one and not views)
             if view:
                 views.append(view)
@@ -137,21 +144,21 @@ class ParquetReader:
                 break
             self._cached.finish((entry.object_id, number))
             number += 1
-        self._read_ahead(entry, number + 1)
+        self._read_ahead(entry, number + 1, leader_epoch)
         finished = number == len(groups)
         if finished and groups[-1].last_offset < entry.end - 1:
             if size + HEADER_SIZE <= limit or (at_least_one and not views):
-                views.append(memoryview(filler(entry.end - 1, LEADER_EPOCH)))
+                views.append(memoryview(filler(entry.end - 1, leader_epoch)))
                 size += HEADER_SIZE
             else:
                 finished = False
         return RowGroupBatches(views, size, finished, number + self._ahead >= len(groups))
 
-    def read_ahead(self, entry: IndexEntry) -> None:
+    def read_ahead(self, entry: IndexEntry, leader_epoch: int = LEADER_EPOCH) -> None:
         """The first row groups of a file that a consumer will come to."""
-        self._read_ahead(entry, 0)
+        self._read_ahead(entry, 0, leader_epoch)
 
-    def _read_ahead(self, entry: IndexEntry, first: int) -> None:
+    def _read_ahead(self, entry: IndexEntry, first: int, leader_epoch: int) -> None:
         """Read ahead as far as there is room beside the row groups in use."""
         groups = self.groups(entry)
         for following in range(first, min(first + self._ahead, len(groups))):
@@ -162,24 +169,30 @@ class ParquetReader:
             if self._cached.size - self._cached.finished_size + self._expected + size > self.cache_bytes:
                 return
             self._expected += size
-            self._load(entry, following, ahead=True).add_done_callback(partial(self._arrived, size))
+            self._load(entry, following, leader_epoch, ahead=True).add_done_callback(
+                partial(self._arrived, size)
+            )
 
     def _arrived(self, size: int, _: asyncio.Task[Batches]) -> None:
         self._expected -= size
 
-    async def _batches(self, entry: IndexEntry, number: int) -> Batches:
+    async def _batches(self, entry: IndexEntry, number: int, leader_epoch: int) -> Batches:
         key = (entry.object_id, number)
         batches = self._cached.get(key)
         if batches is not None:
             return batches
         loading = self._loading.get(key)
         if loading is None:
-            loading = self._load(entry, number)
+            loading = self._load(entry, number, leader_epoch)
         return await asyncio.shield(loading)
 
-    def _load(self, entry: IndexEntry, number: int, ahead: bool = False) -> asyncio.Task[Batches]:
+    def _load(
+        self, entry: IndexEntry, number: int, leader_epoch: int, ahead: bool = False
+    ) -> asyncio.Task[Batches]:
         key = (entry.object_id, number)
-        loading = asyncio.get_running_loop().create_task(self._open(entry, number, _rebuild))
+        loading = asyncio.get_running_loop().create_task(
+            self._open(entry, number, partial(_rebuild, leader_epoch))
+        )
         self._loading[key] = loading
         loading.add_done_callback(lambda task: self._loaded(key, task, ahead))
         return loading
@@ -274,11 +287,11 @@ def _look_into_group(
     return look(rows, group)
 
 
-def _rebuild(rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
+def _rebuild(leader_epoch: int, rows: pyarrow.RecordBatch, group: RowGroup) -> Batches:
     from dray.records.arrow import from_arrow
 
     data = encode(
-        from_arrow(rows), leader_epoch=LEADER_EPOCH, batch_bytes=BATCH_BYTES, sparse=not group.is_dense
+        from_arrow(rows), leader_epoch=leader_epoch, batch_bytes=BATCH_BYTES, sparse=not group.is_dense
     )
     return Batches(data)
 

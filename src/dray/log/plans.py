@@ -1,7 +1,8 @@
-"""What a read will return, planned before a byte is read: from memory, from WAL objects, or from files.
+"""What a read will return, planned before a byte is read: from memory, from WAL objects, from files, or from
+segments that another system wrote.
 
-There are four kinds of plans, since a read is from one kind of place. Sizes are known from the index. For
-compacted files they are guessed, and the read itself keeps to its limit.
+There are five kinds of plans, since a read is from one kind of place. Sizes are known from the index. For
+compacted files and foreign segments they are guessed, and the read itself keeps to its limit.
 
 - `ready`: the batches, if they are in memory. What has to be read is asked for from here on, before anything
   waits for one of them.
@@ -12,15 +13,17 @@ compacted files they are guessed, and the read itself keeps to its limit.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 from dray.log.entries import IndexEntry
+from dray.log.foreign_reader import ForeignReader
 from dray.log.parquet_reader import ParquetReader
 from dray.log.segments import EntryLayout, SegmentReader
 from dray.log.tail_cache import TailBatch
-from dray.log.types import Bounds, ReadRequest
+from dray.log.types import Bounds, LogError, ReadRequest
 from dray.objects.contract import ObjectMissing
+from dray.records import LEADER_EPOCH, filler
 
 Views: TypeAlias = list[memoryview]
 
@@ -33,6 +36,9 @@ class PlanSource(Protocol):
 
     @property
     def parquet(self) -> ParquetReader: ...
+
+    @property
+    def foreign(self) -> ForeignReader: ...
 
     def read_ahead_from(self, stream: int, offset: int, size: int) -> None:
         """Read the next `size` bytes into memory, as far as their entries are known."""
@@ -160,6 +166,7 @@ class ParquetPlan:
     at_least_one: bool
     entries: list[IndexEntry]
     source: PlanSource
+    leader_epoch: int = LEADER_EPOCH
 
     @property
     def most(self) -> int:
@@ -184,7 +191,9 @@ class ParquetPlan:
         for entry in self.entries:
             at_least_one = self.at_least_one and not views
             try:
-                taken = await self.source.parquet.read(entry, offset, self.limit - size, at_least_one)
+                taken = await self.source.parquet.read(
+                    entry, offset, self.limit - size, at_least_one, self.leader_epoch
+                )
             except ObjectMissing:
                 if views:
                     break
@@ -202,4 +211,63 @@ class ParquetPlan:
         pass  # `read` does that, since only it knows how far it came
 
 
-ReadPlan: TypeAlias = EmptyPlan | TailPlan | WalPlan | ParquetPlan
+@dataclass(slots=True)
+class ForeignPlan:
+    """Segments of another system that follow each other. Never ready, as files. It ends where they do: an
+    answer never reaches from what the source wrote into what was appended here."""
+
+    request: ReadRequest
+    bounds: Bounds
+    size: int
+    limit: int
+    at_least_one: bool
+    entries: list[IndexEntry]
+    leader_epoch: int
+    source: PlanSource
+    aborted: list[tuple[int, int]] = field(default_factory=list)  # known once it was read
+
+    @property
+    def most(self) -> int:
+        return max(self.size, self.limit)
+
+    def ready(self) -> Views | None:
+        return None
+
+    def is_coming(self) -> bool:
+        return False
+
+    async def read(self) -> Views:
+        offset = self.request.offset
+        views: Views = []
+        size = 0
+        for entry in self.entries:
+            at_least_one = self.at_least_one and not views
+            try:
+                taken = await self.source.foreign.read(
+                    entry, self.leader_epoch, offset, self.limit - size, at_least_one
+                )
+            except ObjectMissing:
+                if views:
+                    break
+                return await self.source.read_elsewhere(self.request, entry)
+            except LogError:
+                if views:
+                    break  # the next fetch starts there, and meets the error
+                raise
+            views += taken.views
+            size += taken.size
+            self.aborted += [one for one in taken.aborted if one not in self.aborted]
+            if not taken.finished:
+                break
+            offset = entry.end
+            self.source.read_ahead_from(self.request.stream, offset, 1)
+        if not views and offset == self.entries[-1].end:
+            # Nothing but a hole: a batch without records leads the consumer over it.
+            views.append(memoryview(filler(offset - 1, self.leader_epoch)))
+        return views
+
+    def read_ahead(self) -> None:
+        pass  # `read` does that, since only it knows how far it came
+
+
+ReadPlan: TypeAlias = EmptyPlan | TailPlan | WalPlan | ParquetPlan | ForeignPlan

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from dray.log.index_cache import NEVER
 from dray.log.observer import LogObserver
-from dray.log.plans import EmptyPlan, ParquetPlan, ReadPlan, TailPlan
+from dray.log.plans import EmptyPlan, ForeignPlan, ParquetPlan, ReadPlan, TailPlan
 from dray.log.reader import StreamReader
 from dray.log.types import LogError, ReadRequest, ReadResult
 from dray.log.wakeups import Wakeups
@@ -332,7 +332,10 @@ def _is_worthwhile(results: Sequence[ReadResult | None], waiting: int, min_bytes
 
 def _answer(plan: ReadPlan, buffers: list[memoryview]) -> ReadResult:
     size = plan.size if isinstance(plan, TailPlan) else sum([len(buffer) for buffer in buffers])
-    return ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
+    result = ReadResult(buffers, size, plan.bounds.end, plan.bounds.start)
+    if isinstance(plan, ForeignPlan):
+        result.aborted = plan.aborted
+    return result
 
 
 def _keep_to(max_bytes: int, results: Sequence[ReadResult]) -> None:

@@ -77,6 +77,10 @@ class ProducerStates:
             return self._base.get(producer_id)
         return producer
 
+    def put(self, producer_id: int, producer: ProducerEntry) -> None:
+        """Take over what another log knew of a producer."""
+        self._own[producer_id] = producer
+
     def items(self) -> Iterable[tuple[int, ProducerEntry]]:
         merged = {} if self._base is None else dict(self._base.items())
         merged.update(self._own)

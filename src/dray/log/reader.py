@@ -12,14 +12,17 @@ from collections.abc import Callable, Sequence
 from uuid import UUID
 
 from dray.log.entries import IndexEntry
+from dray.log.foreign_reader import ForeignReader
 from dray.log.index_cache import IndexCache
+from dray.log.origins import Origin
 from dray.log.parquet_reader import ParquetReader
-from dray.log.plans import EmptyPlan, ParquetPlan, ReadPlan, Slice, TailPlan, WalPlan
+from dray.log.plans import EmptyPlan, ForeignPlan, ParquetPlan, ReadPlan, Slice, TailPlan, WalPlan
 from dray.log.segments import SegmentReader
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.tail_cache import TailCache
 from dray.log.types import (
     Bounds,
+    ForeignSegmentFault,
     LogError,
     LogUnavailable,
     ObjectCorrupt,
@@ -29,6 +32,7 @@ from dray.log.types import (
 )
 from dray.metadata.contract import MetadataError
 from dray.objects.contract import ObjectMissing
+from dray.records import LEADER_EPOCH
 from dray.runtime import Runtime, run_once
 
 _WINDOW = 64
@@ -42,6 +46,7 @@ class StreamReader:
         tail: TailCache,
         segments: SegmentReader,
         parquet: ParquetReader,
+        foreign: ForeignReader,
         runtime: Runtime,
         on_growth: Callable[[int], None],
     ) -> None:
@@ -53,6 +58,7 @@ class StreamReader:
         self._tail = tail
         self.segments = segments
         self.parquet = parquet
+        self.foreign = foreign
 
     # --- bounds
 
@@ -132,10 +138,12 @@ class StreamReader:
         self._tail.forget_idle()
         self.segments.forget_idle()
         self.parquet.forget_idle()
+        self.foreign.forget_idle()
 
     @property
     def kept_bytes(self) -> int:
-        return self._index.size + self._tail.size + self.segments.size + self.parquet.size
+        kept = self._index.size + self._tail.size
+        return kept + self.segments.size + self.parquet.size + self.foreign.size
 
     # --- planning
 
@@ -163,9 +171,10 @@ class StreamReader:
                 if slices:
                     break  # enough for one answer: the next one goes on from here
                 entry = await self.find(request.stream, offset)
-            if entry.is_parquet:
+            if not entry.lists_batches:
                 if not slices:
-                    return self._plan_compacted(request, bounds, limit, at_least_one, entry)
+                    plan = self._plan_foreign if entry.is_foreign else self._plan_compacted
+                    return plan(request, bounds, limit, at_least_one, entry)
                 break
             took = self._take(request.stream, entry, offset, limit - size, at_least_one and not slices)
             if took is None:
@@ -191,7 +200,35 @@ class StreamReader:
                 break
             entry = following
             entries.append(entry)
-        return ParquetPlan(request, bounds, max(1, min(size, limit)), limit, at_least_one, entries, self)
+        guess, epoch = max(1, min(size, limit)), self.leader_epoch(request.stream)
+        return ParquetPlan(request, bounds, guess, limit, at_least_one, entries, self, epoch)
+
+    def _plan_foreign(
+        self, request: ReadRequest, bounds: Bounds, limit: int, at_least_one: bool, entry: IndexEntry
+    ) -> ForeignPlan:
+        """Segments that follow each other, until they are enough."""
+        offset, size, entries = request.offset, 0, [entry]
+        while True:
+            size += self.foreign.estimate(entry, offset)
+            offset = entry.end
+            following = self._index.find(request.stream, offset)
+            if size >= limit or following is None or not following.is_foreign:
+                break
+            entry = following
+            entries.append(entry)
+        guess = max(1, min(size, limit))
+        epoch = self.leader_epoch(request.stream)
+        return ForeignPlan(request, bounds, guess, limit, at_least_one, entries, epoch, self)
+
+    def origin(self, stream: int) -> Origin | None:
+        """Where the stream began, as far as is known. None: here."""
+        high_watermark = self._index.high_watermark(stream)
+        return None if high_watermark is None else high_watermark.origin
+
+    def leader_epoch(self, stream: int) -> int:
+        """What batches of the stream carry."""
+        origin = self.origin(stream)
+        return LEADER_EPOCH if origin is None else origin.leader_epoch
 
     def order(self, requests: Sequence[ReadRequest]) -> Sequence[int]:
         """The places of the requests, in the order to plan them: as asked, but first those in the middle of a
@@ -215,7 +252,7 @@ class StreamReader:
     def _take(
         self, stream: int, entry: IndexEntry, offset: int, limit: int, at_least_one: bool
     ) -> tuple[Slice, int] | None:
-        layout = self.segments.layout(entry, stream)
+        layout = self.segments.layout(entry, stream, self.leader_epoch)
         first = end = layout.place_of(offset)
         size = 0
         for length in layout.lengths[first:]:
@@ -258,27 +295,37 @@ class StreamReader:
             if entry is None:
                 return
             if entry.is_parquet:
-                self.parquet.read_ahead(entry)
+                self.parquet.read_ahead(entry, self.leader_epoch(stream))
                 return
-            size -= self.segments.read_ahead(self.segments.layout(entry, stream))
+            if entry.is_foreign:
+                self.foreign.read_ahead(entry, self.leader_epoch(stream))
+                return
+            size -= self.segments.read_ahead(self.segments.layout(entry, stream, self.leader_epoch))
             offset = entry.end
 
     async def read_batch(self, stream: int, entry: IndexEntry, place: int) -> memoryview:
         """One batch, for a look inside."""
-        [view] = await self.segments.batches(self.segments.layout(entry, stream), place, place + 1)
+        [view] = await self.segments.batches(
+            self.segments.layout(entry, stream, self.leader_epoch), place, place + 1
+        )
         return view
 
     async def read_elsewhere(self, request: ReadRequest, gone: IndexEntry) -> list[memoryview]:
         """The object of a (perhaps cached) entry is gone: its records were compacted into a file, or have
         expired. The index says which; entries whose objects are gone are passed over."""
+        if gone.is_foreign:
+            await self._must_be_replaced(request, gone)
         self._index.forget_entries(request.stream)
         without: frozenset[UUID] = frozenset()
         for _ in range(8):
             entry = await self.find(request.stream, request.offset, without or frozenset({gone.object_id}))
             try:
                 if entry.is_parquet:
-                    taken = await self.parquet.read(entry, request.offset, request.max_bytes, True)
+                    epoch = self.leader_epoch(request.stream)
+                    taken = await self.parquet.read(entry, request.offset, request.max_bytes, True, epoch)
                     return taken.views
+                if entry.is_foreign:  # what was aborted in it is part of the answer: only a plan says it
+                    raise LogUnavailable(f"{gone.path}: the segment lies elsewhere by now: ask again")
                 took = self._take(request.stream, entry, request.offset, request.max_bytes, True)
                 assert took is not None
                 return await self.segments.batches(took[0].layout, took[0].first, took[0].end)
@@ -287,6 +334,13 @@ class StreamReader:
         raise ObjectCorrupt(
             f"stream {request.stream}: the objects that held offset {request.offset} are gone"
         )
+
+    async def _must_be_replaced(self, request: ReadRequest, gone: IndexEntry) -> None:
+        """Raises `ForeignSegmentFault` if the index still names the segment: then its owner has taken it
+        away, and nothing else has its records."""
+        self._index.forget_entries(request.stream)
+        if (await self.find(request.stream, request.offset)).object_id == gone.object_id:
+            raise ForeignSegmentFault(f"{gone.path}: the segment is gone from its store")
 
 
 def _holding(

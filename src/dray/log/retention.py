@@ -262,7 +262,7 @@ def expired_below(
     threshold = view.start
     sizes = None
     if whole and any(entry.sparse for entry in entries):
-        sizes = [entry.file_size if entry.is_parquet else sum(entry.places()[2]) for entry in entries]
+        sizes = [entry.stored_bytes for entry in entries]
     for place, entry in enumerate(entries):
         newest_ms = entry.max_timestamp if entry.max_timestamp != NO_TIMESTAMP else entry.created_ms
         too_old = retention_ms >= 0 and newest_ms < now_ms - retention_ms

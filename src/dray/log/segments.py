@@ -18,7 +18,7 @@ import asyncio
 from array import array
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -54,14 +54,17 @@ class Block:
 class Segment:
     """Adjoining batches of an entry, and their bytes while they are in memory."""
 
-    __slots__ = ("block", "data", "end", "first", "length", "loading", "loads", "places", "position")
+    __slots__ = ("block", "data", "end", "epoch", "first", "length", "loading", "loads", "places", "position")
 
-    def __init__(self, first: int, end: int, position: int, length: int, places: array[int]) -> None:
+    def __init__(
+        self, first: int, end: int, position: int, length: int, places: array[int], epoch: int
+    ) -> None:
         self.first = first  # batches first up to, not including, end
         self.end = end
         self.position = position
         self.length = length
         self.places = places  # of each batch: position in the segment, length, base offset
+        self.epoch = epoch  # of the leader, which its batches are served with
         self.data: memoryview | None = None
         self.block: Block | None = None  # where there is data
         self.loading: asyncio.Future[memoryview] | None = None
@@ -83,7 +86,7 @@ class EntryLayout:
         "used",
     )
 
-    def __init__(self, entry: IndexEntry) -> None:
+    def __init__(self, entry: IndexEntry, epoch: int = LEADER_EPOCH) -> None:
         self.path = entry.path or entry.place
         self.carried = entry.data if entry.is_carried else None
         self.starts, self.positions, self.lengths = [array("q", column) for column in entry.places()]
@@ -93,19 +96,19 @@ class EntryLayout:
         for place, (position, length) in enumerate(zip(self.positions, self.lengths, strict=True)):
             size = position + length - self.positions[first]
             if size >= SEGMENT_BYTES or place == last:
-                self.segments.append(self._segment(first, place + 1, size))
+                self.segments.append(self._segment(first, place + 1, size, epoch))
                 first = place + 1
         self.segment_ends = array("q", [segment.end for segment in self.segments])
         self.size = _LAYOUT_BYTES + _SEGMENT_BYTES * len(self.segments) + _BATCH_BYTES * len(self.starts)
         self.size += len(entry.data)
 
-    def _segment(self, first: int, end: int, size: int) -> Segment:
+    def _segment(self, first: int, end: int, size: int, epoch: int) -> Segment:
         begin = self.positions[first]
         places = array("q", bytes(3 * 8 * (end - first)))
         places[0::3] = array("q", [position - begin for position in self.positions[first:end]])
         places[1::3] = self.lengths[first:end]
         places[2::3] = self.starts[first:end]
-        return Segment(first, end, begin, size, places)
+        return Segment(first, end, begin, size, places, epoch)
 
     def place_of(self, offset: int) -> int:
         """Which batch holds `offset`."""
@@ -140,11 +143,14 @@ class SegmentReader:
         """Bytes kept: buffers and layouts."""
         return self._size + self._layouts_size
 
-    def layout(self, entry: IndexEntry, stream: int) -> EntryLayout:
+    def layout(
+        self, entry: IndexEntry, stream: int, epoch_of: Callable[[int], int] = lambda _: LEADER_EPOCH
+    ) -> EntryLayout:
+        """`epoch_of` says what the batches of a stream are served with."""
         key = (entry.path or entry.object_id, stream)
         layout = self._layouts.get(key)
         if layout is None:
-            layout = self._layouts[key] = EntryLayout(entry)
+            layout = self._layouts[key] = EntryLayout(entry, epoch_of(stream))
             self._layouts_size += layout.size
             while self._layouts_size > LAYOUT_BYTES and len(self._layouts) > 1:
                 self._drop_layout()
@@ -308,7 +314,7 @@ def _restored_carried(layout: EntryLayout, segment: Segment) -> memoryview | Non
     """What an entry carries, as it is served. None if it is not sound: a read that waits for it says so."""
     assert layout.carried is not None
     buffer = bytearray(layout.carried[segment.position : segment.position + segment.length])
-    if restore(buffer, segment.places, LEADER_EPOCH) >= 0:
+    if restore(buffer, segment.places, segment.epoch) >= 0:
         segment.loads += 1
         return None
     return memoryview(buffer)
@@ -320,7 +326,7 @@ def _restored(
     """Every segment as it is served, or what is wrong with it."""
     answers: list[memoryview | ObjectCorrupt] = []
     for segment, buffer in zip(segments, buffers, strict=True):
-        unsound = restore(buffer, segment.places, LEADER_EPOCH)
+        unsound = restore(buffer, segment.places, segment.epoch)
         if unsound < 0:
             answers.append(memoryview(buffer))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 
@@ -16,10 +16,13 @@ from dray.log.collector import Collector
 from dray.log.commit import CommittedEntry, Committer
 from dray.log.counters import IdCounter
 from dray.log.deletions import MayDelete, nothing_may_go
+from dray.log.foreign_reader import ForeignReader
+from dray.log.foreign_segments import ForeignSegments, ForeignStore
 from dray.log.index_cache import IndexCache
 from dray.log.inquiry import active_producers, stream_size
 from dray.log.lifecycle import Lifecycle
 from dray.log.observer import LogObserver
+from dray.log.origins import Origin
 from dray.log.packing import Packer
 from dray.log.packing_rounds import PackingRounds
 from dray.log.parquet_reader import ParquetReader
@@ -85,8 +88,10 @@ class Log:
         unfolding: Allowance | None = None,
         may_delete: MayDelete = nothing_may_go,
         expiry: ExpiryClock | None = None,
+        foreign: Mapping[str, ForeignStore] | None = None,
     ) -> None:
-        """`unfolding` bounds what is unfolded at once, by this log and all others that share the bound."""
+        """`unfolding` bounds what is unfolded at once, by this log and all others that share the bound.
+        `foreign`: stores of other systems, by the names that index entries have for them."""
         self._expiry = expiry or UndoubtedClock(runtime)
         self._settings = settings
         self._runtime = runtime
@@ -104,8 +109,16 @@ class Log:
             settings.parquet_footer_cache_bytes,
             settings.parquet_groups_ahead,
         )
+        foreign_segments = ForeignSegments(objects, runtime, foreign)
         self._reader = StreamReader(
-            self._streams, self._index, self._tail, segments, parquet, runtime, self._wakeups.wake
+            self._streams,
+            self._index,
+            self._tail,
+            segments,
+            parquet,
+            ForeignReader(foreign_segments, settings.foreign_cache_bytes),
+            runtime,
+            self._wakeups.wake,
         )
         self._poller = Poller(
             store, self._reader, runtime, self._wakeups, self._observer, settings.bounds_seconds
@@ -228,6 +241,10 @@ class Log:
     async def create_streams(self, count: int) -> list[int]:
         return await self._lifecycle.create(count)
 
+    async def take_stream_ids(self, count: int) -> list[int]:
+        """Fresh ids, for streams that are laid down by other means (`foreign_attach.py`)."""
+        return await self._lifecycle.take_ids(count)
+
     async def close_streams(self, streams: Sequence[int]) -> None:
         await self._lifecycle.close(streams)
         for stream in streams:
@@ -258,10 +275,12 @@ class Log:
     def _committed(self, committed: CommittedEntry) -> None:
         stream = committed.stream
         start = self._known_start(stream)
+        origin = committed.high_watermark.value.origin
+        epoch = LEADER_EPOCH if origin is None else origin.leader_epoch
         tail: list[TailBatch] = []
         for base_offset, pending in committed.selected:
             view = _worth_keeping(pending.view)
-            patch(view, 0, base_offset, LEADER_EPOCH)
+            patch(view, 0, base_offset, epoch)
             tail.append(TailBatch(base_offset, base_offset + pending.batch.record_count, view))
             pending.acknowledge(AppendResult(base_offset, pending.append_time_ms, start))
         self._tail.add(stream, tail)
@@ -319,6 +338,10 @@ class Log:
 
     async def find_timestamp(self, stream: int, timestamp: int) -> TimestampedOffset | None:
         return await self._times.first_at_or_after(stream, timestamp)
+
+    def origin(self, stream: int) -> Origin | None:
+        """Where a stream began whose bounds were asked for. None: here."""
+        return self._reader.origin(stream)
 
     async def find_max_timestamp(self, stream: int) -> TimestampedOffset | None:
         return await self._times.latest_timestamp(stream)

@@ -26,6 +26,8 @@ class LogSettings:
     parquet_cache_bytes: int
     parquet_footer_cache_bytes: int
     parquet_groups_ahead: int
+    # Pieces of segments that other systems wrote
+    foreign_cache_bytes: int
     cache_idle_seconds: float
     # No broker serves deleted records for longer than this
     bounds_seconds: float

@@ -32,8 +32,8 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
         return True
     states, upto = stored.value.states, stored.value.upto
     for entry in await store.entries_above(stream, upto):
-        if entry.value.is_parquet:
-            continue  # a Parquet entry has no detail of producers: the snapshot was moved past it since
+        if not entry.value.lists_batches:
+            continue  # it has no detail of producers: the snapshot was moved past it since
         if entry.value.start == upto and entry.value.end <= need:
             states.fold(entry.value)
             upto = entry.value.end

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.log.entries import HighWatermark
+from dray.log.origins import SourceOwnsLog
 from dray.log.producer_state import ProducerStates
 from dray.log.stream_store import StreamStore, Versioned
 from dray.log.types import LogError, LogUnavailable, StreamClosed
@@ -34,6 +35,12 @@ class StreamState:
 class FoldGap(Exception):
     """The entries read do not reach from the snapshot to the end: another process changed the index
     meanwhile."""
+
+
+def must_take_appends(stream: int, state: StreamState) -> None:
+    """Raises `SourceOwnsLog`. Where this passed once, it passes for ever: B0 never changes."""
+    if state.high_watermark.value.is_classic:
+        raise SourceOwnsLog(f"stream {stream}: its source takes the appends until it is switched")
 
 
 async def load_stream_state(store: StreamStore, stream: int) -> StreamState:
@@ -82,7 +89,7 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
 
     producers, reached, folded = snapshot.states, snapshot.upto, 0
     for entry in entries:
-        if entry.value.is_parquet:
+        if not entry.value.lists_batches:
             continue  # it has no detail of producers: the snapshot must be past it, or there is a gap
         if entry.value.start == reached and entry.value.end <= high_watermark.value.end:
             producers.fold(entry.value)

@@ -14,8 +14,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, TypeVar
 
 from dray.log.entries import IndexEntry
+from dray.log.foreign_pieces import as_data
 from dray.log.reader import StreamReader
-from dray.log.types import Bounds, LogUnavailable, ObjectCorrupt, OffsetOutOfRange, TimestampedOffset
+from dray.log.types import (
+    Bounds,
+    ForeignSegmentFault,
+    LogUnavailable,
+    ObjectCorrupt,
+    OffsetOutOfRange,
+    TimestampedOffset,
+)
 from dray.objects.contract import ObjectMissing
 from dray.records import RecordError, RecordFault, decode, find_timestamp, unfolds_to
 from dray.runtime import Allowance, Runtime
@@ -72,13 +80,16 @@ class TimeLookup:
         if bounds.start >= bounds.end:
             return None
         last = await self._reader.find(stream, bounds.end - 1)
-        if last.running_max_offset >= bounds.start and await self._is_there(stream, last.running_max_offset):
-            return TimestampedOffset(last.running_max_offset, last.running_max_timestamp)
+        if last.running_max_offset >= bounds.start:
+            holder = await self._reader.find(stream, last.running_max_offset)
+            if holder.lists_batches or (holder.is_parquet and not holder.sparse):
+                return TimestampedOffset(last.running_max_offset, last.running_max_timestamp)
+            # Its record may have been compacted away by key, or dropped with a transaction; and of a foreign
+            # segment only the greatest time is known, not where it is.
+            found = await self._first(stream, bounds, last.running_max_timestamp)
+            if found is not None:
+                return found
         return await self._greatest_left(stream, bounds)
-
-    async def _is_there(self, stream: int, offset: int) -> bool:
-        """Is there a record at that offset for certain? It may have been compacted away by key."""
-        return not (await self._reader.find(stream, offset)).sparse
 
     async def _greatest_left(self, stream: int, bounds: Bounds) -> TimestampedOffset | None:
         """The record with the stream's greatest time is gone, so search what is left. The index says enough,
@@ -95,6 +106,14 @@ class TimeLookup:
                     found = await self._reader.parquet.greatest(entry, bounds.start)
                     if found is not None and (best is None or found.timestamp > best.timestamp):
                         best, best_batch = found, None
+                continue
+            if entry.is_foreign:
+                above = -1 if best is None else best.timestamp
+                if entry.max_timestamp > above:
+                    epoch, look = self._reader.leader_epoch(stream), self._look_for(bounds.start)
+                    later = await self._reader.foreign.greatest(entry, epoch, bounds.start, above, look)
+                    if later is not None:
+                        best, best_batch = later, None
                 continue
             for place, (base_offset, batch) in enumerate(entry.batches()):
                 if base_offset + batch.record_count <= bounds.start:
@@ -130,6 +149,9 @@ class TimeLookup:
     ) -> TimestampedOffset | None:
         if entry.is_parquet:
             return await self._reader.parquet.first_at_or_after(entry, start, timestamp)
+        if entry.is_foreign:
+            epoch, look = self._reader.leader_epoch(stream), self._look_for(start)
+            return await self._reader.foreign.first_at_or_after(entry, epoch, start, timestamp, look)
         for place, (base_offset, batch) in enumerate(entry.batches()):
             if base_offset + batch.record_count <= start or batch.max_timestamp < timestamp:
                 continue
@@ -143,6 +165,17 @@ class TimeLookup:
             if found is not None:
                 return found
         return None
+
+    def _look_for(self, start: int) -> Callable[[memoryview, int], Awaitable[TimestampedOffset | None]]:
+        """How a batch of another system is looked into."""
+
+        async def look(batch: memoryview, timestamp: int) -> TimestampedOffset | None:
+            try:
+                return await self._look_into(batch, _first_foreign, start, timestamp)
+            except RecordError as error:
+                raise ForeignSegmentFault(f"a batch of another system cannot be read: {error}") from error
+
+        return look
 
     async def _look_into(self, view: memoryview, look: Callable[..., T], *arguments: int) -> T:
         """What `look` finds in a batch. The batch may unfold to the size that it says. If that is not enough,
@@ -164,6 +197,17 @@ def _find(batch: memoryview, limit: int, timestamp: int) -> tuple[int, int] | No
 
 def _first_from(batch: memoryview, limit: int, start: int, timestamp: int) -> TimestampedOffset | None:
     return next((at for at in _records_from(batch, limit, start) if at.timestamp >= timestamp), None)
+
+
+def _first_foreign(batch: memoryview, limit: int, start: int, timestamp: int) -> TimestampedOffset | None:
+    """Markers of transactions are records too, as in Kafka."""
+    columns = decode(as_data(batch, with_producer=False), max_decompressed_bytes=limit, sparse=True)
+    offsets = memoryview(columns.offsets).cast("B").cast("q")
+    timestamps = memoryview(columns.timestamps).cast("B").cast("q")
+    for offset, time in zip(offsets, timestamps, strict=True):
+        if offset >= start and time >= timestamp:
+            return TimestampedOffset(offset, time)
+    return None
 
 
 def _greatest_from(batch: memoryview, limit: int, start: int) -> TimestampedOffset:

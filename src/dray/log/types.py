@@ -46,6 +46,11 @@ class ObjectCorrupt(LogError):
     """A stored object is not what its index entry says: named, and never served."""
 
 
+class ForeignSegmentFault(LogError):
+    """A segment that another system wrote is gone, is not what it was, or lies in a store that this broker
+    does not know: its records are not guessed. Another broker, or a mended store, may serve them."""
+
+
 _Value = TypeVar("_Value")
 
 
@@ -100,3 +105,5 @@ class ReadResult:
     high_watermark: int = -1
     start_offset: int = -1
     error: LogError | None = None
+    # Of what another system wrote: the transactions among these batches that were aborted
+    aborted: Sequence[tuple[int, int]] = ()  # producer id, first offset

@@ -194,6 +194,36 @@ class Topics:
         finally:
             self._creating.pop(unified(new.name), None)
 
+    async def attach(
+        self,
+        name: str,
+        topic_id: UUID,
+        streams: Sequence[int],
+        config: Mapping[str, str | None],
+        leader_epoch: int,
+    ) -> Topic:
+        """A topic that began elsewhere, over streams that are laid down: from now on they are seen. It keeps
+        the id that its clients know. May be called again."""
+        check_name(name)
+        check_not_internal(name)
+        if (other := self._cache.colliding(name)) is not None:
+            raise InvalidTopicName(f"Topic '{name}' collides with existing topic: {other}")
+        self._check_limit(len(streams))
+        if (same := self.cached_by_id(topic_id)) is not None and same.name != name:
+            raise InvalidTopicRequest(f"Topic '{same.name}' has the id {topic_id} already.")
+        topic = dataclasses.replace(
+            self._topic(name, topic_id, tuple(streams), replace_configs(config)), leader_epoch=leader_epoch
+        )
+        try:
+            version = await self._records.create(topic)
+        except TopicExists:
+            found = await self._certain(name)
+            if found is None or (found.topic_id, found.streams) != (topic_id, topic.streams):
+                raise
+            return found
+        self._cache.wrote(topic, version)
+        return topic
+
     async def _exists(self, name: str, *, barrier: bool = False) -> bool:
         try:
             return await self.refresh(name, barrier=barrier) is not None

@@ -12,6 +12,7 @@ from tests.simulation.scripted import ScriptedObjects, ScriptedStore, bucket_is_
 
 from dray.log import Log, LogObserver, LogSettings
 from dray.log.deletions import MayDelete
+from dray.log.foreign_segments import ForeignStore
 from dray.log.types import AppendResult, ReadRequest, ReadResult
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
@@ -71,8 +72,19 @@ class World:
         self.objects = ScriptedObjects(self.runtime, self.bucket)
         changed = replace(self.settings, **settings)
         return Log(
-            self.store, self.objects, self.runtime, DOMAINS, changed, observer, may_delete=self.may_delete
+            self.store,
+            self.objects,
+            self.runtime,
+            DOMAINS,
+            changed,
+            observer,
+            may_delete=self.may_delete,
+            foreign=self.foreign(),
         )
+
+    def foreign(self) -> dict[str, ForeignStore]:
+        """The stores of other systems."""
+        return {}
 
     def keys(self, prefix: str) -> list[str]:
         found: list[str] = []

@@ -23,8 +23,10 @@ from dray.log.entries import (
     decode_start,
     pack_batches,
 )
+from dray.log.foreign_tables import AbortedRange, ForeignLayout, SegmentRow, SegmentTable
 from dray.log.jobs import Compaction, FileWritten, Input, Job, JobState, Packing, advance, put_start
 from dray.log.lifecycle import note_closed
+from dray.log.origins import CLASSIC, BoundaryStands, Origin
 from dray.log.producer_state import ProducerEntry, ProducerSnapshot, ProducerStates, RememberedBatch
 from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
@@ -153,7 +155,13 @@ def test_what_is_written_is_what_is_kept_as_format_1(
 def test_a_newer_format_is_refused_with_a_clear_line(
     name: str, value: Any, encode: Callable[[Any], bytes], decode: Callable[[bytes], Any], compared: Any
 ) -> None:
-    newest = {"log-index-entry": 4, "log-job": 3, "log-staging-mark": 2}.get(name, 1)
+    newest = {
+        "log-index-entry": 5,
+        "log-high-watermark": 2,
+        "log-high-watermark-closed": 2,
+        "log-job": 3,
+        "log-staging-mark": 2,
+    }.get(name, 1)
     with pytest.raises(
         FormatTooNew,
         match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}: upgrade",
@@ -315,6 +323,87 @@ def test_a_file_with_holes_survives_its_job() -> None:
     assert WrittenFile.from_json(holes.to_json()) == holes
     assert len(holes.to_json()["row_groups"][0]) == 8
     assert len(FILE.to_json()["row_groups"][0]) == 7, "as older builds know it"
+
+
+# --- entries of foreign segments are format 5, high watermarks of streams that began elsewhere format 2
+
+SEGMENT_TABLE = SegmentTable(
+    ForeignLayout.AIVEN,
+    "old-kafka",
+    "tiered/orders-id/3/00000000000000001000-segment.rsm-manifest",
+    object_size=700_000_000,
+    end_position=2**31 + 5,
+    rows=(
+        SegmentRow(1000, 0, -1),
+        SegmentRow(1003, 4_200_000, 1_790_000_000_100),
+        SegmentRow(1005, 2**31, 1_790_000_000_500),
+    ),
+    aborted=(AbortedRange(77, 990, 1002), AbortedRange(2**40, 1004, 2000)),
+)
+SEGMENT_ENTRY = replace(
+    ENTRY,
+    object_id=PARQUET_ID,
+    path="tiered/orders-id/3/00000000000000001000-segment.log",
+    table=SEGMENT_TABLE.encode(),
+    kind=EntryKind.SEGMENT,
+)
+
+
+def test_an_entry_of_a_foreign_segment_is_kept_as_format_5() -> None:
+    kept = (FIXTURES / "log-index-entry.v5.bin").read_bytes()
+    assert kept[:2] == b"\5\3"
+    assert IndexEntry.decode(kept) == SEGMENT_ENTRY
+    assert IndexEntry.decode(kept).segment() == SEGMENT_TABLE
+    assert SEGMENT_ENTRY.encode() == kept
+    assert SEGMENT_ENTRY.stored_bytes == 2**31 + 5
+    assert not SEGMENT_ENTRY.is_referenced
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            IndexEntry.decode(kept[:length])
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        replace(SEGMENT_TABLE, rows=()),
+        replace(SEGMENT_TABLE, rows=SEGMENT_TABLE.rows[::-1]),
+        replace(SEGMENT_TABLE, rows=(SEGMENT_TABLE.rows[0], SEGMENT_TABLE.rows[0])),
+        replace(SEGMENT_TABLE, end_position=2**31),
+    ],
+    ids=["no rows", "they fall", "they stand", "the last is behind the end"],
+)
+def test_rows_of_a_foreign_segment_must_grow(table: SegmentTable) -> None:
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(replace(SEGMENT_ENTRY, table=table.encode()).encode())
+
+
+def test_a_count_of_aborted_transactions_is_held_against_the_bytes() -> None:
+    table = bytearray(SEGMENT_TABLE.encode())
+    table[20:24] = b"\xff\xff\xff\xff"
+    with pytest.raises(UnreadableValue):
+        IndexEntry.decode(SEGMENT_ENTRY.encode()[: -len(table)] + bytes(table))
+
+
+def test_a_high_watermark_of_a_stream_that_began_elsewhere_is_format_2() -> None:
+    kept = (FIXTURES / "log-high-watermark.v2.bin").read_bytes()
+    mark = HighWatermark.at(ENTRY, Origin(boundary=900, tier_end=800, leader_epoch=65_541))
+    assert kept[0] == 2
+    assert HighWatermark.decode(kept) == mark
+    assert mark.encode() == kept
+    assert mark.sealed().origin == mark.origin, "B0 never changes"
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            HighWatermark.decode(kept[:length])
+
+
+def test_only_a_stream_that_its_source_owns_is_switched_and_only_once() -> None:
+    classic = HighWatermark(1007, origin=Origin(CLASSIC, 800, 65_541))
+    switched = classic.switched()
+    assert switched == HighWatermark(1007, origin=Origin(1007, 800, 65_541))
+    assert HighWatermark.decode(switched.encode()) == switched
+    for other in (switched, HighWatermark.at(ENTRY)):
+        with pytest.raises(BoundaryStands):
+            other.switched()
 
 
 # --- carried entries, packs and their jobs

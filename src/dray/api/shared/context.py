@@ -12,6 +12,7 @@ import structlog
 from dray.api.shared.checks import Check
 from dray.cluster import ClusterInfo, Membership
 from dray.groups.coordinator import Groups
+from dray.log.origins import Origin
 from dray.log.types import (
     ActiveProducer,
     AppendResult,
@@ -50,6 +51,8 @@ class LogService(Protocol):
     ) -> asyncio.Future[AppendResult]: ...
 
     async def bounds(self, stream: int) -> Bounds: ...
+
+    def origin(self, stream: int) -> Origin | None: ...
 
     async def fetch(
         self,

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from dray.log.origins import SourceOwnsLog
 from dray.log.types import (
+    ForeignSegmentFault,
     LogError,
     LogUnavailable,
     ObjectCorrupt,
@@ -101,6 +103,8 @@ _APPEND_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
     # The records may be there. Every client retries this code, and librdkafka holds them for "possibly
     # persisted", where NOT_LEADER_OR_FOLLOWER and KAFKA_STORAGE_ERROR would say that they are not.
     LogUnavailable: ErrorCode.REQUEST_TIMED_OUT,
+    # Dray does not lead this log yet: the client asks for metadata again.
+    SourceOwnsLog: ErrorCode.NOT_LEADER_OR_FOLLOWER,
 }
 
 
@@ -114,6 +118,8 @@ _READ_ERRORS: Final[Mapping[type[LogError], ErrorCode]] = {
     # Retried after a pause by every client that knows it. Java takes REQUEST_TIMED_OUT here for a bug, and
     # aiokafka raises it where it looks for offsets.
     LogUnavailable: ErrorCode.KAFKA_STORAGE_ERROR,
+    # As a broker whose tiered storage does not answer says it: the partition waits, the application lives.
+    ForeignSegmentFault: ErrorCode.KAFKA_STORAGE_ERROR,
     # Another try does not help, and the application must see the error.
     ObjectCorrupt: ErrorCode.CORRUPT_MESSAGE,
 }
