@@ -1,5 +1,5 @@
-"""A topic's history on a Kafka that tiers it: idempotent producers, transactions, aborts, a change of leader; and what
-that Kafka says of it, for comparison."""
+"""A topic's history on a Kafka that tiers it: idempotent producers, transactions, aborts, a change of
+leader; and what that Kafka says of it, for comparison."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, NewTopic, OffsetSpec
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.services.tiered_kafka import TieredKafka
 
@@ -21,10 +21,10 @@ FILLER = b"x" * 900
 
 class SeenRecord(NamedTuple):
     offset: int
-    timestamp: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: tuple[int, int]
+    key: object
+    value: object
+    headers: str
 
 
 def wait_for(what: str, condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
@@ -110,14 +110,6 @@ def tiered_ends(kafka: TieredKafka, topic: str = TOPIC) -> dict[int, int]:
     return found
 
 
-def latest_tiered(bootstrap: str, topic: str = TOPIC) -> dict[int, int]:
-    """Where the tier ends, as Kafka says."""
-    return {
-        place: offset + 1
-        for place, offset in offsets_at(bootstrap, topic, -5).items()
-    }
-
-
 def offsets_at(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
     """ListOffsets of every partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "times", "enable.auto.commit": False})
@@ -155,19 +147,16 @@ def read_all(bootstrap: str, topic: str, ends: dict[int, int], isolation: str) -
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error() is not None:
-                assert message.error().name() == "_PARTITION_EOF", message.error()
+            if (error := message.error()) is not None:
+                assert error.code() == KafkaError._PARTITION_EOF, error
                 break
-            if message.offset() >= end:
+            offset = message.offset()
+            assert offset is not None
+            if offset >= end:
                 break
+            headers = repr(message.headers())
             found[number].append(
-                SeenRecord(
-                    message.offset(),
-                    message.timestamp()[1],
-                    message.key(),
-                    message.value(),
-                    tuple(message.headers() or ()),
-                )
+                SeenRecord(offset, message.timestamp(), message.key(), message.value(), headers)
             )
         else:
             raise AssertionError(f"partition {number} was not read to {end} within {PATIENCE} s")

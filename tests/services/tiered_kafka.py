@@ -1,4 +1,5 @@
-"""Apache Kafka with tiered storage: its own LocalTieredStorage, which lies in the test jar of kafka-storage."""
+"""Apache Kafka with tiered storage: its own LocalTieredStorage, which lies in the test jar of
+kafka-storage."""
 
 from __future__ import annotations
 

@@ -6,8 +6,8 @@
     streams taken      their ids, in the record                      the same
     uploaded           objects of our own (log directories, DriftQ)  the same; each is put once
     laid down          the keys of the streams                       the same; each key is put if absent
-    publishing         the record says so: there is no way back      any process, without the source
     offsets            committed offsets of groups                   the same
+    publishing         the record says so: there is no way back      any process, without the source
     published          the topic: clients see it                     the same
     attached           the record says so                            nothing is left to do
 
@@ -40,7 +40,7 @@ from dray.log.lifecycle import Lifecycle
 from dray.log.origins import epoch_above
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
-from dray.metadata.contract import ABSENT, MetadataStore, Operation, Put
+from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
@@ -58,8 +58,8 @@ FAILPOINTS: Final = (
     "streams taken",
     "uploaded",
     "laid down",
-    "publishing",
     "offsets",
+    "publishing",
     "published",
     "attached",
     "aborting",
@@ -80,6 +80,7 @@ ENTRY_BYTES: Final = 128 << 20
 compaction takes at once."""
 
 _PIECE: Final = 8 << 20
+_OFFSETS_AT_ONCE: Final = 256
 _KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """Unless something else is asked for: what is attached is mostly older than the default retention."""
 
@@ -147,6 +148,8 @@ class Attacher:
         try:
             if record.state is MigrationState.ATTACHING:
                 record = await self._lay_all_down(source, order, record, progress or Counted())
+                await self._commit_offsets(plan.topic, record, plan.offsets)
+                self._reached("offsets")
             return await self._publish(plan.topic, record, plan.offsets)
         except MigrationLost:
             await self._sweep(record)
@@ -300,8 +303,6 @@ class Attacher:
             ),
         )
         self._reached("publishing")
-        await self._commit_offsets(topic, record, offsets)
-        self._reached("offsets")
         await self._topics.attach(topic, record.topic_id, record.streams, record.config, record.leader_epoch)
         self._reached("published")
         # Once more: a sweep of offsets whose topic is not there may have come in between.
@@ -328,10 +329,17 @@ class Attacher:
             by_domain.setdefault(domain, []).append(
                 Put(keys.group_offset(each.group, topic, each.partition), committed.encode(), ABSENT)
             )
-        step = min(256, self._metadata.limits.operations)
+        step = min(_OFFSETS_AT_ONCE, self._metadata.limits.operations)
         for domain, operations in by_domain.items():
             for first in range(0, len(operations), step):
                 await self._metadata.write(domain, operations[first : first + step])
+
+    async def finish(self, topic: str) -> MigrationRecord | None:
+        """Do what is left of a migration that has no way back: the source is not needed. None: nothing is."""
+        record = await self.migrations.read(topic)
+        if record is None or record.state is not MigrationState.PUBLISHING:
+            return None
+        return await self._publish(topic, record)
 
     # --- abort
 
@@ -343,6 +351,7 @@ class Attacher:
         record = await self.migrations.step(topic, record, lambda current: _aborting(topic, current))
         self._reached("aborting")
         await self._sweep(record)
+        await self._forget_offsets(topic, record)
         await self.migrations.forget(topic, record)
         self._reached("swept")
         return record
@@ -360,6 +369,23 @@ class Attacher:
                 await self._objects.delete(info.path)
         except ObjectError as error:
             raise MigrationRefused(f"the object store: {error}: run it again to go on") from error
+
+    async def _forget_offsets(self, topic: str, record: MigrationRecord) -> None:
+        """Those that were committed for a topic which never came."""
+        end = keys.prefix_end(keys.GROUP_OFFSETS)
+        for domain in range(self._domains):
+            start = keys.GROUP_OFFSETS
+            while page := await self._metadata.scan(domain, start, end, _OFFSETS_AT_ONCE):
+                start = page[-1].key + "\0"
+                gone: list[Operation] = []
+                for each in page:
+                    place = keys.place_of_offset(each.key)
+                    if place is None or place[1] != topic:
+                        continue
+                    if CommittedOffset.decode(each.value).topic_id == record.topic_id:
+                        gone.append(Delete(each.key, each.version))
+                if gone:
+                    await self._metadata.write(domain, gone)
 
 
 def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:

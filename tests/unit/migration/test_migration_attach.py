@@ -1,0 +1,270 @@
+"""An attach, step by step: it may die after any of them, and another process goes on or takes it back."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from uuid import UUID
+
+import pytest
+from tests.services import room_settings
+from tests.unit.migration.sources import aiven_files, aiven_key, in_memory, local_files, log_dir_files
+
+from dray.groups.offsets import CommittedOffset
+from dray.log.counters import IdCounter, decode
+from dray.log.entries import EntryKind
+from dray.log.lifecycle import Lifecycle
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.aiven_tiered import KeyRing
+from dray.migration.attach import FAILPOINTS, FIRST_PRODUCER_ID, UPLOADS, Attacher, AttachOrder
+from dray.migration.found import MigrationRefused
+from dray.migration.inventory import Question, SourceLayout, take_inventory
+from dray.migration.offsets import GroupOffset
+from dray.migration.plan import AttachPlan, make_plan
+from dray.migration.reading import Source
+from dray.migration.record import MigrationLost, MigrationState
+from dray.objects.memory import MemoryBucket, MemoryObjects
+from dray.runtime import SystemRuntime
+from dray.topics import NewTopic, Topics
+
+DOMAINS = 4
+OFFSETS = (GroupOffset("billing", 0, 100, 100, "m", 5), GroupOffset("billing", 1, 7, 7, "", 5))
+
+
+class Killed(BaseException):
+    """What a kill -9 is to the code that it hits."""
+
+
+class Cluster:
+    """The stores of a cluster, and processes on them."""
+
+    def __init__(self, layout: SourceLayout, files: dict[str, bytes]) -> None:
+        self.runtime = SystemRuntime(threads=1)
+        self.state = MemoryState()
+        self.store = MemoryStore(self.runtime, self.state)
+        self.bucket = MemoryBucket()
+        self.objects = MemoryObjects(self.runtime, self.bucket)
+        self.streams = StreamStore(self.store, DOMAINS, 86_400_000)
+        self.layout = layout
+        self.files = files
+        self._source: Source | None = None
+
+    async def source(self) -> Source:
+        if self._source is None:
+            self._source = await in_memory(self.files.items())
+        return self._source
+
+    async def order(self) -> AttachOrder:
+        """The inventory is taken anew."""
+        source = await self.source()
+        question = Question("orders", self.layout, keys=KeyRing({"key1": aiven_key()}))
+        plan = await make_plan(source, question, await take_inventory(source, question), now_ms=1)
+        return AttachOrder(replace(plan, offsets=OFFSETS), "memory:", "old", {"compression.type": "zstd"})
+
+    def process(self, dies_after: str = "") -> Attacher:
+        def reached(step: str) -> None:
+            assert step in FAILPOINTS
+            self.seen.append(step)
+            if step == dies_after:
+                raise Killed
+
+        self.seen: list[str] = []
+        lifecycle = Lifecycle(
+            self.streams, IdCounter(self.store, self.runtime, keys.STREAM_COUNTER, 1), self.runtime
+        )
+        topics = Topics(self.store, self.runtime, _Streams(lifecycle), room_settings.topics())
+        return Attacher(
+            metadata=self.store,
+            domains=DOMAINS,
+            streams=self.streams,
+            lifecycle=lifecycle,
+            producer_ids=IdCounter(self.store, self.runtime, keys.PRODUCER_COUNTER, 1_000),
+            topics=topics,
+            objects=self.objects,
+            runtime=self.runtime,
+            reached=reached,
+        )
+
+    async def keys_below(self, *prefixes: str) -> list[str]:
+        found: list[str] = []
+        for domain in range(DOMAINS):
+            for prefix in prefixes:
+                found += [each.key for each in await self.store.scan(domain, prefix, keys.prefix_end(prefix))]
+        return sorted(found)
+
+    async def uploads(self) -> list[str]:
+        return [info.path async for info in self.objects.list(UPLOADS)]
+
+    async def check_attached(self, plan: AttachPlan) -> None:
+        """All of it is there, once."""
+        topics = self.process()._topics
+        topic = await topics.refresh("orders")
+        assert topic is not None
+        assert (topic.topic_id, len(topic.streams)) == (plan.topic_id, 2)
+        assert topic.leader_epoch == 65_536
+        assert topic.config == {"retention.ms": "-1", "retention.bytes": "-1", "compression.type": "zstd"}
+        for partition, stream in zip(plan.partitions, topic.streams, strict=True):
+            view = await self.streams.view(stream)
+            assert view is not None
+            assert (view.start, view.high_watermark.value.end) == (partition.start, partition.end)
+            assert view.high_watermark.value.origin is not None
+            assert view.high_watermark.value.origin.boundary == partition.end
+            assert {entry.value.kind for entry in view.entries} == {EntryKind.SEGMENT}
+            snapshot = await self.streams.snapshot(stream)
+            assert {number for number, _ in snapshot.value.states.items()} == {
+                row.producer_id for row in partition.producers
+            }
+        for offset in OFFSETS:
+            domain = keys.domain_of_group(offset.group, DOMAINS)
+            stored = await self.store.get(domain, keys.group_offset("billing", "orders", offset.partition))
+            assert stored is not None
+            assert CommittedOffset.decode(stored.value).offset == offset.offset
+            assert CommittedOffset.decode(stored.value).topic_id == plan.topic_id
+        counter = await self.store.get(keys.CLUSTER_DOMAIN, keys.PRODUCER_COUNTER)
+        assert counter is not None
+        assert decode(counter.value) >= FIRST_PRODUCER_ID
+
+
+class _Streams:
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self.create_streams = lifecycle.create
+        self.close_streams = lifecycle.close
+        self.sweep_streams = lifecycle.sweep
+
+
+@pytest.fixture(params=[SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR])
+async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
+    files = local_files() if request.param is SourceLayout.KAFKA_TIERED else log_dir_files()
+    made = Cluster(request.param, files)
+    yield made
+    made.runtime.close()
+
+
+ATTACHING = FAILPOINTS[: FAILPOINTS.index("aborting")]
+ABORTING = FAILPOINTS[FAILPOINTS.index("aborting") :]
+UNSEEN = ATTACHING[: ATTACHING.index("publishing")]
+
+
+async def test_an_attach_makes_a_topic(cluster: Cluster) -> None:
+    order = await cluster.order()
+    record = await cluster.process().attach(await cluster.source(), order)
+    assert record.state is MigrationState.ATTACHED
+    assert tuple(cluster.seen) == ATTACHING
+    await cluster.check_attached(order.plan)
+    assert bool(await cluster.uploads()) == (cluster.layout is SourceLayout.LOG_DIR)
+
+
+async def test_encrypted_segments_are_attached_where_they_lie() -> None:
+    cluster = Cluster(SourceLayout.AIVEN, aiven_files())
+    order = await cluster.order()
+    await cluster.process().attach(await cluster.source(), order)
+    await cluster.check_attached(order.plan)
+    assert await cluster.uploads() == []
+    cluster.runtime.close()
+
+
+@pytest.mark.parametrize("step", ATTACHING)
+async def test_another_process_goes_on_after_any_step(cluster: Cluster, step: str) -> None:
+    order = await cluster.order()
+    with pytest.raises(Killed):
+        await cluster.process(step).attach(await cluster.source(), order)
+    if step in UNSEEN:
+        assert await cluster.process()._topics.refresh("orders") is None
+    record = await cluster.process().attach(await cluster.source(), await cluster.order())
+    assert record.state is MigrationState.ATTACHED
+    await cluster.check_attached(order.plan)
+    streams = {keys.stream_of(key) for key in await cluster.keys_below(keys.STREAMS)}
+    assert len(streams) == 2
+
+
+@pytest.mark.parametrize("step", UNSEEN)
+@pytest.mark.parametrize("dies_again", ["", *ABORTING])
+async def test_an_abort_leaves_nothing_behind(cluster: Cluster, step: str, dies_again: str) -> None:
+    order = await cluster.order()
+    with pytest.raises(Killed):
+        await cluster.process(step).attach(await cluster.source(), order)
+    if dies_again:
+        with pytest.raises(Killed):
+            await cluster.process(dies_again).abort("orders")
+    await cluster.process().abort("orders")
+    left = await cluster.keys_below(keys.STREAMS, keys.MIGRATIONS, keys.TOPICS, keys.GROUP_OFFSETS)
+    # The mark of a closed stream stays for some weeks, as after the deletion of a topic.
+    assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
+    assert await cluster.uploads() == []
+    await cluster.process().attach(await cluster.source(), order)
+    await cluster.check_attached(order.plan)
+
+
+async def test_a_process_that_was_aborted_lays_nothing_down(cluster: Cluster) -> None:
+    """It sleeps while another one aborts, and wakes up."""
+    order = await cluster.order()
+    slow = cluster.process()
+    other = cluster.process()
+    source = await cluster.source()
+    real, woken = slow._lifecycle.take_ids, False
+
+    async def taken(count: int) -> list[int]:
+        nonlocal woken
+        ids = await real(count)
+        if not woken:
+            woken = True
+            await other.abort("orders")
+        return ids
+
+    slow._lifecycle.take_ids = taken  # type: ignore[method-assign]
+    with pytest.raises(MigrationLost):
+        await slow.attach(source, order)
+    assert await cluster.process()._topics.refresh("orders") is None
+    assert await cluster.uploads() == []
+
+
+async def test_what_has_no_way_back_is_finished_without_the_source(cluster: Cluster) -> None:
+    order = await cluster.order()
+    assert await cluster.process().finish("orders") is None
+    with pytest.raises(Killed):
+        await cluster.process("publishing").attach(await cluster.source(), order)
+    record = await cluster.process().finish("orders")
+    assert record is not None
+    assert record.state is MigrationState.ATTACHED
+    await cluster.check_attached(order.plan)
+
+
+async def test_a_topic_that_is_published_is_not_aborted(cluster: Cluster) -> None:
+    with pytest.raises(Killed):
+        await cluster.process("publishing").attach(await cluster.source(), await cluster.order())
+    with pytest.raises(MigrationRefused, match="no way back but to delete it"):
+        await cluster.process().abort("orders")
+    assert await cluster.process().abort("payments") is None
+
+
+async def test_another_plan_is_another_migration(cluster: Cluster) -> None:
+    with pytest.raises(Killed):
+        await cluster.process("laid down").attach(await cluster.source(), await cluster.order())
+    order = await cluster.order()
+    changed = replace(order.plan, topic_id=UUID(int=9))
+    with pytest.raises(MigrationRefused, match="with another plan"):
+        await cluster.process().attach(await cluster.source(), replace(order, plan=changed))
+
+
+async def test_a_refused_partition_refuses_the_attach_and_nothing_is_written(cluster: Cluster) -> None:
+    path = next(path for path in sorted(cluster.files) if path.endswith(".log"))
+    cluster.files[path] = cluster.files[path][:-5]
+    with pytest.raises(MigrationRefused, match="partition 0"):
+        await cluster.process().attach(await cluster.source(), await cluster.order())
+    assert await cluster.keys_below(keys.MIGRATIONS, keys.STREAMS) == []
+
+
+async def test_a_topic_that_was_born_here_is_not_attached_over(cluster: Cluster) -> None:
+    process = cluster.process()
+    await process._topics.create(NewTopic("orders", 1))
+    with pytest.raises(MigrationRefused, match="exists already, and was not attached"):
+        await process.attach(await cluster.source(), await cluster.order())
+
+
+async def test_the_source_keeps_every_byte(cluster: Cluster) -> None:
+    source = await cluster.source()
+    await cluster.process().attach(source, await cluster.order())
+    found = {info.path: bytes(await source.store.get(info.path)) for info in await source.listed()}
+    assert found == cluster.files
