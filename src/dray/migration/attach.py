@@ -34,6 +34,7 @@ from dray.log.foreign_attach import (
     lay_down,
     open_transactions,
 )
+from dray.log.foreign_ownership import COPIED, ForeignOwnership
 from dray.log.foreign_segments import OWN_STORE
 from dray.log.foreign_tables import AbortedRange, ForeignLayout
 from dray.log.lifecycle import Lifecycle
@@ -68,7 +69,7 @@ FAILPOINTS: Final = (
 )
 """After each of these steps a test lets the process die."""
 
-UPLOADS: Final = "foreign/"
+UPLOADS: Final = f"{COPIED}/uploads/"
 """Where segments lie that were uploaded into our own store."""
 
 FIRST_PRODUCER_ID: Final = 1 << 48
@@ -115,6 +116,7 @@ class Attacher:
         producer_ids: IdCounter,
         topics: Topics,
         objects: ObjectStore,
+        ownership: ForeignOwnership,
         runtime: Runtime,
         reached: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -125,6 +127,7 @@ class Attacher:
         self._producer_ids = producer_ids
         self._topics = topics
         self._objects = objects
+        self._ownership = ownership
         self._runtime = runtime
         self._reached = reached
         self.migrations = Migrations(metadata, runtime)
@@ -206,6 +209,8 @@ class Attacher:
             await lay_down(self._streams, stream, await self._stream(source, order, record, partition))
             if plan.layout.is_borrowed:
                 progress.advance(len(partition.lineage.chosen))
+            else:
+                await self._ownership.adopt(stream)  # what was uploaded is ours: the collector has to know it
         self._reached("laid down")
         return record
 
