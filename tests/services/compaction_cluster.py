@@ -18,6 +18,7 @@ from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.log import Collector, Log, LogSettings
 from dray.log.deletions import MayDelete
+from dray.log.foreign_segments import ForeignSegments, ForeignStore
 from dray.log.stream_store import StreamStore
 from dray.log.types import AppendResult, ReadRequest
 from dray.log.written_file import WrittenFile
@@ -108,7 +109,8 @@ class Worker:
         self.store = ScriptedStore(self.runtime, cluster.state, cluster.limits)
         self.objects = ScriptedObjects(self.runtime, cluster.bucket)
         self.tables = ScriptedTables(cluster.catalog, self.runtime)
-        self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime))
+        foreign = ForeignSegments(self.objects, self.runtime, cluster.foreign)
+        self.writer = WatchedWriter(LocalUnitWriter(self.objects, self.runtime, foreign))
         self.streams = StreamStore(self.store, DOMAINS, cluster.settings.producer_expiry_ms)
         self.compactor = Compactor(
             CompactorStores(self.streams, self.objects, cluster.may_delete),
@@ -154,6 +156,7 @@ class Cluster:
     real_tables: Callable[[SimulatedRuntime], Tables] | None = None  # instead of those in memory
     may_delete: MayDelete = bucket_is_ours
     requests: bool = False  # whether compactors look for topics that were asked for
+    foreign: dict[str, ForeignStore] = field(default_factory=dict)  # stores of other systems
     seed: int = 1  # two clusters on copies of the same stores must not make the same ids
 
     def __post_init__(self) -> None:
@@ -167,7 +170,15 @@ class Cluster:
     def new_log(self, **changes: Any) -> Log:
         """As another broker sees it: nothing is cached."""
         settings = replace(self.settings, tail_cache_bytes=0, segment_cache_bytes=0, **changes)
-        return Log(self.store, self.objects, self.runtime, DOMAINS, settings, may_delete=self.may_delete)
+        return Log(
+            self.store,
+            self.objects,
+            self.runtime,
+            DOMAINS,
+            settings,
+            may_delete=self.may_delete,
+            foreign=self.foreign,
+        )
 
     def worker(
         self,
@@ -286,7 +297,12 @@ class Cluster:
     async def check_settled(self) -> None:
         """After everything was compacted and collected: log and table are equal, and nothing is left over."""
         collector = Collector(
-            self.streams, self.objects, self.runtime, self.settings, may_delete=self.may_delete
+            self.streams,
+            self.objects,
+            self.runtime,
+            self.settings,
+            may_delete=self.may_delete,
+            foreign=self.foreign,
         )
         for _ in range(3):
             await collector.run()

@@ -330,7 +330,7 @@ CASES = {
     "wal/carried/<number>": Case(
         carried_hints.FORMAT, lambda world: keys.carried_hint(world.topics["orders"].streams[-1])
     ),
-    "wal/objects/<id>": Case(wal_keys.FORMAT, unreferenced),
+    "wal/objects/<id>": Case(wal_keys.SEGMENT_FORMAT, unreferenced),
     # What a reference says is that it is there: its value is never read.
     "wal/refs/<id>/<number>": Case(
         wal_keys.FORMAT,

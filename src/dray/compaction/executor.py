@@ -15,7 +15,8 @@ from dray.compaction.cleaning import COLUMNS, LastOffsets, Survivors
 from dray.compaction.model import Progress, Unit, UnitFailed
 from dray.compaction.paths import file_path
 from dray.compaction.sources import rows_of
-from dray.log.types import ObjectCorrupt
+from dray.log.foreign_segments import ForeignSegments
+from dray.log.types import ForeignSegmentFault, LogUnavailable, ObjectCorrupt
 from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
 from dray.parquet.statistics import FileStatistics
@@ -26,15 +27,20 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenFile | UnitFailed:
-    """One attempt. Its file has a name of its own, so that no two attempts ever meet."""
+async def write_unit(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None = None
+) -> WrittenFile | UnitFailed:
+    """One attempt. Its file has a name of its own, so that no two attempts ever meet. `foreign` reads the
+    segments of other systems."""
     parquet_id = runtime.uuid()
     path = file_path(unit.prefix, unit.job, parquet_id)
     try:
-        async with aclosing(_rows(unit, objects, runtime)) as rows:
+        async with aclosing(_rows(unit, objects, runtime, foreign)) as rows:
             statistics = await _write(rows, path, objects, runtime)
-    except ObjectCorrupt as error:
+    except (ObjectCorrupt, ForeignSegmentFault) as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
+    except LogUnavailable as error:
+        return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectMissing as error:
         # The index has changed since the plan was made: the next plan is made from the new one.
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
@@ -56,13 +62,13 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
 
 
 async def _rows(
-    unit: Unit, objects: ObjectStore, runtime: Runtime
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
     """What goes into the file: every record of the unit, or what compaction by key leaves of them."""
     survivors = None
     if unit.cleaning is not None:
-        survivors = await _survivors(unit, objects, runtime)
-    async with aclosing(rows_of(unit, objects, runtime)) as batches:
+        survivors = await _survivors(unit, objects, runtime, foreign)
+    async with aclosing(rows_of(unit, objects, runtime, None, foreign)) as batches:
         async for batch in batches:
             if survivors is None or unit.cleaning is None:
                 yield batch
@@ -70,9 +76,11 @@ async def _rows(
                 yield await runtime.in_thread(survivors.filtered, batch, unit.cleaning)
 
 
-async def _survivors(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Survivors:
+async def _survivors(
+    unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
+) -> Survivors:
     last = LastOffsets()
-    async with aclosing(rows_of(unit, objects, runtime, COLUMNS)) as batches:
+    async with aclosing(rows_of(unit, objects, runtime, COLUMNS, foreign)) as batches:
         async for batch in batches:
             await runtime.in_thread(last.add, batch)
     return await runtime.in_thread(last.survivors)
@@ -98,16 +106,19 @@ async def _write(
 class LocalUnitWriter:
     """Writes units in this process, one after the other: for tests, and where there is no Spark."""
 
-    def __init__(self, objects: ObjectStore, runtime: Runtime) -> None:
+    def __init__(
+        self, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None = None
+    ) -> None:
         self._objects = objects
         self._runtime = runtime
+        self._foreign = foreign
 
     async def write(
         self, units: Sequence[Unit], progress: Progress | None = None
     ) -> list[WrittenFile | UnitFailed]:
         answers: list[WrittenFile | UnitFailed] = []
         for unit in units:
-            answers.append(await write_unit(unit, self._objects, self._runtime))
+            answers.append(await write_unit(unit, self._objects, self._runtime, self._foreign))
             if progress is not None:
                 progress(len(answers), len(units))
         return answers

@@ -1,7 +1,8 @@
 """What to compact in a stream: a pure function of one snapshot of it, the clock, and the settings.
 
-A unit is a run of adjoining live entries below the head, all WAL objects or all Parquet files, from the
-oldest on. Nothing is decided here about other streams, so tiny ones simply come many to a cycle.
+A unit is a run of adjoining live entries below the head, all WAL objects, all Parquet files or all foreign
+segments, from the oldest on. Nothing is decided here about other streams, so tiny ones simply come many to a
+cycle.
 """
 
 from __future__ import annotations
@@ -155,9 +156,7 @@ def due_ms(view: StreamView, settings: CompactionSettings) -> int | None:
 
 def size_of(entry: IndexEntry) -> int:
     """Bytes that have to be read to compact the entry."""
-    if entry.is_parquet:
-        return entry.file_size
-    return sum(batch.length for _, batch in entry.batches())
+    return entry.stored_bytes
 
 
 def day_of(timestamp_ms: int) -> int:
@@ -181,9 +180,9 @@ def _runs(live: Entries, by_day: bool) -> list[Entries]:
         reached = entry.value.end
         numbered.append((gap, entry))
 
-    def belongs(item: tuple[int, Versioned[IndexEntry]]) -> tuple[int, bool, int]:
+    def belongs(item: tuple[int, Versioned[IndexEntry]]) -> tuple[int, bool, bool, int]:
         value = item[1].value
-        return item[0], value.is_parquet, day_of(value.min_timestamp) if by_day else 0
+        return item[0], value.is_parquet, value.is_foreign, day_of(value.min_timestamp) if by_day else 0
 
     return [[entry for _, entry in group] for _, group in groupby(numbered, belongs)]
 

@@ -229,7 +229,8 @@ def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     """How a written file differs from what its unit asked for; None if it does not."""
     inputs = unit.decoded()
     sparse = any(entry.sparse for entry in inputs)
-    holes = sparse or unit.cleaning is not None
+    foreign = any(entry.is_foreign for entry in inputs)
+    holes = sparse or foreign or unit.cleaning is not None
     least, most = _expected_records(unit, inputs, sparse=sparse)
     checks: list[tuple[str, Callable[[], bool]]] = [
         ("its path", lambda: file.path == file_path(unit.prefix, unit.job, file.parquet_id)),
@@ -246,9 +247,10 @@ def mismatch(unit: Unit, file: WrittenFile) -> str | None:
 
 def _expected_records(unit: Unit, inputs: list[IndexEntry], *, sparse: bool) -> tuple[int, int]:
     """How many records the file must have, at least and at most. Of an input with holes only a look would say
-    how many lie below the unit's start."""
+    how many lie below the unit's start; of a foreign segment, how many there are at all."""
     most = sum(entry.record_count for entry in inputs) if sparse else unit.end - unit.start
-    if unit.cleaning is not None or (sparse and unit.start > inputs[0].start):
+    foreign = any(entry.is_foreign for entry in inputs)
+    if foreign or unit.cleaning is not None or (sparse and unit.start > inputs[0].start):
         return 1, most
     return most, most
 

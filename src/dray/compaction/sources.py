@@ -1,4 +1,5 @@
-"""The rows of a unit, from WAL objects or from Parquet files, in pieces of a few mebibytes.
+"""The rows of a unit, from WAL objects, from Parquet files or from segments that another system wrote
+(`foreign_source.py`), in pieces of a few mebibytes.
 
 Of a WAL object only the batches that the index entry lists are read: one that was refused after the upload
 lies there too. The next pieces are fetched while one is decoded. Every piece is held against the index:
@@ -22,9 +23,12 @@ from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
+from dray.compaction.foreign_source import FetchedForeign, ForeignPiece, fetch_piece
 from dray.compaction.model import Unit
 from dray.compaction.trimming import first_needed, offsets_from, rows_from
+from dray.compaction.unfolding import MIB, ONE_BATCH_MOST, ROW_BYTES, UNFOLDED_BYTES, UnfoldsTooFar
 from dray.log.entries import BatchReference, IndexEntry
+from dray.log.foreign_segments import ForeignSegments
 from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
@@ -38,13 +42,7 @@ from dray.runtime import Runtime
 if TYPE_CHECKING:
     import pyarrow
 
-MIB: Final = 1 << 20
 PIECE_BYTES: Final = 6 * MIB
-# What several batches may unfold to in one part, with what each record takes beside its key and value. A
-# single batch may be as large as a broker accepts.
-UNFOLDED_BYTES: Final = 64 * MIB
-_ROW_BYTES: Final = 64
-_ONE_BATCH_MOST: Final = 2**31 - 1
 _AHEAD: Final = 2  # pieces that are here or on their way while one is decoded
 # A compressed batch is taken to unfold to so many times its size, until the first ones have shown how many.
 _UNKNOWN_FACTOR: Final = 16
@@ -85,15 +83,20 @@ class ParquetPiece:
 
 
 async def rows_of(
-    unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None = None
+    unit: Unit,
+    objects: ObjectStore,
+    runtime: Runtime,
+    columns: Sequence[str] | None = None,
+    foreign: ForeignSegments | None = None,
 ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
-    """Every record of the unit, in order. Raises `ObjectCorrupt`, and the errors of the object store.
-    `columns`: no others of a file are decoded, where a look needs only these. Offsets are among them."""
-    source = _Source(unit, objects, runtime, columns)
+    """Every record of the unit, in order. Raises `ObjectCorrupt`, `ForeignSegmentFault`, and the errors of
+    the object store. `columns`: no others of a file are decoded, where a look needs only these. Offsets are
+    among them."""
+    source = _Source(unit, objects, runtime, columns, foreign)
     expected = source.first_offset
     async with aclosing(_ahead(source.pieces(), source.fetch, _AHEAD)) as pieces:
         async for piece in pieces:
-            left: list[FetchedBatches | FetchedGroup] = [*piece.cut()]
+            left: list[Fetched] = [*piece.cut()]
             while left:
                 part = left.pop(0)
                 try:
@@ -107,10 +110,6 @@ async def rows_of(
     if expected != unit.end:
         where = f"{unit.topic}-{unit.partition}"
         raise ObjectCorrupt(f"{where}: the records end at offset {expected}, not {unit.end}")
-
-
-class UnfoldsTooFar(Exception):
-    """Several batches that are more together than is held at once."""
 
 
 class StoredBatch(NamedTuple):
@@ -135,7 +134,7 @@ class FetchedBatches:
         size = 0
         for batch in self._batches:
             weight = unfolds_to(batch.data) or len(batch.data)
-            weight += _ROW_BYTES * batch.reference.record_count
+            weight += ROW_BYTES * batch.reference.record_count
             if not parts or size + weight > UNFOLDED_BYTES:
                 parts.append([])
                 size = 0
@@ -167,7 +166,7 @@ class FetchedBatches:
         places = accumulate([len(batch.data) for batch in self._batches], initial=0)
         offsets = [batch.base_offset for batch in self._batches]
         patch_all(joined, zip(places, offsets, strict=False), LEADER_EPOCH)
-        limit = UNFOLDED_BYTES if len(self._batches) > 1 else _ONE_BATCH_MOST
+        limit = UNFOLDED_BYTES if len(self._batches) > 1 else ONE_BATCH_MOST
         try:
             rows = to_arrow(decode(joined, max_decompressed_bytes=limit), self._partition)
         except (RecordError, pa.ArrowInvalid) as error:
@@ -241,10 +240,20 @@ class FetchedGroup:
             raise ObjectCorrupt(f"{entry.path}: {error}, from byte {group.position} on") from error
 
 
+Piece: TypeAlias = WalPiece | ParquetPiece | ForeignPiece
+Fetched: TypeAlias = FetchedBatches | FetchedGroup | FetchedForeign
+
+
 class _Source:
     def __init__(
-        self, unit: Unit, objects: ObjectStore, runtime: Runtime, columns: Sequence[str] | None
+        self,
+        unit: Unit,
+        objects: ObjectStore,
+        runtime: Runtime,
+        columns: Sequence[str] | None,
+        foreign: ForeignSegments | None,
     ) -> None:
+        self._foreign = foreign or ForeignSegments(objects, runtime)
         self._columns = None if columns is None else list(columns)
         self._partition = unit.partition
         self._objects = objects
@@ -266,15 +275,20 @@ class _Source:
             following = entry.end
         self._below, self.first_offset = first_needed(first, unit.start)
 
-    def pieces(self) -> Iterator[WalPiece | ParquetPiece]:
+    def pieces(self) -> Iterator[Piece]:
         """What is read at a time: small neighbours together, large ones cut."""
         runs: list[Run] = []
         size = 0
         for entry in self._entries:
+            if runs and not entry.lists_batches:
+                yield WalPiece(runs)
+                runs, size = [], 0
+            if entry.is_foreign:
+                table = entry.segment()
+                for number in self._needed(entry, range(len(table.rows))):
+                    yield ForeignPiece(entry, table, number)
+                continue
             if entry.is_parquet:
-                if runs:
-                    yield WalPiece(runs)
-                    runs, size = [], 0
                 groups = entry.row_groups()
                 for number, group in self._needed(entry, enumerate(groups)):
                     yield ParquetPiece(entry, number, group, number == len(groups) - 1)
@@ -293,8 +307,10 @@ class _Source:
         """Without the batches or row groups of the first entry that lie below the unit's start."""
         return islice(parts, self._below if entry is self._entries[0] else 0, None)
 
-    async def fetch(self, piece: WalPiece | ParquetPiece) -> FetchedBatches | FetchedGroup:
+    async def fetch(self, piece: Piece) -> Fetched:
         """Gets the bytes of a piece."""
+        if isinstance(piece, ForeignPiece):
+            return await fetch_piece(piece, self._foreign, self._partition)
         if isinstance(piece, ParquetPiece):
             footer, data = await asyncio.gather(
                 self._footer(piece.entry), self._range(piece.entry, piece.group.position, piece.group.length)
@@ -305,7 +321,7 @@ class _Source:
         )
         return FetchedBatches(_stored(piece.runs, found), self._partition)
 
-    def learn(self, part: FetchedBatches | FetchedGroup, rows: Rows) -> None:
+    def learn(self, part: Fetched, rows: Rows) -> None:
         """How far compressed batches unfold: the next pieces are cut accordingly."""
         compressed = part.compressed_bytes()
         if compressed:
@@ -350,8 +366,8 @@ def _join(runs: list[Run], entry: IndexEntry, base_offset: int, reference: Batch
 
 
 async def _ahead(
-    pieces: Iterator[WalPiece | ParquetPiece],
-    fetch: Callable[[WalPiece | ParquetPiece], Awaitable[T]],
+    pieces: Iterator[Piece],
+    fetch: Callable[[Piece], Awaitable[T]],
     depth: int,
 ) -> AsyncGenerator[T, None]:
     """The pieces in their order, so many of them fetched at once."""

@@ -22,6 +22,8 @@ def first_needed(entry: IndexEntry, start: int) -> tuple[int, int]:
     """Which batch or row group of an entry holds `start` (or is the first behind it): its number, and its
     first offset. An entry that does not say so is damaged: its first rows will not be those that are expected
     from `start` on."""
+    if entry.is_foreign:
+        return entry.segment().piece_of(start), entry.start
     if entry.sparse:
         groups = entry.row_groups()
         below = sum(group.last_offset < start for group in groups)

@@ -132,8 +132,9 @@ def merged(pieces: Sequence[MapPiece], offsets: int) -> list[MapPiece]:
 
 def _piece(entry: IndexEntry, start: int, *, is_head: bool = False) -> MapPiece:
     kind = PARQUET if entry.is_parquet else NEWEST if is_head else WAL
-    size = entry.file_size if entry.is_parquet else sum(entry.places()[2])
-    return MapPiece(kind, max(entry.start, start), entry.end, size, 1, entry.place, entry.created_ms)
+    return MapPiece(
+        kind, max(entry.start, start), entry.end, entry.stored_bytes, 1, entry.place, entry.created_ms
+    )
 
 
 def _range(job: Job | None) -> JobRange | None:

@@ -176,7 +176,7 @@ def place_in(found: EntryOf, offset: int, wal_max_age_ms: int | None = None) -> 
     position, length, row_group, row = _bytes_of(entry, offset)
     due = None if entry.is_parquet or wal_max_age_ms is None else entry.created_ms + wal_max_age_ms
     return Place(
-        "parquet" if entry.is_parquet else "wal",
+        "parquet" if entry.is_parquet else "foreign" if entry.is_foreign else "wal",
         entry.place,
         str(entry.object_id),
         entry.start,
@@ -193,6 +193,10 @@ def place_in(found: EntryOf, offset: int, wal_max_age_ms: int | None = None) -> 
 
 
 def _bytes_of(entry: IndexEntry, offset: int) -> tuple[int, int, int | None, int | None]:
+    if entry.is_foreign:
+        table = entry.segment()
+        begin, end = table.bounds_of(table.piece_of(offset))
+        return begin, end - begin, None, None
     if not entry.is_parquet:
         for base, batch in entry.batches():
             if base <= offset < base + batch.record_count:

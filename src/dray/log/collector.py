@@ -9,7 +9,7 @@ that the metadata does not know waits as long as known garbage, and is held agai
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final
 from uuid import UUID
@@ -18,6 +18,7 @@ import structlog
 
 from dray.log import wal_keys
 from dray.log.deletions import HELD, DeletionSummary, MayDelete
+from dray.log.foreign_segments import ForeignStore
 from dray.log.jobs import Job, JobState, put_job
 from dray.log.observer import Collection, LogObserver
 from dray.log.settings import LogSettings
@@ -26,6 +27,7 @@ from dray.metadata import keys
 from dray.metadata.contract import Delete, MetadataError, Put, StoredValue
 from dray.metadata.values import UnreadableValue, ValueCorrupt
 from dray.objects.contract import ObjectError, ObjectStore
+from dray.objects.read_only import ReadOnlyStore
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
 from dray.wal import PREFIX, WalPath, parse_object_path
 
@@ -55,7 +57,10 @@ class Collector:
         *,
         may_delete: MayDelete,
         expiry: ExpiryClock | None = None,
+        foreign: Mapping[str, ForeignStore] | None = None,
     ) -> None:
+        """`foreign`: the stores in which adopted segments lie."""
+        self._foreign = foreign or {}
         self._expiry = expiry or UndoubtedClock(runtime)
         self._store = store
         self._objects = objects
@@ -123,7 +128,7 @@ class Collector:
                 if now - since < self._settings.grace_seconds:
                     waiting[wal_id] = since
                     seen.pending += 1
-                elif (path := _path_of(record)) is not None and await self._delete_object(path):
+                elif (owned := _owned_by(record)) is not None and await self._delete_owned(owned):
                     seen.deleted += 1
                     # Only now: while the key is there, the object is found again.
                     if not self._dry_run:
@@ -136,6 +141,25 @@ class Collector:
             domain, keys.references(first), keys.prefix_end(keys.references(last))
         )
         return {keys.wal_id_of(record.key) for record in records}
+
+    async def _delete_owned(self, owned: wal_keys.OwnedObject) -> bool:
+        """True once all of it is known to be gone."""
+        if not owned.store:
+            return all([await self._delete_object(path) for path in owned.paths])
+        store = self._foreign.get(owned.store)
+        if store is None or not isinstance(store.objects, ReadOnlyStore):
+            _log.warning("adopted segment not deleted: its store is not known here", store=owned.store)
+            return False
+        if self._dry_run:
+            return True
+        for path in owned.paths:
+            try:
+                await store.objects.delete_adopted(path)
+            except ObjectError as error:
+                _log.warning("adopted segment not deleted", path=path, error=str(error))
+                return False
+            self._deleted.add(path)
+        return True
 
     async def _delete_object(self, path: str) -> bool:
         """True once the object is known to be gone."""
@@ -317,15 +341,16 @@ class Collector:
             start = page[-1].key + "\0"
 
 
-def _path_of(record: StoredValue) -> str | None:
-    """Where the object of an object key lies. None if this build cannot read the value: then the object
-    stays."""
+def _owned_by(record: StoredValue) -> wal_keys.OwnedObject | None:
+    """What an object key stands for. None if this build cannot read the value: then the object stays."""
     try:
-        path = wal_keys.decode_object(record.value)
-        parsed = parse_object_path(path)
-        if parsed is None or parsed.wal_id != keys.wal_id_of(record.key):
-            raise ValueCorrupt("a WAL object key", f"its path {path!r} is not that of its object")
+        owned = wal_keys.decode_owned(record.value)
+        if not owned.is_segment:
+            [path] = owned.paths
+            parsed = parse_object_path(path)
+            if parsed is None or parsed.wal_id != keys.wal_id_of(record.key):
+                raise ValueCorrupt("a WAL object key", f"its path {path!r} is not that of its object")
     except UnreadableValue as error:
         _log.error("WAL object not deleted", key=record.key, error=str(error))
         return None
-    return path
+    return owned

@@ -73,7 +73,10 @@ class ForeignSegments:
         chunk_cache_bytes: int = 32 << 20,
     ) -> None:
         self._runtime = runtime
-        self._stores = {OWN_STORE: ForeignStore(own), **(stores or {})}
+        stores = stores or {}
+        # What was copied is as encrypted as it was: the keys of all stores open it.
+        keys = {name: key for store in stores.values() for name, key in store.keys.items()}
+        self._stores = {**stores, OWN_STORE: ForeignStore(own, keys)}
         self._manifests: SharedReads[tuple[str, str], _OpenManifest] = SharedReads(
             _MANIFESTS_KEPT, lambda opened: opened.size
         )

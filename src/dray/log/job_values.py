@@ -23,6 +23,8 @@ FORMAT: Final = 1
 COMPACTION_FORMAT: Final = 2
 # The format of jobs that pack, and of those that compact carried entries, for the same reason.
 CARRIED_FORMAT: Final = 3
+# Of jobs that compact or copy foreign segments.
+SEGMENT_FORMAT: Final = 4
 
 
 class JobState(Enum):
@@ -211,11 +213,13 @@ class Job:
     @property
     def _format(self) -> int:
         if self.packing is not None:
-            return CARRIED_FORMAT
+            return SEGMENT_FORMAT if self.packing.last.kind is EntryKind.SEGMENT else CARRIED_FORMAT
         if self.compaction is None:
             return FORMAT
-        carried = any(each.kind is EntryKind.CARRIED for each in self.compaction.inputs)
-        return CARRIED_FORMAT if carried else COMPACTION_FORMAT
+        kinds = {each.kind for each in self.compaction.inputs}
+        if EntryKind.SEGMENT in kinds:
+            return SEGMENT_FORMAT
+        return CARRIED_FORMAT if EntryKind.CARRIED in kinds else COMPACTION_FORMAT
 
     def encode(self) -> bytes:
         return _CODEC.encode(self, self._format)
@@ -232,4 +236,4 @@ class Job:
         return job
 
 
-_CODEC: Final = JsonCodec(Job, CARRIED_FORMAT)
+_CODEC: Final = JsonCodec(Job, SEGMENT_FORMAT)

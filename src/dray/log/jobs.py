@@ -372,6 +372,8 @@ def removal(stream: int, entry: IndexEntry, version: int | None = None) -> list[
     operations: list[Operation] = [Delete(key) if version is None else Delete(key, version)]
     if entry.is_referenced:
         operations.append(Delete(keys.reference(entry.object_id, stream)))
+    elif entry.is_foreign:  # there is one only if the segment is ours
+        operations.append(Delete(keys.segment_reference(entry.object_id, stream, entry.end)))
     return operations
 
 
@@ -381,6 +383,9 @@ def inside(stream: int, of: Compaction | Packing) -> DeleteRange:
 
 
 def dereference(stream: int, packing: Packing) -> Delete:
+    """Of an object that was packed, or of a foreign segment that was copied."""
+    if packing.last.kind is EntryKind.SEGMENT:
+        return Delete(keys.segment_reference(packing.object_id, stream, packing.end))
     return Delete(keys.reference(packing.object_id, stream))
 
 
@@ -391,6 +396,11 @@ def replaced(stream: int, compaction: Compaction) -> list[Operation]:
         Delete(keys.reference(each.object_id, stream))
         for each in compaction.inputs
         if each.kind is EntryKind.WAL
+    )
+    operations.extend(
+        Delete(keys.segment_reference(each.object_id, stream, each.end))
+        for each in compaction.inputs
+        if each.kind is EntryKind.SEGMENT
     )
     return operations
 

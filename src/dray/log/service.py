@@ -16,6 +16,7 @@ from dray.log.collector import Collector
 from dray.log.commit import CommittedEntry, Committer
 from dray.log.counters import IdCounter
 from dray.log.deletions import MayDelete, nothing_may_go
+from dray.log.foreign_ownership import ForeignFinding, ForeignOwnership
 from dray.log.foreign_reader import ForeignReader
 from dray.log.foreign_segments import ForeignSegments, ForeignStore
 from dray.log.index_cache import IndexCache
@@ -137,6 +138,7 @@ class Log:
             runtime,
             self._expiry,
         )
+        self._ownership = ForeignOwnership(self._streams, foreign_segments, objects, runtime, self._retention)
         self._producer_ids = IdCounter(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,
@@ -146,6 +148,7 @@ class Log:
             self._observer,
             may_delete=may_delete,
             expiry=self._expiry,
+            foreign=foreign,
         )
         self._committers = [
             Committer(
@@ -357,6 +360,14 @@ class Log:
         self._reader.doubt_start(stream)  # so that the next fetch asks, if the store does not answer now
         with suppress(LogError):
             await self._reader.refresh(stream, barrier=True)
+
+    async def audit_foreign(self, stream: int) -> ForeignFinding:
+        """Are the foreign segments of a stream still there? The start is raised over what its source has
+        expired."""
+        finding = await self._ownership.audit(stream)
+        if finding.raised_to is not None:
+            await self.start_raised(stream)
+        return finding
 
     async def size(self, stream: int) -> int:
         return await stream_size(self._streams, stream)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct, error
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.metadata import keys
@@ -21,10 +21,13 @@ from dray.metadata.values import ValueCorrupt, unseal
 FORMAT: Final = 1
 # Of marks of packs: a collector that does not know them would seal streams for them, which fences nothing.
 PACK_FORMAT: Final = 2
+# Of object keys of foreign segments that are ours: they name a store, and several paths.
+SEGMENT_FORMAT: Final = 2
 
 _STAGED = Struct(">BH")
 _STREAMS = Struct(">I")
 _STREAM = Struct(">Q")
+_PATH = Struct(">H")
 _REFERENCE: Final = bytes([FORMAT])
 
 
@@ -71,13 +74,50 @@ class Staging:
         return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)), kind)
 
 
+class OwnedObject(NamedTuple):
+    """What an object key stands for: the object, or all that there is of a foreign segment."""
+
+    paths: tuple[str, ...]
+    store: str = ""  # its name in the config; empty for our own
+    is_segment: bool = False
+
+
 def encode_object(path: str) -> bytes:
     return bytes([FORMAT]) + path.encode()
 
 
+def encode_segment(store: str, paths: Sequence[str]) -> bytes:
+    """A foreign segment that is ours by now: copied into our store, or adopted where it lies."""
+    texts = [text.encode() for text in (store, *paths)]
+    return bytes([SEGMENT_FORMAT]) + b"".join([_PATH.pack(len(text)) + text for text in texts])
+
+
 def decode_object(value: bytes) -> str:
+    """Where a WAL object lies."""
     unseal("a WAL object key", value, FORMAT)
     return _decode_path("a WAL object key", value[1:])
+
+
+def decode_owned(value: bytes) -> OwnedObject:
+    what = "a WAL object key"
+    version, _ = unseal(what, value, SEGMENT_FORMAT)
+    body = value[1:]
+    if version == FORMAT:
+        return OwnedObject((decode_object(value),))
+    texts: list[str] = []
+    position = 0
+    while position < len(body):
+        if len(body) - position < _PATH.size:
+            raise ValueCorrupt(what, f"{len(value)} bytes")
+        [size] = _PATH.unpack_from(body, position)
+        position += _PATH.size
+        if len(body) - position < size:
+            raise ValueCorrupt(what, f"{len(value)} bytes")
+        texts.append(_decode_path(what, body[position : position + size]))
+        position += size
+    if len(texts) < 2:
+        raise ValueCorrupt(what, "a foreign segment without a path")
+    return OwnedObject(tuple(texts[1:]), texts[0], is_segment=True)
 
 
 def _decode_path(what: str, path: bytes) -> str:
@@ -95,6 +135,11 @@ def stage(wal_id: UUID, staging: Staging) -> list[Operation]:
     ]
     operations.extend(Put(keys.reference(wal_id, stream), _REFERENCE) for stream in staging.streams)
     return operations
+
+
+def refer_to_segment(segment_id: UUID, stream: int, end: int) -> Put:
+    """The reference of an index entry to a foreign segment that is ours, or is to be."""
+    return Put(keys.segment_reference(segment_id, stream, end), _REFERENCE)
 
 
 def settle(wal_id: UUID, staging_version: int, failed: Sequence[int]) -> list[Operation]:

@@ -388,6 +388,11 @@ def reference(wal_id: UUID, stream_id: int) -> str:
     return f"{references(wal_id)}{number(stream_id)}"
 
 
+def segment_reference(segment_id: UUID, stream_id: int, end: int) -> str:
+    """The reference of one index entry: several of a stream may name parts of one foreign segment."""
+    return f"{reference(segment_id, stream_id)}/{number(end)}"
+
+
 def wal_id_of(key: str) -> UUID:
     """The WAL id in a staging, object or reference key."""
     return UUID(hex=key.split("/")[5])

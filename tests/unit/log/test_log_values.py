@@ -159,7 +159,7 @@ def test_a_newer_format_is_refused_with_a_clear_line(
         "log-index-entry": 5,
         "log-high-watermark": 2,
         "log-high-watermark-closed": 2,
-        "log-job": 3,
+        "log-job": 4,
         "log-staging-mark": 2,
     }.get(name, 1)
     with pytest.raises(
@@ -394,6 +394,58 @@ def test_a_high_watermark_of_a_stream_that_began_elsewhere_is_format_2() -> None
     for length in range(len(kept)):
         with pytest.raises(UnreadableValue):
             HighWatermark.decode(kept[:length])
+
+
+COMPACTING_SEGMENTS = Job(
+    14,
+    JobState.CREATED,
+    compaction=Compaction(
+        topic="orders",
+        topic_id=UUID(int=9),
+        partition=3,
+        start=1000,
+        end=1007,
+        inputs=(Input.of(Versioned(SEGMENT_ENTRY, 42)),),
+        table=True,
+    ),
+)
+COPYING = Job(
+    15,
+    JobState.PACKED,
+    packing=Packing.of([Versioned(SEGMENT_ENTRY, 42)], replace(SEGMENT_ENTRY, path="copy")),
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "job"), [("log-job-segments", COMPACTING_SEGMENTS), ("log-job-copied", COPYING)]
+)
+def test_a_job_over_foreign_segments_is_kept_as_format_4(name: str, job: Job) -> None:
+    kept = (FIXTURES / f"{name}.v4.bin").read_bytes()
+    assert kept[0] == 4
+    assert Job.decode(kept) == job
+    assert job.encode() == kept
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            Job.decode(kept[:length])
+
+
+def test_the_object_key_of_a_segment_that_is_ours_is_format_2() -> None:
+    kept = (FIXTURES / "log-object-key.v2.bin").read_bytes()
+    assert kept[0] == 2
+    owned = wal_keys.decode_owned(kept)
+    assert owned == wal_keys.OwnedObject(("a/1.log", "a/1.index"), "old-kafka", is_segment=True)
+    assert wal_keys.encode_segment(owned.store, owned.paths) == kept
+    assert wal_keys.decode_owned(wal_keys.encode_object(PATH)) == wal_keys.OwnedObject((PATH,))
+    whole = {length for length in range(len(kept)) if _is_whole(kept[:length])}
+    assert whole == {len(kept) - 2 - len("a/1.index")}, "a value that ends behind a path is one with fewer"
+
+
+def _is_whole(value: bytes) -> bool:
+    try:
+        wal_keys.decode_owned(value)
+    except UnreadableValue:
+        return False
+    return True
 
 
 def test_only_a_stream_that_its_source_owns_is_switched_and_only_once() -> None:

@@ -37,10 +37,4 @@ def pack(units: Sequence[Unit], parallelism: int) -> list[list[Unit]]:
 
 def weight_of(unit: Unit) -> int:
     """About the bytes it has to read. Never nothing: an empty entry is work, too."""
-    return sum(1 + _bytes_of(IndexEntry.decode(entry)) for entry in unit.entries)
-
-
-def _bytes_of(entry: IndexEntry) -> int:
-    if entry.is_parquet:
-        return entry.file_size
-    return sum([reference.length for _, reference in entry.batches()])
+    return sum(1 + IndexEntry.decode(entry).stored_bytes for entry in unit.entries)

@@ -11,6 +11,8 @@ from typing import Any, Final
 from dray.compaction.executor import write_unit
 from dray.compaction.model import Unit, UnitFailed
 from dray.compaction.spark.packing import weight_of
+from dray.log.foreign_segments import ForeignSegments
+from dray.log.foreign_stores import ForeignAddress, open_foreign_stores
 from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError
 from dray.objects.factory import open_store
@@ -32,6 +34,7 @@ class StoreAddress:
     url: str
     options: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    foreign: Mapping[str, ForeignAddress] = field(default_factory=dict)  # stores of other systems, by name
 
 
 def write_units(units: Sequence[Unit], store: StoreAddress) -> list[Answer]:
@@ -45,22 +48,26 @@ async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Ans
         store = await open_store(
             address.url, address.options, runtime, address.secrets, allocate=uninitialised
         )
+        opened = await open_foreign_stores(address.foreign, runtime)
     except (ObjectError, ValueError) as error:
         runtime.close()
         return [UnitFailed(unit.stream, unit.job, str(error), retriable=True) for unit in units]
+    foreign = ForeignSegments(store, runtime, opened)
     tiny = max(map(weight_of, units)) <= _TINY_BYTES
     slots = asyncio.Semaphore(_TINY_AT_ONCE if tiny else 1)
 
     async def write(unit: Unit) -> Answer:
         async with slots:
             try:
-                return await write_unit(unit, store, runtime)
+                return await write_unit(unit, store, runtime, foreign)
             except Exception as error:  # it becomes this unit's answer, and the others of the task go on
                 return UnitFailed(unit.stream, unit.job, f"{type(error).__name__}: {error}", retriable=True)
 
     try:
         return list(await asyncio.gather(*[write(unit) for unit in units]))
     finally:
+        for other in opened.values():
+            await other.objects.close()
         await store.close()
         runtime.close()
 

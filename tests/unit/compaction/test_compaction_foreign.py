@@ -1,0 +1,343 @@
+"""A topic over segments that Kafka wrote: compacted into its table, retained, deleted, adopted, copied."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+from tests.services import compaction_cluster
+from tests.services.compaction_cluster import Cluster
+from tests.unit.log.foreign_harness import EPOCH, STORE, Source, aiven, kafka, written
+from tests.unit.log.harness import batch_bytes
+
+from dray.foreign import walk_batches
+from dray.log import Collector
+from dray.log.foreign_attach import lay_down
+from dray.log.foreign_ownership import ForeignOwnership, paths_of
+from dray.log.foreign_pieces import as_data
+from dray.log.foreign_segments import ForeignSegments, ForeignStore
+from dray.log.foreign_tables import AbortedRange
+from dray.log.retention import Retention
+from dray.log.types import ReadRequest
+from dray.metadata import keys
+from dray.objects.memory import MemoryObjects
+from dray.objects.read_only import ReadOnlyStore
+from dray.records import decode
+from dray.records.header import CONTROL, TRANSACTIONAL
+from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.topics.model import Topic
+from dray.topics.settings import TopicSettings
+
+assert compaction_cluster  # its name puts this module on virtual time
+MANY = 1 << 30
+
+
+class Attached:
+    """A cluster with one topic that began elsewhere."""
+
+    def __init__(self, source: Source, config: dict[str, str] | None = None) -> None:
+        self.source = source
+        objects = ReadOnlyStore(MemoryObjects(SimulatedRuntime(9), source.bucket))
+        self.cluster = Cluster(foreign={STORE: ForeignStore(objects, source.keys)})
+        self.config = {"retention.ms": "-1", **(config or {})}
+        self.stream = -1
+        self.topic: Topic | None = None
+
+    async def start(self) -> Attached:
+        [self.stream] = await self.cluster.log.take_stream_ids(1)
+        await lay_down(self.cluster.streams, self.stream, self.source.attached())
+        self.topic = Topic(
+            "orders",
+            UUID(int=77),
+            (self.stream,),
+            self.config,
+            0,
+            TopicSettings.of(self.config, {}),
+            leader_epoch=EPOCH,
+        )
+        self.cluster.topics.topics.append(self.topic)
+        self.cluster.written[self.stream] = []
+        return self
+
+    def committed(self) -> list[tuple[int, bytes]]:
+        """What a reader of committed records sees of the source: by a walk over its bytes."""
+        found: list[tuple[int, bytes]] = []
+        for data in self.source.contents:
+            for batch in walk_batches(data):
+                header = batch.header
+                aborted = header.attributes & TRANSACTIONAL and any(
+                    one.producer_id == header.producer_id
+                    and one.first_offset <= header.base_offset <= one.last_offset
+                    for one in self.source.aborted
+                )
+                if header.attributes & CONTROL or aborted:
+                    continue
+                plain = as_data(data[batch.position : batch.end], with_producer=False)
+                columns = decode(plain, sparse=True)
+                found += [(record.offset, bytes(record.value or b"")) for record in columns.records()]
+        return found
+
+    async def read(self) -> list[tuple[int, bytes]]:
+        """As a consumer of committed records does, with a broker that has nothing in memory."""
+        log = self.cluster.new_log()
+        bounds = await log.bounds(self.stream)
+        offset, found = bounds.start, []
+        while offset < bounds.end:
+            [result] = await log.fetch(
+                [ReadRequest(self.stream, offset, MANY)], min_bytes=0, max_bytes=MANY, max_wait_ms=0
+            )
+            if result.error is not None:
+                raise result.error
+            assert result.buffers, f"a consumer stands still at {offset}"
+            ahead = sorted(result.aborted, key=lambda one: one[1])
+            aborted: set[int] = set()  # as Java's consumer does: from its first offset to its marker
+            for buffer in result.buffers:
+                for batch in walk_batches(buffer):
+                    header = batch.header
+                    assert header.leader_epoch == EPOCH
+                    beyond = batch.last_offset + 1
+                    while ahead and ahead[0][1] <= batch.last_offset:
+                        aborted.add(ahead.pop(0)[0])
+                    if header.attributes & CONTROL:
+                        aborted.discard(header.producer_id)
+                    hidden = header.attributes & TRANSACTIONAL and header.producer_id in aborted
+                    if not header.attributes & CONTROL and not hidden:
+                        plain = as_data(buffer[batch.position : batch.end], with_producer=False)
+                        found += [
+                            (record.offset, bytes(record.value or b""))
+                            for record in decode(plain, sparse=True).records()
+                            if record.offset >= offset
+                        ]
+                    offset = max(offset, beyond)
+        return found
+
+    def ownership(self) -> ForeignOwnership:
+        cluster = self.cluster
+        segments = ForeignSegments(cluster.objects, cluster.runtime, cluster.foreign)
+        retention = Retention(cluster.streams, cluster.runtime, cluster.settings)
+        return ForeignOwnership(cluster.streams, segments, cluster.objects, cluster.runtime, retention)
+
+    async def collect(self, rounds: int = 3) -> None:
+        cluster = self.cluster
+        collector = Collector(
+            cluster.streams,
+            cluster.objects,
+            cluster.runtime,
+            cluster.settings,
+            may_delete=cluster.may_delete,
+            foreign=cluster.foreign,
+        )
+        for _ in range(rounds):
+            await collector.run()
+            await asyncio.sleep(cluster.settings.orphan_seconds + 1)
+
+    def foreign_bytes(self) -> dict[str, bytes]:
+        return {path: stored.data for path, stored in self.source.bucket.objects.items()}
+
+
+SOURCES: dict[str, Callable[[], Source]] = {
+    "kafka, cut": lambda: kafka(0, 100_000),
+    "aiven": lambda: aiven(0),
+}
+
+
+@pytest.mark.parametrize("name", SOURCES)
+async def test_history_becomes_the_table_and_the_source_stays_as_it_was(name: str) -> None:
+    world = await Attached(SOURCES[name]()).start()
+    before = world.foreign_bytes()
+    history = world.committed()
+    assert len(history) < world.source.end, "there are markers, and an aborted transaction"
+    assert await world.read() == history
+    end = world.source.end
+    await world.cluster.append(world.stream, b"first here", b"second here")
+    expected = [*history, (end, b"first here"), (end + 1, b"second here")]
+    assert await world.read() == expected
+    summary = await world.cluster.worker().once()
+    assert summary.troubles == []
+    kinds = {line.split()[0] for line in await world.cluster.entries(world.stream)}
+    assert kinds == {"parquet"}
+    assert await world.read() == expected, "the log, from the files"
+    assert world.topic is not None
+    assert (await world.cluster.table_rows(world.topic))[0] == expected
+    await world.collect()
+    assert world.foreign_bytes() == before, "nothing of the source was touched"
+    mark = await world.cluster.streams.high_watermark(world.stream)
+    assert mark is not None
+    assert mark.value.origin is not None
+    assert mark.value.origin.boundary == end
+
+
+async def test_damage_stops_compaction_of_its_stream_and_is_named() -> None:
+    source = kafka(0)
+    path = source.segments[1][0].path
+    data = bytearray(source.bucket.objects[path].data)
+    data[len(data) // 2] ^= 1
+    source.bucket.put(path, bytes(data), 0)
+    world = await Attached(source).start()
+    summary = await world.cluster.worker().once()
+    [trouble] = summary.troubles
+    assert path in str(trouble)
+    assert [line.split()[0] for line in await world.cluster.entries(world.stream)] == ["segment"] * 2
+
+
+async def test_retention_by_size_counts_what_the_source_wrote() -> None:
+    source = kafka(0)
+    second = len(source.contents[1])
+    world = await Attached(source, {"retention.bytes": str(second)}).start()
+    retention = Retention(world.cluster.streams, world.cluster.runtime, world.cluster.settings)
+    assert not await retention.keep(world.stream, -1, second + len(source.contents[0]) + 1)
+    assert await retention.keep(world.stream, -1, second)
+    assert (await world.cluster.new_log().bounds(world.stream)).start == source.segments[0][0].end
+    await world.collect()
+    assert world.foreign_bytes(), "borrowed objects stay"
+    assert source.segments[0][0].path in world.source.bucket.objects
+
+
+async def test_retention_by_age_goes_by_the_times_of_the_source() -> None:
+    now = SimulatedRuntime(1).wall_ms()
+    batches = [(base, batch_bytes([b"x"] * 2, timestamps=[now - 60_000] * 2)) for base in (0, 2)]
+    world = await Attached(written(batches, 4)).start()
+    retention = Retention(world.cluster.streams, world.cluster.runtime, world.cluster.settings)
+    assert not await retention.keep(world.stream, 120_000, -1)
+    assert await retention.keep(world.stream, 30_000, -1)
+    assert (await world.cluster.new_log().bounds(world.stream)).start == 4
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+async def test_records_are_deleted_within_a_foreign_segment_and_behind_it(compacted: bool) -> None:
+    world = await Attached(kafka(0, 100_000)).start()
+    await world.cluster.append(world.stream, b"first here", b"second here")
+    everything = await world.read()
+    middle = everything[len(everything) // 3][0] + 1
+    await world.cluster.log.delete_records(world.stream, middle)
+    if compacted:
+        await world.cluster.worker().once()
+    expected = [record for record in everything if record[0] >= middle]
+    assert await world.read() == expected
+    if compacted:
+        assert world.topic is not None
+        assert (await world.cluster.table_rows(world.topic))[0] == expected
+    await world.cluster.log.delete_records(world.stream, world.source.end + 1)
+    assert await world.read() == [(world.source.end + 1, b"second here")]
+
+
+async def test_a_deleted_topic_leaves_what_is_borrowed() -> None:
+    world = await Attached(kafka(0)).start()
+    before = world.foreign_bytes()
+    assert world.topic is not None
+    await world.cluster.delete(world.topic)
+    await world.collect()
+    assert world.foreign_bytes() == before
+    assert world.cluster.keys(keys.offset_index(world.stream)) == []
+
+
+async def test_a_gap_of_nothing_but_aborted_records_is_no_row() -> None:
+    batches = [(0, batch_bytes([b"a", b"b"])), (2, batch_bytes([b"c"], producer=(5, 0, 0)))]
+    source = written(batches, 10, aborted=[AbortedRange(5, 2, 9)])
+    world = await Attached(source).start()
+    await world.cluster.worker().once()
+    assert await world.read() == [(0, b"a"), (1, b"b"), (2, b"c")], "it is not transactional"
+
+
+# --- whose they are
+
+
+async def test_adopted_segments_go_once_nothing_needs_them_and_not_before() -> None:
+    world = await Attached(kafka(0, 100_000)).start()
+    assert await world.ownership().adopt(world.stream) == 2
+    assert await world.ownership().adopt(world.stream) == 0, "they are ours already"
+    await world.collect()
+    expected = world.committed()
+    assert await world.read() == expected, "every entry has its reference"
+    first = world.source.segments[0][0]
+    [entry] = [one for one in world.source.entries() if one.object_id == first.segment_id][:1]
+    await world.cluster.log.delete_records(world.stream, entry.end)
+    await world.collect()
+    assert first.path in world.source.bucket.objects, "another entry names the same segment"
+    await world.cluster.worker().once()
+    await world.collect()
+    assert world.foreign_bytes() == {}, "segments, indexes and snapshots"
+    assert await world.read() == [record for record in expected if record[0] >= entry.end]
+    assert world.cluster.keys(keys.REFERENCES) == []
+    assert world.cluster.keys(keys.OBJECTS) == []
+
+
+async def test_a_deleted_topic_takes_what_was_adopted_with_it() -> None:
+    world = await Attached(aiven(0)).start()
+    await world.ownership().adopt(world.stream)
+    assert world.topic is not None
+    await world.cluster.delete(world.topic)
+    await world.collect()
+    assert world.foreign_bytes() == {}
+
+
+async def test_an_adopted_segment_stays_where_its_store_is_not_known() -> None:
+    world = await Attached(kafka(0)).start()
+    await world.ownership().adopt(world.stream)
+    before = world.foreign_bytes()
+    assert world.topic is not None
+    await world.cluster.delete(world.topic)
+    world.cluster.foreign.clear()
+    await world.collect()
+    assert world.foreign_bytes() == before
+    assert world.cluster.keys(keys.OBJECTS), "it is still known"
+
+
+@pytest.mark.parametrize("name", SOURCES)
+async def test_a_copied_segment_is_read_from_our_store(name: str) -> None:
+    world = await Attached(SOURCES[name]()).start()
+    expected = world.committed()
+    before = world.foreign_bytes()
+    assert await world.ownership().copy(world.stream) == len(world.source.segments)
+    assert world.foreign_bytes() == before
+    assert await world.ownership().copy(world.stream) == 0
+    world.source.bucket.objects.clear()
+    await world.collect()
+    assert await world.read() == expected, "the source is not needed any more"
+    if name == "aiven":
+        return
+    await world.cluster.worker().once()
+    await world.collect()
+    assert await world.read() == expected
+    assert not [path for path in world.cluster.bucket.objects if path.startswith("foreign/")]
+    assert world.cluster.keys(keys.REFERENCES) == []
+
+
+async def test_an_audit_says_what_is_gone_and_raises_the_start_over_the_oldest_only() -> None:
+    world = await Attached(kafka(0)).start()
+    first, second = [segment for segment, _ in world.source.segments]
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert (finding.segments, finding.borrowed, finding.is_complete) == (2, 2, True)
+    kept = dict(world.source.bucket.objects)
+
+    world.source.bucket.delete(second.path)
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert (finding.missing, finding.raised_to, finding.is_complete) == ([second.path], None, False)
+
+    world.source.bucket.delete(first.path)
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert finding.raised_to is None, "all are gone: the store may be the wrong one"
+    assert (await world.cluster.log.bounds(world.stream)).start == 0
+
+    world.source.bucket.objects.update(kept)
+    world.source.bucket.delete(first.path)
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert (finding.missing, finding.raised_to) == ([], first.end)
+    assert (await world.cluster.log.bounds(world.stream)).start == first.end
+    assert (await world.read())[0][0] == second.start
+
+
+async def test_an_audit_notices_an_object_of_another_size() -> None:
+    world = await Attached(kafka(0)).start()
+    _, second = [segment for segment, _ in world.source.segments]
+    world.source.bucket.put(second.path, b"other bytes", 0)
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert finding.missing == [second.path]
+
+
+def test_all_that_there_is_of_a_segment_is_adopted() -> None:
+    for source in (kafka(0), aiven(0)):
+        named = {path for entry in source.entries() for path in paths_of(entry)}
+        assert set(source.bucket.objects) <= named
