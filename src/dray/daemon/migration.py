@@ -13,7 +13,7 @@ from uuid import UUID
 from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
-from dray.daemon.foreign import foreign_addresses
+from dray.daemon.foreign_stores import foreign_addresses
 from dray.daemon.ownership import owned_bucket
 from dray.daemon.settings import log_settings, topics_options
 from dray.daemon.stores import Stores, open_stores, read_cluster
@@ -22,7 +22,7 @@ from dray.foreign.stored_offsets import OffsetPlace, StoredOffset
 from dray.log.counters import IdCounter
 from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.foreign_segments import ForeignSegments
-from dray.log.foreign_stores import ForeignAddress, open_foreign_stores
+from dray.log.foreign_stores import ForeignAddress
 from dray.log.lifecycle import Lifecycle
 from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
@@ -170,7 +170,6 @@ class _Rooms:
 @asynccontextmanager
 async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[_Rooms]:
     stores = await open_stores(settings, runtime)
-    foreign = {}
     try:
         cluster = await read_cluster(stores)
         await owned_bucket(stores, cluster)
@@ -180,13 +179,12 @@ async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[_Rooms]
         lifecycle = Lifecycle(streams, stream_ids, runtime)
         topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
         await topics.read_all()
-        foreign = await open_foreign_stores(foreign_addresses(settings), runtime)
         ownership = ForeignOwnership(
             streams,
-            ForeignSegments(stores.objects, runtime, foreign),
+            ForeignSegments(stores.objects, runtime, stores.foreign),
             stores.objects,
             runtime,
-            Retention(streams, knobs, runtime),
+            Retention(streams, runtime, knobs),
         )
         attacher = Attacher(
             metadata=stores.metadata,
@@ -201,8 +199,6 @@ async def _opened(settings: Settings, runtime: Runtime) -> AsyncIterator[_Rooms]
         )
         yield _Rooms(stores, cluster, streams, topics, ownership, attacher)
     finally:
-        for each in foreign.values():
-            await each.objects.close()
         await stores.close()
 
 

@@ -13,7 +13,10 @@ from tests.unit.migration.sources import aiven_files, aiven_key, in_memory, loca
 from dray.groups.offsets import CommittedOffset
 from dray.log.counters import IdCounter, decode
 from dray.log.entries import EntryKind
+from dray.log.foreign_ownership import ForeignOwnership
+from dray.log.foreign_segments import ForeignSegments
 from dray.log.lifecycle import Lifecycle
+from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.memory import MemoryState, MemoryStore
@@ -83,6 +86,13 @@ class Cluster:
             producer_ids=IdCounter(self.store, self.runtime, keys.PRODUCER_COUNTER, 1_000),
             topics=topics,
             objects=self.objects,
+            ownership=ForeignOwnership(
+                self.streams,
+                ForeignSegments(self.objects, self.runtime),
+                self.objects,
+                self.runtime,
+                Retention(self.streams, self.runtime, room_settings.log()),
+            ),
             runtime=self.runtime,
             reached=reached,
         )
@@ -153,7 +163,11 @@ async def test_an_attach_makes_a_topic(cluster: Cluster) -> None:
     assert record.state is MigrationState.ATTACHED
     assert tuple(cluster.seen) == ATTACHING
     await cluster.check_attached(order.plan)
-    assert bool(await cluster.uploads()) == (cluster.layout is SourceLayout.LOG_DIR)
+    uploaded = cluster.layout is SourceLayout.LOG_DIR
+    assert bool(await cluster.uploads()) == uploaded
+    # What is ours is known to the collector; what is borrowed is not, so that it is never deleted.
+    assert len(await cluster.keys_below(keys.OBJECTS)) == (4 if uploaded else 0)
+    assert len(await cluster.keys_below(keys.REFERENCES)) == (4 if uploaded else 0)
 
 
 async def test_encrypted_segments_are_attached_where_they_lie() -> None:
@@ -189,7 +203,9 @@ async def test_an_abort_leaves_nothing_behind(cluster: Cluster, step: str, dies_
         with pytest.raises(Killed):
             await cluster.process(dies_again).abort("orders")
     await cluster.process().abort("orders")
-    left = await cluster.keys_below(keys.STREAMS, keys.MIGRATIONS, keys.TOPICS, keys.GROUP_OFFSETS)
+    left = await cluster.keys_below(
+        keys.STREAMS, keys.MIGRATIONS, keys.TOPICS, keys.GROUP_OFFSETS, keys.REFERENCES
+    )
     # The mark of a closed stream stays for some weeks, as after the deletion of a topic.
     assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
     assert await cluster.uploads() == []
