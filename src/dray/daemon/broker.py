@@ -89,7 +89,14 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     signals = StopSignals(asyncio.get_running_loop())
     stores = await open_stores(settings, runtime)
     try:
-        node = Node(settings, runtime, stores.metadata, stores.objects, machine=local_machine())
+        node = Node(
+            settings,
+            runtime,
+            stores.metadata,
+            stores.objects,
+            machine=local_machine(),
+            foreign=stores.foreign,
+        )
     except (CertificateUnusable, KeySetUnusable, TokensUnusable) as error:
         await stores.close()
         raise Failure(str(error), USAGE) from error

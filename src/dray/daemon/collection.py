@@ -71,7 +71,13 @@ async def _collect(settings: Settings, wanted: CollectionRequest) -> CollectionR
         if asks_tables or not settings.iceberg.enabled:
             files = await _collect_files(settings, pipeline, runtime, guard, clocks, wanted)
         collector = Collector(
-            pipeline.streams, stores.objects, runtime, knobs, may_delete=guard, expiry=clocks
+            pipeline.streams,
+            stores.objects,
+            runtime,
+            knobs,
+            may_delete=guard,
+            expiry=clocks,
+            foreign=stores.foreign,
         )
         seen = await collector.run(dry_run=wanted.dry_run)
         counts = {name: count for name, count in asdict(seen).items() if isinstance(count, int)}

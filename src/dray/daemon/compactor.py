@@ -27,6 +27,7 @@ from dray.daemon.compactor_cycles import CycleHealth
 from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.compactor_progress import CompactorProgress, StandardError, report
 from dray.daemon.failures import Failure
+from dray.daemon.foreign_stores import foreign_addresses
 from dray.daemon.http_security import HttpSecurity, TokensUnusable
 from dray.daemon.log_format import log_format
 from dray.daemon.metrics import CompactorMetrics
@@ -176,7 +177,12 @@ async def _open_writer(settings: Settings, runtime: Runtime, stack: ExitStack) -
         raise Failure(str(error)) from error
     stack.callback(_stop, session)
     objects = settings.objects
-    address = StoreAddress(_absolute(settings.objects_url), objects.options, revealed(objects.secrets))
+    address = StoreAddress(
+        _absolute(settings.objects_url),
+        objects.options,
+        revealed(objects.secrets),
+        foreign_addresses(settings),
+    )
     _log.info("Spark is warm", master=wanted.master.partition(";")[0])  # behind it may be a token
     return SparkUnitWriter(session, address, runtime)
 

@@ -7,7 +7,7 @@ the same class is the broker of `drayd`, of the tests, and of a simulation with 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from importlib.metadata import version
 from typing import Any
 
@@ -32,7 +32,14 @@ from dray.daemon.group_lag import CoordinatedGroups, GroupLag
 from dray.daemon.http_security import HttpSecurity
 from dray.daemon.instrumented_stores import InstrumentedMetadataStore, InstrumentedObjectStore
 from dray.daemon.metrics import MeasuredGroups, MeasuredLog, MeasuredRequests, measure_audit, measure_groups
-from dray.daemon.parts import broker_registration, clock_doubt, clock_guard, retention_loop, store_checks
+from dray.daemon.parts import (
+    broker_registration,
+    clock_doubt,
+    clock_guard,
+    foreign_audit_loop,
+    retention_loop,
+    store_checks,
+)
 from dray.daemon.process import MachineIdentity
 from dray.daemon.security import BrokerSecurity, warn_of_open_listeners
 from dray.daemon.settings import (
@@ -45,6 +52,7 @@ from dray.daemon.settings import (
 )
 from dray.groups.coordinator import Groups
 from dray.log import Log
+from dray.log.foreign_segments import ForeignStore
 from dray.log.stream_store import StreamStore
 from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectStore
@@ -54,6 +62,7 @@ from dray.server import Answer, Connection, Health, HttpServer, Server
 from dray.server.health import OPEN_PATHS
 from dray.telemetry import Metrics
 from dray.topics import Topics
+from dray.topics.foreign_audit import ForeignAuditLoop
 from dray.topics.retention import RetentionLoop
 
 _log = structlog.get_logger(__name__)
@@ -80,7 +89,10 @@ class Node:
         *,
         machine: MachineIdentity | None = None,
         metrics: Metrics | None = None,
+        foreign: Mapping[str, ForeignStore] | None = None,
     ) -> None:
+        """`foreign`: stores of other systems, for topics that were attached."""
+        self._foreign = foreign or {}
         self.metrics = metrics or Metrics()
         self._settings = settings
         self._runtime = runtime
@@ -126,6 +138,7 @@ class Node:
         self._log: Log | None = None
         self._topics: Topics | None = None
         self._retention: RetentionLoop | None = None
+        self._foreign_audit: ForeignAuditLoop | None = None
         self._membership: Membership | None = None
         self._groups: Groups | None = None
         self._group_lag: GroupLag | None = None
@@ -180,6 +193,7 @@ class Node:
             unfolding,
             BucketGuard(self._objects, cluster.cluster_id),
             clocks,
+            self._foreign,
         )
         await self._log.start()
         self._topics = Topics(self._metadata, self._runtime, self._log, topics_options(self._settings))
@@ -188,6 +202,8 @@ class Node:
             self._settings, self._metadata, self._runtime, cluster.domains, self._log, self._observed, clocks
         )
         self._retention.start()
+        self._foreign_audit = foreign_audit_loop(self._settings, self._metadata, self._runtime, self._log)
+        self._foreign_audit.start()
         self._membership = Membership(
             self._metadata,
             self._runtime,
@@ -290,6 +306,7 @@ class Node:
             "groups": self._groups,
             "security": self._security,
             "retention": self._retention,
+            "audit of foreign segments": self._foreign_audit,
             "topics": self._topics,
             "log": self._log,
             "membership": self._membership,
@@ -298,6 +315,7 @@ class Node:
             "http's files": self._http_security,
         }
         steps += [(name, part.stop) for name, part in parts.items() if part is not None]
+        steps += [(f"foreign store {name}", store.objects.close) for name, store in self._foreign.items()]
         steps += [("object store", self._objects.close), ("metadata store", self._metadata.close)]
         failures: list[Exception] = []
         for name, step in steps:

@@ -20,6 +20,7 @@ from dray.metadata.contract import MetadataStore
 from dray.objects import ObjectMissing, ObjectStore
 from dray.objects.clock import read_clock
 from dray.runtime import ExpiryClock, Runtime
+from dray.topics.foreign_audit import ForeignAuditLoop
 from dray.topics.live import StoredTopics
 from dray.topics.retention import RetentionLoop
 
@@ -87,6 +88,14 @@ def retention_loop(
         runtime,
         settings.log.retention_interval,
     )
+
+
+def foreign_audit_loop(
+    settings: Settings, store: MetadataStore, runtime: Runtime, log: Log
+) -> ForeignAuditLoop:
+    """Whether the segments of attached topics are still there."""
+    topics = StoredTopics(store, settings.topics.defaults)
+    return ForeignAuditLoop(log.audit_foreign, topics, runtime, settings.foreign.audit_interval)
 
 
 def clock_doubt(clocks: ClockGuard | None) -> str | None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dray.cluster.identity import ClusterInfo, decode_cluster
 from dray.config import Settings
 from dray.daemon.failures import USAGE, Failure
+from dray.daemon.foreign_stores import foreign_addresses
 from dray.daemon.store_settings import etcd_settings, oxia_settings, revealed
+from dray.log.foreign_segments import ForeignStore
+from dray.log.foreign_stores import open_foreign_stores
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, MetadataStore
 from dray.metadata.factory import InMemory, SqliteFile
@@ -23,9 +27,12 @@ from dray.runtime import Runtime
 class Stores:
     metadata: MetadataStore
     objects: ObjectStore
+    foreign: Mapping[str, ForeignStore] = field(default_factory=dict)  # of other systems, by name
 
     async def close(self) -> None:
         try:
+            for store in self.foreign.values():
+                await store.objects.close()
             await self.objects.close()
         finally:
             await self.metadata.close()
@@ -48,11 +55,20 @@ async def read_cluster(stores: Stores) -> ClusterInfo:
 async def open_stores(settings: Settings, runtime: Runtime) -> Stores:
     metadata = await open_metadata(settings, runtime)
     try:
-        return Stores(metadata, await _open_objects(settings, runtime))
+        return Stores(
+            metadata, await _open_objects(settings, runtime), await _open_foreign(settings, runtime)
+        )
     except BaseException:
         with suppress(OSError):
             await metadata.close()
         raise
+
+
+async def _open_foreign(settings: Settings, runtime: Runtime) -> dict[str, ForeignStore]:
+    try:
+        return await open_foreign_stores(foreign_addresses(settings), runtime)
+    except ValueError as error:
+        raise Failure(str(error), USAGE) from error
 
 
 async def open_metadata(settings: Settings, runtime: Runtime) -> MetadataStore:

@@ -16,6 +16,7 @@ from dray.api import ApiSettings, Dispatcher, Services
 from dray.cluster import AdvertisedListener, Broker, Membership, open_cluster
 from dray.groups.classic import ClassicGroupSettings
 from dray.groups.coordinator import Groups
+from dray.log.origins import Origin
 from dray.log.types import (
     ActiveProducer,
     AppendResult,
@@ -78,6 +79,7 @@ class FakeLog(FakeStreams):
         self.fetches: list[tuple[list[ReadRequest], int, int, int]] = []
         self.held: asyncio.Event | None = None  # a long poll waits for it
         self.producer_ids = 1000
+        self.origins: dict[int, Origin] = {}
 
     def _stream(self, stream: int) -> FakeStream:
         if stream in self.fail:
@@ -106,6 +108,9 @@ class FakeLog(FakeStreams):
     async def bounds(self, stream: int) -> Bounds:
         found = self._stream(stream)
         return Bounds(found.start, found.end)
+
+    def origin(self, stream: int) -> Origin | None:
+        return self.origins.get(stream)
 
     async def fetch(
         self,

@@ -84,6 +84,10 @@ ELSEWHERE = {
     "console.key_file": "test_console_with_login.py, in a real process",
     "console.behind_proxy": "test_daemon_console_address.py",
     "console.masked": "test_console_with_login.py, in a real process",
+    "foreign.stores": "test_daemon_foreign.py::test_the_stores_of_the_config_arrive",
+    "foreign.options": "the same",
+    "foreign.secrets": "the same",
+    "foreign.keys": "the same",
     "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
     "test_produce_and_fetch_are_counted_by_topic",
     "iceberg.enabled": "decides whether there are tables at all: "

@@ -1,0 +1,235 @@
+"""Stores of other systems in the config, and a broker that serves a topic from one: Kafka's own tiered files."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+from tests.services.batches import batch, plain
+from tests.unit.foreign.fixture_files import AIVEN, LOCAL
+from tests.unit.log.foreign_harness import EPOCH, STORE, Source, aiven, kafka
+
+from dray.client import KafkaConnection
+from dray.config import FlagValue, Settings, load
+from dray.daemon.failures import Failure
+from dray.daemon.foreign_stores import foreign_addresses
+from dray.daemon.node import Node
+from dray.foreign import walk_batches
+from dray.log.foreign_attach import lay_down
+from dray.log.foreign_stores import ForeignAddress, open_foreign_stores
+from dray.log.stream_store import StreamStore
+from dray.metadata.memory import MemoryState, MemoryStore
+from dray.objects.contract import Unsupported
+from dray.objects.memory import MemoryObjects
+from dray.objects.read_only import open_read_only
+from dray.protocol import ErrorCode
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
+from dray.protocol.messages.list_offsets import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
+from dray.protocol.messages.offset_for_leader_epoch import (
+    OffsetForLeaderEpochRequest,
+    OffsetForLeaderPartition,
+    OffsetForLeaderTopic,
+)
+from dray.protocol.messages.produce import PartitionProduceData, ProduceRequest, TopicProduceData
+from dray.runtime import SystemRuntime
+from dray.topics import Topics
+
+TOPIC_ID = UUID(int=4711)
+DOMAINS = 4
+
+
+def settings(*given: tuple[str, str]) -> Settings:
+    flags = [
+        FlagValue("test", "broker.listen", "127.0.0.1:0"),
+        FlagValue("test", "broker.http", "off"),
+        *[FlagValue("test", key, value) for key, value in given],
+    ]
+    return load(None, {}, flags).settings
+
+
+def test_the_stores_of_the_config_arrive(tmp_path: Path) -> None:
+    key = tmp_path / "key.pem"
+    key.write_bytes(b"a private key")
+    config = settings(
+        ("foreign.stores", "{old: s3://bucket/prefix, older: 'file:./tier'}"),
+        ("foreign.options", "{old.region: sample-region}"),
+        ("foreign.secrets", "{old.access_key_id: sample-key}"),
+        ("foreign.keys", f"{{old.key1: {key}}}"),
+    )
+    found = foreign_addresses(config)
+    assert found == {
+        "old": ForeignAddress(
+            "s3://bucket/prefix",
+            {"region": "sample-region"},
+            {"access_key_id": "sample-key"},
+            {"key1": b"a private key"},
+        ),
+        "older": ForeignAddress(f"file:{Path('tier').absolute()}"),
+    }
+    assert "sample-key" not in repr(found)
+    assert "private" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("foreign.options", "{other.region: x}", "foreign.options other.region: foreign.stores has no store"),
+        ("foreign.keys", "{old.k: /no/such/file}", "foreign.keys old.k: cannot read /no/such/file"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(key: str, value: str, line: str) -> None:
+    with pytest.raises(Failure, match=line):
+        foreign_addresses(settings(("foreign.stores", "{old: 's3://bucket'}"), (key, value)))
+
+
+async def test_nothing_is_written_to_a_foreign_directory(tmp_path: Path) -> None:
+    runtime = SystemRuntime()
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "file.log").write_bytes(b"0123456789")
+    store = await open_read_only(f"file:{tmp_path}", {}, runtime)
+    assert await store.get("folder/file.log") == b"0123456789"
+    assert await store.get_ranges("folder/file.log", [(2, 3), (9, 1)]) == [b"234", b"9"]
+    assert [info.path async for info in store.list("")] == ["folder/file.log"]
+    for refused in (
+        store.put("folder/new", [b"x"]),
+        store.put_if_absent("folder/new", [b"x"]),
+        store.delete("folder/file.log"),
+    ):
+        with pytest.raises(Unsupported, match="only read"):
+            await refused
+    assert [path.name for path in tmp_path.rglob("*")] == ["folder", "file.log"], "and no folder of ours"
+    runtime.close()
+
+
+@asynccontextmanager
+async def serving(
+    source: Source, root: Path, config: Settings | None = None, *, knows_store: bool = True
+) -> AsyncIterator[KafkaConnection]:
+    """A broker with the topic `orders`, whose one partition is read from files of the source."""
+    runtime = SystemRuntime()
+    state = MemoryState()
+    metadata = MemoryStore(runtime, state)
+    config = config or settings()
+    stores = await open_foreign_stores({STORE: ForeignAddress(f"file:{root}", keys=source.keys)}, runtime)
+    node = Node(config, runtime, metadata, MemoryObjects(runtime), foreign=stores if knows_store else None)
+    await node.start()
+    assert node._log is not None
+    [stream] = await node._log.take_stream_ids(1)
+    await lay_down(StreamStore(MemoryStore(runtime, state), DOMAINS, 1 << 40), stream, source.attached())
+    assert isinstance(node._topics, Topics)
+    await node._topics.attach("orders", TOPIC_ID, [stream], {"retention.ms": "-1"}, EPOCH)
+    await node._topics.attach("orders", TOPIC_ID, [stream], {"retention.ms": "-1"}, EPOCH)
+    try:
+        async with await KafkaConnection.connect(*node.address) as connection:
+            await connection.negotiate()
+            yield connection
+    finally:
+        await node.stop()
+
+
+def fetch(offset: int, *, committed: bool = False, epoch: int = -1) -> FetchRequest:
+    asked = FetchPartition(
+        partition=0, fetch_offset=offset, partition_max_bytes=1 << 30, current_leader_epoch=epoch
+    )
+    return FetchRequest(
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=1 << 30,
+        isolation_level=int(committed),
+        topics=[FetchTopic(topic="orders", topic_id=TOPIC_ID, partitions=[asked])],
+    )
+
+
+async def list_offset(connection: KafkaConnection, timestamp: int) -> tuple[int, int, int]:
+    asked = ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    answer = await connection.request(
+        ListOffsetsRequest(topics=[ListOffsetsTopic(name="orders", partitions=[asked])])
+    )
+    [part] = answer.topics[0].partitions
+    assert part.error_code == 0
+    return part.offset, part.timestamp, part.leader_epoch
+
+
+async def read_through(connection: KafkaConnection, end: int) -> tuple[bytes, set[tuple[int, int]]]:
+    offset, data, aborted = 0, b"", set()
+    while offset < end:
+        response: FetchResponse = await connection.request(fetch(offset, committed=True, epoch=EPOCH))
+        [part] = response.responses[0].partitions
+        assert part.error_code == 0
+        assert part.high_watermark == part.last_stable_offset >= end
+        aborted |= {(one.producer_id, one.first_offset) for one in part.aborted_transactions or []}
+        found = bytes(part.records or b"")
+        data += found
+        offset = list(walk_batches(found))[-1].last_offset + 1
+    return data, aborted
+
+
+@pytest.mark.parametrize("layout", ["kafka", "aiven"])
+async def test_a_broker_serves_a_topic_where_its_source_left_it(layout: str) -> None:
+    source, root = (kafka(0), LOCAL) if layout == "kafka" else (aiven(0), AIVEN)
+    end = source.end
+    async with serving(source, root) as connection:
+        data, aborted = await read_through(connection, end)
+        assert data == source.served()
+        assert aborted == {(one.producer_id, one.first_offset) for one in source.aborted}
+        uncommitted = await connection.request(fetch(0))
+        assert uncommitted.responses[0].partitions[0].aborted_transactions is None
+
+        asked = MetadataRequest(topics=[MetadataRequestTopic(topic_id=TOPIC_ID, name=None)])
+        [topic] = (await connection.request(asked)).topics
+        assert (topic.name, topic.partitions[0].leader_epoch) == ("orders", EPOCH)
+
+        assert await list_offset(connection, -1) == (end, -1, EPOCH)
+        assert await list_offset(connection, -2) == (0, -1, EPOCH)
+        assert await list_offset(connection, -4) == (end, -1, EPOCH), "where the tier ended"
+        assert await list_offset(connection, -5) == (end - 1, -1, EPOCH)
+
+        for epoch in (0, EPOCH):
+            of_epoch = OffsetForLeaderEpochRequest(
+                topics=[
+                    OffsetForLeaderTopic(
+                        topic="orders",
+                        partitions=[
+                            OffsetForLeaderPartition(
+                                partition=0, current_leader_epoch=EPOCH, leader_epoch=epoch
+                            )
+                        ],
+                    )
+                ]
+            )
+            [answer] = (await connection.request(of_epoch)).topics[0].partitions
+            assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, epoch, end)
+
+        produced = await connection.request(
+            ProduceRequest(
+                acks=-1,
+                timeout_ms=10_000,
+                topic_data=[
+                    TopicProduceData(
+                        name="orders",
+                        topic_id=TOPIC_ID,
+                        partition_data=[PartitionProduceData(index=0, records=bytes(batch(plain(b"new"))))],
+                    )
+                ],
+            )
+        )
+        [written] = produced.responses[0].partition_responses
+        assert (written.error_code, written.base_offset) == (0, end)
+        [part] = (await connection.request(fetch(end))).responses[0].partitions
+        [appended] = walk_batches(bytes(part.records or b""))
+        assert (appended.header.base_offset, appended.header.leader_epoch) == (end, EPOCH)
+
+
+async def test_a_broker_without_the_store_answers_with_a_storage_error() -> None:
+    async with serving(kafka(1), LOCAL, knows_store=False) as connection:
+        [part] = (await connection.request(fetch(0))).responses[0].partitions
+        assert part.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+        assert await list_offset(connection, -1) == (kafka(1).end, -1, EPOCH)
