@@ -14,6 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.services.tiered_kafka import TieredKafka
 
 TOPIC = "orders"
+COMPACTED = "latest"
 PARTITIONS = 2
 PATIENCE = 60.0
 FILLER = b"x" * 900
@@ -53,6 +54,28 @@ def write_history(kafka: TieredKafka, topic: str = TOPIC) -> None:
     _produce(kafka.bootstrap, topic, "b", 2_500)
     _transactions(kafka.bootstrap, topic)
     _produce(kafka.bootstrap, topic, "c", 2_500)
+
+
+def write_compacted(kafka: TieredKafka, topic: str = COMPACTED) -> None:
+    """A topic that its broker has compacted by key, but for its newest records."""
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.bytes": str(1 << 20),
+        "min.cleanable.dirty.ratio": "0.01",
+        "max.compaction.lag.ms": "100",
+    }
+    admin.create_topics([NewTopic(topic, 1, 1, config=configs)])[topic].result(PATIENCE)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    count = 2_500
+    for number in range(count):
+        producer.produce(
+            topic, key=f"k{number % 40}".encode(), value=f"{number}-".encode() + FILLER, partition=0
+        )
+        producer.poll(0)
+    assert producer.flush(PATIENCE) == 0
+    checkpoint = kafka.directory / "logs" / "cleaner-offset-checkpoint"
+    wait_for("a cleaned log", lambda: checkpoint.exists() and f"{topic} 0 " in checkpoint.read_text())
 
 
 def _produce(bootstrap: str, topic: str, word: str, count: int) -> None:
@@ -99,7 +122,7 @@ def committed(bootstrap: str, group: str, topic: str) -> dict[int, int]:
     return {each.partition: each.offset for each in found}
 
 
-def tiered_ends(kafka: TieredKafka, topic: str = TOPIC) -> dict[int, int]:
+def tiered_segments(kafka: TieredKafka, topic: str = TOPIC) -> dict[int, int]:
     """How many segments of each partition lie in the tier, with all their files."""
     found: dict[int, int] = {}
     for directory in kafka.tier.rglob(f"{topic}-*"):
@@ -110,17 +133,17 @@ def tiered_ends(kafka: TieredKafka, topic: str = TOPIC) -> dict[int, int]:
     return found
 
 
-def offsets_at(bootstrap: str, topic: str, time_ms: int) -> dict[int, int]:
+def offsets_at(bootstrap: str, topic: str, time_ms: int, partitions: int = PARTITIONS) -> dict[int, int]:
     """ListOffsets of every partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "times", "enable.auto.commit": False})
     try:
         if time_ms in (-1, -2):
             found = {}
-            for number in range(PARTITIONS):
+            for number in range(partitions):
                 low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), PATIENCE)
                 found[number] = high if time_ms == -1 else low
             return found
-        asked = [TopicPartition(topic, number, time_ms) for number in range(PARTITIONS)]
+        asked = [TopicPartition(topic, number, time_ms) for number in range(partitions)]
         return {each.partition: each.offset for each in consumer.offsets_for_times(asked, PATIENCE)}
     finally:
         consumer.close()

@@ -60,6 +60,7 @@ class TieredKafka(KafkaProcess):
                 "rlmm.config.remote.log.metadata.topic.num.partitions": "1",
                 "rsm.config.dir": str(self.tier),
                 "remote.log.manager.task.interval.ms": "200",
+                "log.cleaner.backoff.ms": "200",
                 "offsets.topic.num.partitions": "1",
                 "transaction.state.log.num.partitions": "1",
                 **(settings or {}),

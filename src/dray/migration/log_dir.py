@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 from uuid import NAMESPACE_URL, UUID, uuid5
 
@@ -120,6 +120,7 @@ async def read_log_dir(
         fold = ProducerFold()
         found: list[FoundSegment] = []
         bases = sorted(files.segments)
+        emptied: int | None = None
         for base, following in zip(bases, [*bases[1:], None], strict=True):
             scan = await _scan(source, files.segments[base], base, fold, advanced, last=following is None)
             if scan.end_position < files.segments[base].size:
@@ -137,8 +138,13 @@ async def read_log_dir(
                         f"{files.segments[following].path} is next"
                     )
                 end = following  # what was there was compacted by key
-            if end > base:
-                found.append(_segment(files.segments[base], base, end, scan, epochs))
+            if scan.rows:
+                begin = base if found or emptied is None else emptied
+                found.append(_segment(files.segments[base], begin, end, scan, epochs))
+            elif found:
+                found[-1] = replace(found[-1], end=end)  # all that was in this file was compacted away
+            elif end > base:
+                emptied = base if emptied is None else emptied
     except MigrationRefused as refusal:
         raise PartitionRefused(files.partition, str(refusal)) from None
     start = max(checkpoints.starts.get(place, 0), bases[0])

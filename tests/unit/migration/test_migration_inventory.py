@@ -296,6 +296,15 @@ async def test_a_file_that_is_missing_is_a_gap_unless_the_log_was_compacted() ->
     assert bounds(plan) == [(0, 0, 26)]
 
 
+async def test_a_file_whose_records_were_all_compacted_away_is_a_hole() -> None:
+    files = {f"orders-0/{base:020d}.log": b"" for base in (0, 20)}
+    files |= {f"orders-0/{base:020d}.log": a_batch(base) for base in (10, 30)}
+    files["cleaner-offset-checkpoint"] = b"0\n1\norders 0 30\n"
+    plan = await plan_of(files, LOG_DIR)
+    (only,) = plan.partitions
+    assert [(each.start, each.end) for each in only.lineage.chosen] == [(0, 30), (30, 33)]
+
+
 async def test_the_log_starts_where_the_broker_says() -> None:
     files = {"orders-0/00000000000000000000.log": a_batch(0) + a_batch(3)}
     files["log-start-offset-checkpoint"] = b"0\n1\norders 0 4\n"
