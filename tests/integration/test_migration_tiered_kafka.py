@@ -1,4 +1,4 @@
-"""Topics that a real Kafka tiered are attached once it is stopped. Its own answers from before are the referee."""
+"""Topics that a real Kafka tiered are attached once it is stopped: what it said before is the referee."""
 
 from __future__ import annotations
 

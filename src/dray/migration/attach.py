@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from dray.foreign.kafka_files import TimeRow
+from dray.groups.coordinator.imported import import_group
 from dray.groups.offsets import CommittedOffset
 from dray.log.counters import IdCounter
 from dray.log.entries import HighWatermark
@@ -326,18 +327,18 @@ class Attacher:
         self, topic: str, record: MigrationRecord, offsets: Sequence[GroupOffset]
     ) -> None:
         """As of now, so that they do not expire before their groups come back. What is there stays."""
-        by_domain: dict[int, list[Operation]] = {}
         now_ms = self._runtime.wall_ms()
+        by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
         for each in offsets:
             committed = CommittedOffset(each.offset, -1, each.metadata, now_ms, topic_id=record.topic_id)
-            domain = keys.domain_of_group(each.group, self._domains)
-            by_domain.setdefault(domain, []).append(
-                Put(keys.group_offset(each.group, topic, each.partition), committed.encode(), ABSENT)
-            )
+            by_group.setdefault(each.group, {})[topic, each.partition] = committed
         step = min(_OFFSETS_AT_ONCE, self._metadata.limits.operations)
-        for domain, operations in by_domain.items():
+        for group, theirs in by_group.items():
+            operations = import_group(group, theirs, now_ms)
             for first in range(0, len(operations), step):
-                await self._metadata.write(domain, operations[first : first + step])
+                await self._metadata.write(
+                    keys.domain_of_group(group, self._domains), operations[first : first + step]
+                )
 
     async def finish(self, topic: str) -> MigrationRecord | None:
         """Do what is left of a migration that has no way back: the source is not needed. None: nothing is."""
