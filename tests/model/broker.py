@@ -36,6 +36,7 @@ class Attempt:
     version: int
     previous: Entry | None
     entry: Entry
+    boundary: int = -1
     unsure: bool = False  # a reply was lost at this version
     tries: int = 0
 
@@ -183,6 +184,9 @@ def _aim(world: World, append: Append, stream: int) -> Steps[None]:
         yield
     watermark: HighWatermark
     watermark, version = world.store.get("hwm", stream)
+    if watermark.boundary == -2 and "append-classic" not in world.without:
+        _fail(append, stream)  # its source takes the appends
+        return
     if world.chance(0.5):
         yield
     if known is None:
@@ -210,7 +214,8 @@ def _aim(world: World, append: Append, stream: int) -> Steps[None]:
         return
     carried = tuple(append.chunks[stream][place] for place in chosen) if append.is_carried else None
     entry = Entry(watermark.end, offset, append.name, tuple(chosen), tuple(remembered), carried)
-    append.open[stream] = Attempt(version, watermark.head, entry)
+    boundary = -1 if "boundary-dropped" in world.without else watermark.boundary
+    append.open[stream] = Attempt(version, watermark.head, entry, boundary)
 
 
 def _commit_write(world: World, append: Append) -> tuple[list[Operation], dict[int, int]]:
@@ -219,7 +224,7 @@ def _commit_write(world: World, append: Append) -> tuple[list[Operation], dict[i
     for stream, attempt in append.open.items():
         assert attempt is not None
         places[stream] = len(operations)
-        moved = HighWatermark(attempt.entry.high, attempt.entry)
+        moved = HighWatermark(attempt.entry.high, attempt.entry, attempt.boundary)
         previous = _filed(world, attempt.previous, "car-file-bare")
         operations += advance(stream, moved, attempt.version, previous, world)
         if "car-beside" in world.without and append.is_carried:
@@ -321,7 +326,8 @@ def _settle(world: World, append: Append) -> list[Operation]:
 
 def seal(world: World, stream: int, watermark: HighWatermark, version: int) -> list[Operation]:
     head = _filed(world, watermark.head, "car-seal-bare")
-    return advance(stream, HighWatermark(watermark.end), version, head, world)
+    boundary = -1 if "seal-boundary" in world.without else watermark.boundary
+    return advance(stream, HighWatermark(watermark.end, None, boundary), version, head, world)
 
 
 def sealer(world: World) -> Steps[None]:

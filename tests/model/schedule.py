@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 from tests.model.broker import broker, sealer
@@ -30,6 +30,11 @@ def run(seed: int, without: Collection[str] = (), steps: int = STEPS, carries: b
         kinds += [packer] * world.random.choice((1, 2, 3, 4))
     ending = len(kinds)
     kinds += [worker] * (world.random.choice((2, 3, 4)) if carries else 4) + [collector] * 2 + [sealer]
+    return play(world, kinds, ending, steps)
+
+
+def play(world: World, kinds: Sequence[Callable[[World], Steps[None]]], ending: int, steps: int) -> World:
+    """Let actors of these kinds take turns. Those from `ending` on see the end."""
     actors = [kind(world) for kind in kinds]
     asleep = [0] * len(actors)
     for step in range(steps):

@@ -74,13 +74,14 @@ class Entry:
     @property
     def has_detail(self) -> bool:
         """Does it say what its producers wrote?"""
-        return self.name.kind != "parquet"
+        return self.name.kind not in ("parquet", "foreign")
 
 
 @dataclass(frozen=True, slots=True)
 class HighWatermark:
     end: int = 0
     head: Entry | None = None
+    boundary: int = -1  # -1: born here; -2: the source owns the log; else B0
 
 
 Chunk = tuple[Batch, ...]

@@ -39,13 +39,15 @@ class TakenBatches(NamedTuple):
     aborted: list[tuple[int, int]]  # producer id, first offset: of the transactions among them
 
 
+class PieceCache(SharedReads[PieceKey, ForeignBatches]):
+    """Pieces of segments, ready to be served."""
+
+
 class ForeignReader:
     def __init__(self, segments: ForeignSegments, cache_bytes: int) -> None:
         self.segments = segments
         self._cache_bytes = cache_bytes
-        self._pieces: SharedReads[PieceKey, ForeignBatches] = SharedReads(
-            cache_bytes, lambda batches: batches.size
-        )
+        self._pieces = PieceCache(cache_bytes, lambda batches: batches.size)
         self._tables: OrderedDict[tuple[str, int], SegmentTable] = OrderedDict()
         self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
 

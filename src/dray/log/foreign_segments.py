@@ -64,6 +64,14 @@ class _OpenManifest:
         return _MANIFEST_BYTES + _CHUNK_BYTES * len(self.manifest.chunks)
 
 
+class ManifestCache(SharedReads[tuple[str, str], _OpenManifest]):
+    """By store and path."""
+
+
+class ChunkCache(SharedReads[tuple[str, str, int], Buffer]):
+    """By store, path and position: as they were in the segment."""
+
+
 class ForeignSegments:
     def __init__(
         self,
@@ -77,10 +85,8 @@ class ForeignSegments:
         # What was copied is as encrypted as it was: the keys of all stores open it.
         keys = {name: key for store in stores.values() for name, key in store.keys.items()}
         self._stores = {**stores, OWN_STORE: ForeignStore(own, keys)}
-        self._manifests: SharedReads[tuple[str, str], _OpenManifest] = SharedReads(
-            _MANIFESTS_KEPT, lambda opened: opened.size
-        )
-        self._chunks: SharedReads[tuple[str, str, int], Buffer] = SharedReads(chunk_cache_bytes, len)
+        self._manifests = ManifestCache(_MANIFESTS_KEPT, lambda opened: opened.size)
+        self._chunks = ChunkCache(chunk_cache_bytes, len)
 
     @property
     def size(self) -> int:

@@ -19,6 +19,7 @@ from tests.simulation.scripted import bucket_is_ours
 from dray.cluster.bucket_owner import OWNER
 from dray.log import Collector, Log
 from dray.log.deletions import MayDelete
+from dray.log.foreign_segments import ForeignStore
 from dray.log.retention import Retention
 from dray.log.stream_state import load_stream_state
 from dray.log.stream_store import StreamStore
@@ -58,6 +59,7 @@ class Broker:
             DOMAINS,
             world.conditions.settings,
             may_delete=world.guard(self.objects),
+            foreign=world.foreign_stores(self.runtime),
         )
         self.log.carry(True)
 
@@ -89,6 +91,7 @@ class LogWorld:
         self.streams: list[int] = []
         self.closing: set[int] = set()  # streams whose closing has begun
         self.deleted_below: dict[int, int] = {}  # by stream, as it was acknowledged
+        self.attached: set[int] = set()  # streams that began elsewhere
         self.brokers: list[Broker] = []
         self.violation: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._fingerprint = blake2b(digest_size=16)
@@ -115,6 +118,10 @@ class LogWorld:
     def guard(self, _objects: ObjectStore) -> MayDelete:
         """What a process of this cluster asks before it deletes."""
         return bucket_is_ours
+
+    def foreign_stores(self, _runtime: SimulatedRuntime) -> dict[str, ForeignStore]:
+        """The stores of other systems."""
+        return {}
 
     def _happened(self, *what: object) -> None:
         self._fingerprint.update(repr((asyncio.get_running_loop().time(), *what)).encode())
@@ -185,7 +192,14 @@ class LogWorld:
         [last] = self.brokers
         store = StreamStore(last.store, DOMAINS, settings.producer_expiry_ms)
         guard = self.guard(last.objects)
-        collector = Collector(store, last.objects, last.runtime, settings, may_delete=guard)
+        collector = Collector(
+            store,
+            last.objects,
+            last.runtime,
+            settings,
+            may_delete=guard,
+            foreign=self.foreign_stores(last.runtime),
+        )
         rounds = 0
         while weather.pending or rounds < _QUIET_ROUNDS:
             rounds = 0 if weather.pending else rounds + 1

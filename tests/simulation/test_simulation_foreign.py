@@ -1,0 +1,41 @@
+"""A log that began elsewhere, in every weather: it keeps its promises, and broken rules are noticed."""
+
+from __future__ import annotations
+
+from collections import Counter
+from random import SystemRandom
+
+import pytest
+from tests.simulation.foreign_mutations import MUTATIONS
+from tests.simulation.log.foreign_world import simulate_foreign
+from tests.simulation.noticing import first_noticed
+
+SEEDS = 8
+SECONDS = 5.0
+SEARCH = 60
+SOAK_SEEDS = 600
+
+
+def test_a_log_that_began_elsewhere_keeps_its_promises() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(SEEDS):
+        seen += simulate_foreign(seed, SECONDS).counts
+    expected = {"acknowledged": 50, "consumed": 500, "crashes": 10, "switches": 8, "adopted": 2}
+    assert {what: seen[what] for what in expected if seen[what] < expected[what]} == {}
+
+
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_it_is_noticed(name: str) -> None:
+    mutation, first = MUTATIONS[name]
+    found = first_noticed(mutation, lambda seed: simulate_foreign(seed, SECONDS), first, SEARCH)
+    assert found is not None, f"not noticed by the seeds from {first} on"
+
+
+@pytest.mark.soak
+def test_a_log_that_began_elsewhere_keeps_its_promises_for_long() -> None:
+    base = SystemRandom().randrange(1 << 40)
+    for seed in range(base, base + SOAK_SEEDS):
+        try:
+            simulate_foreign(seed)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}") from error
