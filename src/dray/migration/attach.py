@@ -28,6 +28,7 @@ from dray.log.counters import IdCounter
 from dray.log.entries import HighWatermark
 from dray.log.foreign_attach import (
     AttachedStream,
+    AttachRefused,
     ForeignSegment,
     SegmentCut,
     cut_positions,
@@ -151,13 +152,18 @@ class Attacher:
         self._reached("begun")
         try:
             if record.state is MigrationState.ATTACHING:
-                record = await self._lay_all_down(source, order, record, progress or Counted())
+                record = await self._take_streams(plan, record)
+                await self._lay_all_down(source, order, record, progress or Counted())
                 await self._commit_offsets(plan.topic, record, plan.offsets)
                 self._reached("offsets")
             return await self._publish(plan.topic, record, plan.offsets)
-        except MigrationLost:
-            await self._sweep(record)
-            raise
+        except (MigrationLost, AttachRefused):
+            current = await self.migrations.read(plan.topic)
+            same = current is not None and current.migration_id == record.migration_id
+            if same and current is not None and current.state is not MigrationState.ABORTING:
+                raise
+            await self._sweep(record)  # what this process laid down after the abort had swept
+            raise MigrationLost(f"topic {plan.topic}: the migration was aborted meanwhile") from None
 
     def _new_record(self, order: AttachOrder) -> MigrationRecord:
         plan = order.plan
@@ -188,10 +194,7 @@ class Attacher:
                 f"drayd migrate status {topic}"
             )
 
-    async def _lay_all_down(
-        self, source: Source, order: AttachOrder, record: MigrationRecord, progress: Progress
-    ) -> MigrationRecord:
-        plan = order.plan
+    async def _take_streams(self, plan: AttachPlan, record: MigrationRecord) -> MigrationRecord:
         await self._producer_ids.raise_to(FIRST_PRODUCER_ID)
         if not record.streams:
             taken = tuple(await self._lifecycle.take_ids(len(plan.partitions)))
@@ -201,6 +204,12 @@ class Attacher:
 
             record = await self.migrations.step(plan.topic, record, with_streams)
         self._reached("streams taken")
+        return record
+
+    async def _lay_all_down(
+        self, source: Source, order: AttachOrder, record: MigrationRecord, progress: Progress
+    ) -> None:
+        plan = order.plan
         pieces = [(each, chosen) for each in plan.partitions for chosen in each.lineage.chosen]
         progress.expect(len(pieces))
         if not plan.layout.is_borrowed:
@@ -213,7 +222,6 @@ class Attacher:
             else:
                 await self._ownership.adopt(stream)  # what was uploaded is ours: the collector has to know it
         self._reached("laid down")
-        return record
 
     async def _stream(
         self, source: Source, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -152,6 +153,14 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[Cluster]:
     made.runtime.close()
 
 
+@pytest.fixture
+async def uploading() -> AsyncIterator[Cluster]:
+    """What is uploaded leaves more behind than what is borrowed."""
+    made = Cluster(SourceLayout.LOG_DIR, log_dir_files())
+    yield made
+    made.runtime.close()
+
+
 ATTACHING = FAILPOINTS[: FAILPOINTS.index("aborting")]
 ABORTING = FAILPOINTS[FAILPOINTS.index("aborting") :]
 UNSEEN = ATTACHING[: ATTACHING.index("publishing")]
@@ -195,45 +204,58 @@ async def test_another_process_goes_on_after_any_step(cluster: Cluster, step: st
 
 @pytest.mark.parametrize("step", UNSEEN)
 @pytest.mark.parametrize("dies_again", ["", *ABORTING])
-async def test_an_abort_leaves_nothing_behind(cluster: Cluster, step: str, dies_again: str) -> None:
-    order = await cluster.order()
+async def test_an_abort_leaves_nothing_behind(uploading: Cluster, step: str, dies_again: str) -> None:
+    order = await uploading.order()
     with pytest.raises(Killed):
-        await cluster.process(step).attach(await cluster.source(), order)
+        await uploading.process(step).attach(await uploading.source(), order)
     if dies_again:
         with pytest.raises(Killed):
-            await cluster.process(dies_again).abort("orders")
-    await cluster.process().abort("orders")
-    left = await cluster.keys_below(
+            await uploading.process(dies_again).abort("orders")
+    await uploading.process().abort("orders")
+    left = await uploading.keys_below(
         keys.STREAMS, keys.MIGRATIONS, keys.TOPICS, keys.GROUP_OFFSETS, keys.REFERENCES
     )
     # The mark of a closed stream stays for some weeks, as after the deletion of a topic.
     assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
-    assert await cluster.uploads() == []
-    await cluster.process().attach(await cluster.source(), order)
-    await cluster.check_attached(order.plan)
+    assert await uploading.uploads() == []
+    await uploading.process().attach(await uploading.source(), order)
+    await uploading.check_attached(order.plan)
 
 
-async def test_a_process_that_was_aborted_lays_nothing_down(cluster: Cluster) -> None:
-    """It sleeps while another one aborts, and wakes up."""
+@pytest.mark.parametrize("begun_again", [False, True])
+@pytest.mark.parametrize("sleeps_before", ["take_ids", "_stream"])
+async def test_a_process_that_was_aborted_lays_nothing_down(
+    cluster: Cluster, sleeps_before: str, begun_again: bool
+) -> None:
+    """It sleeps while another one aborts, and wakes up. Were its streams laid down, it would die with
+    them."""
     order = await cluster.order()
-    slow = cluster.process()
-    other = cluster.process()
     source = await cluster.source()
-    real, woken = slow._lifecycle.take_ids, False
+    slow = cluster.process("laid down")
+    sleeper: Any = slow._lifecycle if sleeps_before == "take_ids" else slow
+    real = getattr(sleeper, sleeps_before)
+    asleep = True
 
-    async def taken(count: int) -> list[int]:
-        nonlocal woken
-        ids = await real(count)
-        if not woken:
-            woken = True
-            await other.abort("orders")
-        return ids
+    async def woken(*arguments: Any) -> Any:
+        nonlocal asleep
+        if asleep:
+            asleep = False
+            await cluster.process().abort("orders")
+            if begun_again:
+                with pytest.raises(Killed):
+                    await cluster.process("begun").attach(source, order)
+        return await real(*arguments)
 
-    slow._lifecycle.take_ids = taken  # type: ignore[method-assign]
+    setattr(sleeper, sleeps_before, woken)
     with pytest.raises(MigrationLost):
         await slow.attach(source, order)
     assert await cluster.process()._topics.refresh("orders") is None
+    left = await cluster.keys_below(keys.STREAMS)
+    assert {key.rpartition("/")[2] for key in left} <= {"hwm"}
     assert await cluster.uploads() == []
+    record = await cluster.process().migrations.read("orders")
+    assert (record is not None) == begun_again
+    assert record is None or record.streams == ()
 
 
 async def test_what_has_no_way_back_is_finished_without_the_source(cluster: Cluster) -> None:

@@ -142,11 +142,20 @@ def become(whole: bytes) -> Callable[[bytearray], object]:
     return lambda data: data.__setitem__(slice(None), whole)
 
 
+def less_by_one(position: int) -> Callable[[bytearray], object]:
+    def change(whole: bytearray) -> None:
+        at = len(whole) + position
+        whole[at : at + 4] = (int.from_bytes(whole[at : at + 4], "big") - 1).to_bytes(4, "big")
+
+    return change
+
+
 AIVEN, KAFSCALE, LOG_DIR = SourceLayout.AIVEN, SourceLayout.KAFSCALE, SourceLayout.LOG_DIR
 HUGE = b"\x7f\xff\xff\xff"
 BAD: Sequence[BadInput] = [
     ("an index that does not add up", TIERED, ".index", lambda data: data.append(0), "bytes"),
     ("an index that names bytes behind the end", TIERED, ".index", overwrite(-4, HUGE), "names byte"),
+    ("an index with another offset for its last row", TIERED, ".index", less_by_one(-8), "its last row says"),
     ("a wrong checksum in the last batch", TIERED, ".log", overwrite(-3, b"xxx"), "checksum"),
     ("a segment that is cut short", TIERED, ".log", cut(5), "byte"),
     ("records of before 0.11", TIERED, ".log", overwrite(16, b"\x01"), "message format 1: rewrite"),
