@@ -93,6 +93,10 @@ ROOMS: dict[str, Room] = {
         "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ",
         "protocol records",
     ),
+    "upstream": _room(
+        "a Kafka cluster that still owns a topic: mirror, fence, and the steps until Dray owns it",
+        "client foreign protocol records runtime",
+    ),
     "wal": _room("the WAL object format", "records"),
     "parquet": _room(
         "Parquet files of the tables' schema: written as a stream, read by row group", "records"

@@ -110,7 +110,7 @@ class Log:
             settings.parquet_footer_cache_bytes,
             settings.parquet_groups_ahead,
         )
-        foreign_segments = ForeignSegments(objects, runtime, foreign)
+        foreign_segments = ForeignSegments(objects, runtime, foreign, settings.foreign_cache_bytes)
         self._reader = StreamReader(
             self._streams,
             self._index,

@@ -140,7 +140,8 @@ class SimulatedSource:
         return self.records.index(identity_of(values[0]))
 
     def _segment(self, part: list[SourceBatch], start: int) -> ForeignSegment:
-        data, rows = b"", []
+        data = b""
+        rows: list[tuple[int, int]] = []
         for batch in part:
             rows.append((batch.offset + (len(batch.records) - 1 if rows else 0), len(data)))
             data += batch.data

@@ -3,24 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+import pickle
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from uuid import UUID
 
 import pytest
 from tests.services import compaction_cluster
-from tests.services.compaction_cluster import Cluster
+from tests.services.compaction_cluster import Cluster, rows_in
+from tests.unit.foreign.fixture_files import AIVEN
 from tests.unit.log.foreign_harness import EPOCH, STORE, Source, aiven, kafka, written
 from tests.unit.log.harness import batch_bytes
 
+from dray.compaction.model import Unit, UnitFailed
+from dray.compaction.paths import unit_prefix
+from dray.compaction.spark.worker import StoreAddress, write_units
 from dray.foreign import walk_batches
 from dray.log import Collector
 from dray.log.foreign_attach import lay_down
 from dray.log.foreign_ownership import ForeignOwnership, paths_of
 from dray.log.foreign_pieces import as_data
 from dray.log.foreign_segments import ForeignSegments, ForeignStore
+from dray.log.foreign_stores import ForeignAddress
 from dray.log.foreign_tables import AbortedRange
 from dray.log.retention import Retention
 from dray.log.types import ReadRequest
+from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.objects.memory import MemoryObjects
 from dray.objects.read_only import ReadOnlyStore
@@ -341,3 +350,34 @@ def test_all_that_there_is_of_a_segment_is_adopted() -> None:
     for source in (kafka(0), aiven(0)):
         named = {path for entry in source.entries() for path in paths_of(entry)}
         assert set(source.bucket.objects) <= named
+
+
+# --- on Spark's workers
+
+
+def test_a_worker_reads_foreign_segments_by_itself(tmp_path: Path) -> None:
+    """What travels to a worker is enough: the unit, and how to open the stores."""
+    source = aiven(0)
+    unit = Unit(
+        "orders",
+        UUID(int=77),
+        0,
+        5,
+        1,
+        tuple(entry.encode() for entry in source.entries()),
+        0,
+        source.end,
+        unit_prefix("orders", UUID(int=77), 0, 5),
+    )
+    address = StoreAddress(
+        f"file:{tmp_path}", foreign={STORE: ForeignAddress(f"file:{AIVEN}", keys=source.keys)}
+    )
+    shipped = pickle.loads(pickle.dumps(address))
+    [written] = write_units([unit], shipped)
+    assert isinstance(written, WrittenFile), written
+    expected = Attached(source).committed()
+    assert rows_in((tmp_path / written.path).read_bytes()) == expected
+    assert written.record_count == len(expected)
+    [refused] = write_units([unit], replace(shipped, foreign={}))
+    assert isinstance(refused, UnitFailed)
+    assert "foreign.stores" in refused.reason

@@ -1,0 +1,188 @@
+"""How the source stops taking records for a topic, and takes them again.
+
+Kafka has no fence that clients merely wait behind. Each of these has its price:
+
+- `acl` denies WRITE to everybody. Transactions that are open can still end. Super users are not stopped.
+  Where a topic had no ACL at all, a first one would cut off its readers too: so all else is allowed with it.
+- `size` lets no batch be small enough. It needs no authorizer and stops everybody; but the markers of an
+  open transaction are refused too, and the partition's last stable offset then hangs even after it is lifted:
+  so it is refused while there are transactions.
+- `stopped` does nothing: the operator says that nothing writes any more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from dray.client.acls import WireAcl, create_acls, delete_acls, list_acls
+from dray.client.admin import alter_configs, describe_topics
+from dray.client.cluster import Cluster
+from dray.client.errors import RequestFailed
+from dray.protocol import ErrorCode
+from dray.runtime import Runtime
+
+from .source import Source
+
+KINDS: Final = ("acl", "size", "stopped")
+
+MOMENT_SECONDS: Final = 0.1
+VOUCHED_SECONDS: Final = 10.0
+
+_LARGEST_BATCH: Final = "max.message.bytes"
+_HEARD_SECONDS: Final = 10.0
+_PAUSE_SECONDS: Final = 0.05
+
+_TOPIC: Final = 2
+_MATCH: Final = 2
+_LITERAL: Final = 3
+_ANY: Final = 1
+_ALL: Final = 2
+_WRITE: Final = 4
+_DESCRIBE: Final = 8
+_DENY: Final = 2
+_ALLOW: Final = 3
+
+
+class FenceRefused(Exception):
+    """This fence must not be raised here. The text is one line that says why, and what to do."""
+
+
+class WriterFence(Protocol):
+    """Put up and lifted any number of times: a successor repeats what it cannot know was done."""
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether a leader's answer shows that it is up."""
+        ...
+
+    @property
+    def moment_seconds(self) -> float:
+        """For how long the source's end must stand still before it counts as the end."""
+        ...
+
+    async def check(self, source: Source, /) -> None:
+        """Raises `FenceRefused` where it would do harm or nothing."""
+        ...
+
+    async def put_up(self) -> None: ...
+
+    async def lift(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class AclFence:
+    """`allows_rest`: the topic had no ACL before (`needs_rest`). It is kept with the migration, as it can no
+    longer be seen once the fence is up."""
+
+    cluster: Cluster
+    topic: str
+    runtime: Runtime
+    allows_rest: bool
+    is_probed: bool = True
+    moment_seconds: float = MOMENT_SECONDS
+
+    async def check(self, _: Source, /) -> None:
+        """A super user would see no fence, and no ACL stops one: so it must not be us. It is tried on a topic
+        that does not exist."""
+        tried = _acl(f"dray-{self.runtime.uuid()}", _DESCRIBE, _DENY)
+        try:
+            await create_acls(self.cluster, [tried])
+        except RequestFailed as failure:
+            if failure.code == ErrorCode.SECURITY_DISABLED:
+                raise FenceRefused(
+                    "the source has no authorizer, so an ACL stops nothing: use --fence size, or stop the "
+                    "producers and use --fence stopped"
+                ) from failure
+            raise
+        try:
+            if not await self._is_denied(tried.name or ""):
+                raise FenceRefused(
+                    "the migrator is a super user at the source, so it cannot see whether the fence holds: "
+                    "give it a user of its own, with ALTER on the cluster and READ on the topic"
+                )
+        finally:
+            await delete_acls(self.cluster, tried)
+
+    async def put_up(self) -> None:
+        rest = [_acl(self.topic, _ALL, _ALLOW)] if self.allows_rest else []
+        await create_acls(self.cluster, [*rest, _acl(self.topic, _WRITE, _DENY)])
+
+    async def lift(self) -> None:
+        """The denial first: without it the rest allows what was allowed before, and never less."""
+        await delete_acls(self.cluster, _acl(self.topic, _WRITE, _DENY))
+        if self.allows_rest:
+            await delete_acls(self.cluster, _acl(self.topic, _ALL, _ALLOW))
+
+    async def _is_denied(self, topic: str) -> bool:
+        deadline = self.runtime.monotonic() + _HEARD_SECONDS
+        while self.runtime.monotonic() < deadline:
+            answer = await self.cluster.learn([topic])
+            if answer.topics[0].error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                return True
+            await self.runtime.sleep(_PAUSE_SECONDS)
+        return False
+
+
+@dataclass(frozen=True, slots=True)
+class SizeFence:
+    """`before` is the topic's own setting before the fence, None where it has none: kept with the migration,
+    as it can no longer be read once the fence is up."""
+
+    cluster: Cluster
+    topic: str
+    before: str | None
+    is_probed: bool = True
+    moment_seconds: float = MOMENT_SECONDS
+
+    async def check(self, source: Source, /) -> None:
+        open_ones = await source.open_transactions()
+        if open_ones:
+            raise FenceRefused(
+                f"transactions are open at the source ({', '.join(open_ones[:3])}"
+                f"{', ...' if len(open_ones) > 3 else ''}), and --fence size would leave them hanging for "
+                "ever: end them first, or use --fence acl"
+            )
+
+    async def put_up(self) -> None:
+        await alter_configs(self.cluster, self.topic, {_LARGEST_BATCH: "0"})
+
+    async def lift(self) -> None:
+        if self.before is None:
+            await alter_configs(self.cluster, self.topic, {}, [_LARGEST_BATCH])
+        else:
+            await alter_configs(self.cluster, self.topic, {_LARGEST_BATCH: self.before})
+
+
+@dataclass(frozen=True, slots=True)
+class StoppedFence:
+    is_probed: bool = False
+    moment_seconds: float = VOUCHED_SECONDS
+
+    async def check(self, _: Source, /) -> None:
+        return None
+
+    async def put_up(self) -> None:
+        return None
+
+    async def lift(self) -> None:
+        return None
+
+
+async def needs_rest(cluster: Cluster, topic: str) -> bool:
+    """Whether no ACL speaks of the topic: then its clients live of `allow.everyone.if.no.acl.found`, which
+    ends with the first one."""
+    found = await list_acls(cluster, WireAcl(_TOPIC, _MATCH, topic, None, None, _ANY, _ANY))
+    return not found
+
+
+def _acl(topic: str, operation: int, permission: int) -> WireAcl:
+    return WireAcl(_TOPIC, _LITERAL, topic, "User:*", "*", operation, permission)
+
+
+async def largest_batch_setting(cluster: Cluster, topic: str) -> str | None:
+    """The topic's own `max.message.bytes`, None where it follows the brokers'. 0 is a fence that was left
+    behind, and no setting that anybody wants back."""
+    described = await describe_topics(cluster, [topic])
+    found = described[0].configs.get(_LARGEST_BATCH)
+    return None if found == "0" else found

@@ -1,0 +1,184 @@
+"""What the source holds from an offset on, batch for batch, as its bytes are.
+
+It is read as a read_committed consumer reads: nothing undecided comes in, and aborted transactions are named.
+Dray never takes back what it has mirrored: a source that has lost records it once gave stops the partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dray.client.cluster import PASSING, Address, Cluster
+from dray.client.errors import RequestFailed, check
+from dray.client.records import joined
+from dray.foreign.batches import walk_batches
+from dray.foreign.faults import ForeignFault
+from dray.protocol import ErrorCode
+from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
+from dray.records import HEADER_SIZE, read_header
+
+from .source import READ_COMMITTED, SourceTopic
+
+WAIT_MS: Final = 500
+
+
+class Aborted(NamedTuple):
+    """A transaction that readers of committed records do not see, as far as it lies in these batches."""
+
+    producer_id: int
+    first_offset: int
+
+
+class MirrorPlace(NamedTuple):
+    """Where the mirror of a partition stands. `epoch` is that of the last mirrored batch, -1 before the
+    first: with it the source says when its history is another one."""
+
+    offset: int
+    epoch: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class MirrorPiece:
+    """Whole batches in the order of the log. `batches` may be empty where the source has nothing new."""
+
+    partition: int
+    batches: memoryview
+    aborted: tuple[Aborted, ...]
+    place: MirrorPlace
+    """Where the next piece begins."""
+    source_start: int
+    last_stable: int
+    """Where the source's readers of committed records stand: the mirror lags by what is between."""
+
+
+class MirrorStopped(Exception):
+    """This partition cannot go on. One line says why, and what to do."""
+
+    def __init__(self, partition: int, why: str) -> None:
+        super().__init__(f"partition {partition}: {why}")
+        self.partition = partition
+
+
+class MirrorReader:
+    """Reads partitions of one topic, each from its leader."""
+
+    def __init__(
+        self, cluster: Cluster, source: SourceTopic, *, max_bytes: int, partition_bytes: int, rack: str = ""
+    ) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._max_bytes = max_bytes
+        self._partition_bytes = partition_bytes
+        self._rack = rack
+
+    def by_leader(self, partitions: Mapping[int, MirrorPlace]) -> dict[Address, dict[int, MirrorPlace]]:
+        """Which of them are read together. Those without a leader are left out until the source is looked at
+        again."""
+        found: dict[Address, dict[int, MirrorPlace]] = {}
+        for partition, place in partitions.items():
+            leadership = self._source.leaderships.get(partition)
+            address = None if leadership is None else self._cluster.view.brokers.get(leadership.leader)
+            if address is not None:
+                found.setdefault(address, {})[partition] = place
+        return found
+
+    async def read(self, leader: Address, places: Mapping[int, MirrorPlace]) -> list[MirrorPiece]:
+        """The next piece of each partition. Raises `MirrorStopped` for one that cannot go on, and
+        `RequestFailed` with a passing error where a leader has moved."""
+        topic = self._source.topic
+        wanted = [
+            FetchPartition(
+                partition=partition,
+                current_leader_epoch=self._source.leaderships[partition].epoch,
+                fetch_offset=place.offset,
+                last_fetched_epoch=place.epoch,
+                partition_max_bytes=self._partition_bytes,
+            )
+            for partition, place in places.items()
+        ]
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=READ_COMMITTED,
+            topics=[FetchTopic(topic_id=self._cluster.view.topic_ids[topic], topic=topic, partitions=wanted)],
+            rack_id=self._rack,
+        )
+        async with self._cluster.broker(leader) as broker:
+            response = await broker.request(request)
+        check(f"cannot mirror {topic}", response.error_code)
+        return [
+            piece_of(answer, places[answer.partition_index])
+            for answered in response.responses
+            for answer in answered.partitions
+        ]
+
+
+def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
+    """Of a leader's answer, as far as its batches are whole."""
+    partition = answer.partition_index
+    diverging = answer.diverging_epoch
+    if diverging is not None and diverging.end_offset >= 0:
+        raise MirrorStopped(
+            partition,
+            f"the source's history differs from offset {diverging.end_offset} on (epoch {diverging.epoch}): "
+            "it has had an unclean election. What was mirrored is kept; abort this migration and begin anew",
+        )
+    if answer.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+        if answer.log_start_offset > place.offset:
+            raise MirrorStopped(
+                partition,
+                f"the source's retention has passed the mirror: it begins at {answer.log_start_offset}, and "
+                f"{place.offset} is next. Raise retention.ms and retention.bytes there, then begin anew",
+            )
+        raise MirrorStopped(
+            partition,
+            f"the source ends before {place.offset}, which was mirrored already: it has lost records. What "
+            "was mirrored is kept; abort this migration and begin anew",
+        )
+    if answer.error_code:
+        text = f"cannot mirror partition {partition}: {ErrorCode.name_of(answer.error_code)}"
+        if answer.error_code not in PASSING:
+            raise MirrorStopped(partition, text)
+        raise RequestFailed(text, answer.error_code)
+    batches, after = whole_batches(memoryview(joined(answer.records)), partition, place)
+    listed = () if answer.aborted_transactions is None else answer.aborted_transactions
+    aborted = tuple(
+        sorted(
+            Aborted(each.producer_id, each.first_offset)
+            for each in listed
+            if each.first_offset < after.offset
+        )
+    )
+    return MirrorPiece(partition, batches, aborted, after, answer.log_start_offset, answer.last_stable_offset)
+
+
+def whole_batches(records: memoryview, partition: int, place: MirrorPlace) -> tuple[memoryview, MirrorPlace]:
+    """An answer may end within a batch: that one comes again, whole. One that begins before the place is
+    refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay."""
+    end = _end_of_whole(records)
+    try:
+        after = place
+        for batch in walk_batches(records[:end]):
+            if batch.header.base_offset < after.offset:
+                raise MirrorStopped(
+                    partition,
+                    f"the source gave a batch that begins at {batch.header.base_offset}, and {after.offset} "
+                    "is next: the mirror must begin where a batch does",
+                )
+            after = MirrorPlace(batch.last_offset + 1, batch.header.leader_epoch)
+    except ForeignFault as fault:
+        raise MirrorStopped(partition, f"the source gave a damaged batch: {fault.reason}") from fault
+    return records[:end], after
+
+
+def _end_of_whole(records: memoryview) -> int:
+    position = 0
+    while position + HEADER_SIZE <= len(records):
+        size = read_header(records, position).size
+        if size < HEADER_SIZE or position + size > len(records):
+            break
+        position += size
+    return position

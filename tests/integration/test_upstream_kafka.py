@@ -1,0 +1,324 @@
+"""A real Kafka as the source of a migration: what is read of it, fences, and a switch beside producers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Iterator
+from contextlib import asynccontextmanager, suppress
+from threading import Event, Thread
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from tests.services.kafka import KafkaProcess
+from tests.services.maven import require_kafka_jars
+
+from dray.client.admin import create_topic
+from dray.client.cluster import Cluster
+from dray.client.connection import Dialer
+from dray.client.errors import RequestFailed
+from dray.foreign.batches import walk_batches
+from dray.records.header import CONTROL
+from dray.runtime import SystemRuntime
+from dray.upstream.fences import (
+    AclFence,
+    FenceRefused,
+    SizeFence,
+    StoppedFence,
+    largest_batch_setting,
+    needs_rest,
+)
+from dray.upstream.mirror import MirrorPlace, MirrorReader
+from dray.upstream.source import Probe, SourceProducer, SourceTopic
+from dray.upstream.switch import SwitchFailed, TopicSwitch
+
+PARTITIONS = 2
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    require_kafka_jars()
+    settings = {
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "auto.create.topics.enable": "false",
+        "super.users": "User:nobody-of-this-test",
+    }
+    with KafkaProcess(tmp_path_factory.mktemp("upstream"), settings) as server:
+        yield server.bootstrap
+
+
+@asynccontextmanager
+async def source_of(bootstrap: str, topic: str) -> AsyncIterator[tuple[Cluster, SourceTopic, SystemRuntime]]:
+    host, port = bootstrap.rsplit(":", 1)
+    runtime = SystemRuntime(threads=1)
+    try:
+        async with Cluster([(host, int(port))], Dialer(client_id="migrator"), runtime) as cluster:
+            await create_topic(cluster, topic, partitions=PARTITIONS, replication_factor=1)
+            source = SourceTopic(cluster, topic)
+            deadline = runtime.monotonic() + 60
+            while len(source.leaderships) < PARTITIONS and runtime.monotonic() < deadline:
+                with suppress(RequestFailed):  # the broker has not heard of the topic yet
+                    await source.learn()
+                await runtime.sleep(0.02)
+            yield cluster, source, runtime
+    finally:
+        runtime.close()
+
+
+def transactional(bootstrap: str, name: str) -> Producer:
+    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
+    producer.init_transactions(60)
+    return producer
+
+
+def produce(bootstrap: str, topic: str, count: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True})
+    for number in range(count):
+        producer.produce(topic, str(number), partition=number % PARTITIONS)
+    assert producer.flush(60) == 0
+
+
+class MirroredTopic:
+    """Keeps what the mirror brings. The log of Dray takes this place."""
+
+    def __init__(self, cluster: Cluster, source: SourceTopic) -> None:
+        self._reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=1 << 19)
+        self.places = dict.fromkeys(range(PARTITIONS), MirrorPlace(0))
+        self.batches = {partition: bytearray() for partition in range(PARTITIONS)}
+        self.aborted: list[tuple[int, int]] = []
+        self.boundaries: dict[int, int] = {}
+
+    async def read(self) -> None:
+        for leader, places in self._reader.by_leader(self.places).items():
+            for piece in await self._reader.read(leader, places):
+                self.batches[piece.partition] += piece.batches
+                self.places[piece.partition] = piece.place
+                self.aborted += piece.aborted
+
+    async def end(self, partition: int) -> int:
+        await self.read()
+        return self.places[partition].offset
+
+    async def last_epoch(self, partition: int) -> int | None:
+        epoch = self.places[partition].epoch
+        return None if epoch < 0 else epoch
+
+    async def producers(self, partition: int) -> Collection[SourceProducer]:
+        found = {}
+        for batch in walk_batches(self.batches[partition]):
+            header = batch.header
+            if header.producer_id >= 0 and not header.attributes & CONTROL:
+                last = header.base_sequence + header.last_offset_delta
+                found[header.producer_id] = SourceProducer(header.producer_id, header.producer_epoch, last)
+        return found.values()
+
+    async def boundary(self, partition: int) -> int | None:
+        return self.boundaries.get(partition)
+
+    async def decide(self, partition: int, boundary: int) -> bool:
+        if self.places[partition].offset != boundary:
+            return False
+        self.boundaries[partition] = boundary
+        return True
+
+
+def test_the_ends_and_producers_of_a_partition(kafka: str) -> None:
+    async def look() -> None:
+        async with source_of(kafka, "ends") as (_, source, _):
+            await asyncio.to_thread(produce, kafka, "ends", 10)
+            end = await source.measure(0)
+            assert (end.start, end.last_stable, end.high_watermark, end.log_end) == (0, 5, 5, 5)
+            assert end.is_settled
+            leadership, producers = await source.producers(0)
+            assert leadership == end.leadership
+            assert [(each.epoch, each.last_sequence) for each in producers] == [(0, 4)]
+            assert await source.end_of_epoch(0, leadership.epoch) == 5
+
+            producer = await asyncio.to_thread(transactional, kafka, "open")
+            producer.begin_transaction()
+            producer.produce("ends", b"undecided", partition=0)
+            await asyncio.to_thread(producer.flush, 60)
+            end = await source.measure(0)
+            assert (end.last_stable, end.high_watermark, end.log_end) == (5, 6, 6)
+            assert not end.is_settled
+            assert await source.open_transactions() == ["open"]
+            await asyncio.to_thread(producer.abort_transaction, 60)
+
+    asyncio.run(look())
+
+
+def test_a_mirror_is_byte_for_byte_and_names_what_was_aborted(kafka: str) -> None:
+    async def look() -> None:
+        async with source_of(kafka, "mirrored") as (cluster, source, _):
+            await asyncio.to_thread(produce, kafka, "mirrored", 20)
+            producer = await asyncio.to_thread(transactional, kafka, "mirrored")
+            for text, ends in ((b"gone", producer.abort_transaction), (b"kept", producer.commit_transaction)):
+                producer.begin_transaction()
+                producer.produce("mirrored", text, partition=0)
+                await asyncio.to_thread(producer.flush, 60)
+                await asyncio.to_thread(ends, 60)
+            mirror = MirroredTopic(cluster, source)
+            end = (await source.measure(0)).log_end
+            for _ in range(100):
+                if await mirror.end(0) == end:
+                    break
+            assert end == 14, "ten records, two of transactions, and their markers"
+            batches = list(walk_batches(mirror.batches[0]))
+            assert batches[-1].last_offset == 13
+            assert [batch.is_control for batch in batches][-4:] == [False, True, False, True]
+            assert mirror.aborted == [(batches[-4].header.producer_id, 10)]
+
+    asyncio.run(look())
+
+
+async def acl_fence(cluster: Cluster, topic: str, runtime: SystemRuntime) -> AclFence:
+    return AclFence(cluster, topic, runtime, allows_rest=await needs_rest(cluster, topic))
+
+
+async def probed(source: SourceTopic, expected: Probe) -> None:
+    """A fence takes effect some time after the call that put it up or lifted it."""
+    for _ in range(600):
+        if [(await source.probe(partition))[1] for partition in range(PARTITIONS)] == [expected] * PARTITIONS:
+            return
+        await asyncio.sleep(0.05)
+    raise AssertionError(f"never {expected.value}")
+
+
+@pytest.mark.parametrize("kind", ["acl", "size"])
+def test_a_fence_is_seen_by_the_probe_and_leaves_no_trace(kafka: str, kind: str) -> None:
+    async def look() -> None:
+        topic = f"fenced-{kind}"
+        async with source_of(kafka, topic) as (cluster, source, runtime):
+            await asyncio.to_thread(produce, kafka, topic, 4)
+            fence = (
+                await acl_fence(cluster, topic, runtime) if kind == "acl" else SizeFence(cluster, topic, None)
+            )
+            await fence.check(source)
+            await probed(source, Probe.OPEN)
+            for _ in range(2):  # each act may be repeated by a successor
+                await fence.put_up()
+            await probed(source, Probe.FENCED)
+            assert (await source.measure(0)).log_end == 2, "a probe is never stored"
+            with pytest.raises(KafkaException) as refused:
+                await asyncio.to_thread(produce_loudly, kafka, topic)
+            expected = {"acl": KafkaError.TOPIC_AUTHORIZATION_FAILED, "size": KafkaError.MSG_SIZE_TOO_LARGE}
+            assert refused.value.args[0].code() == expected[kind]
+            for _ in range(2):
+                await fence.lift()
+            await probed(source, Probe.OPEN)
+            assert await largest_batch_setting(cluster, topic) is None
+            assert await needs_rest(cluster, topic), "no ACL is left"
+            await asyncio.to_thread(produce, kafka, topic, 4)
+
+    asyncio.run(look())
+
+
+def produce_loudly(bootstrap: str, topic: str) -> None:
+    failures: list[KafkaError] = []
+
+    def note(error: KafkaError | None, _: Message) -> None:
+        if error is not None:
+            failures.append(error)
+
+    producer = Producer({"bootstrap.servers": bootstrap})
+    producer.produce(topic, b"refused", partition=0, on_delivery=note)
+    producer.flush(60)
+    for failure in failures:
+        raise KafkaException(failure)
+
+
+def test_a_fence_that_would_leave_a_transaction_hanging_is_refused(kafka: str) -> None:
+    async def look() -> None:
+        async with source_of(kafka, "hanging") as (cluster, source, _):
+            producer = await asyncio.to_thread(transactional, kafka, "hanging")
+            producer.begin_transaction()
+            producer.produce("hanging", b"undecided", partition=0)
+            await asyncio.to_thread(producer.flush, 60)
+            with pytest.raises(FenceRefused, match=r"transactions are open at the source \(hanging\)"):
+                await SizeFence(cluster, "hanging", None).check(source)
+            await asyncio.to_thread(producer.commit_transaction, 60)
+
+    asyncio.run(look())
+
+
+def test_a_switch_beside_a_producer_loses_nothing(kafka: str) -> None:
+    """What was acknowledged at the source is below the boundary, and nothing at the source is above it."""
+    acknowledged: list[tuple[int, int]] = []
+    stop = Event()
+
+    def work() -> None:
+        def note(error: KafkaError | None, message: Message) -> None:
+            if error is None:
+                place = (message.partition(), message.offset())
+                assert None not in place
+                acknowledged.append(place)  # type: ignore[arg-type]
+            else:
+                stop.set()
+
+        producer = Producer({"bootstrap.servers": kafka, "enable.idempotence": True, "linger.ms": 1})
+        number = 0
+        while not stop.is_set():
+            try:
+                producer.produce("switched", str(number), partition=number % PARTITIONS, on_delivery=note)
+            except KafkaException:
+                break  # librdkafka has heard of the fence
+            except BufferError:
+                producer.poll(0.1)
+                continue
+            number += 1
+            producer.poll(0.0005)
+        producer.flush(60)
+
+    async def look() -> None:
+        async with source_of(kafka, "switched") as (cluster, source, runtime):
+            worker = Thread(target=work)
+            worker.start()
+            try:
+                while len(acknowledged) < 200 and worker.is_alive():
+                    await runtime.sleep(0.02)
+                assert worker.is_alive()
+                target = MirroredTopic(cluster, source)
+                fence = await acl_fence(cluster, "switched", runtime)
+                found = await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
+            finally:
+                stop.set()
+                await asyncio.to_thread(worker.join)
+            assert {partition: (await source.measure(partition)).log_end for partition in found} == found
+            for partition, boundary in found.items():
+                offsets = [offset for place, offset in acknowledged if place == partition]
+                assert offsets == list(range(boundary)), "each once, none beyond"
+                assert [batch.last_offset for batch in walk_batches(target.batches[partition])][-1:] == [
+                    boundary - 1
+                ]
+            await probed(source, Probe.FENCED)
+
+    asyncio.run(look())
+
+
+def test_a_switch_that_fails_lifts_its_fence(kafka: str) -> None:
+    class Forgetful(MirroredTopic):
+        async def producers(self, partition: int) -> Collection[SourceProducer]:
+            return []
+
+    async def look() -> None:
+        async with source_of(kafka, "failed") as (cluster, source, runtime):
+            await asyncio.to_thread(produce, kafka, "failed", 4)
+            target = Forgetful(cluster, source)
+            fence = await acl_fence(cluster, "failed", runtime)
+            with pytest.raises(SwitchFailed, match=r"producers differ from the source's: producer \d+"):
+                await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
+            assert target.boundaries == {}
+            await probed(source, Probe.OPEN)
+
+    asyncio.run(look())
+
+
+def test_producers_that_were_stopped_by_hand(kafka: str) -> None:
+    async def look() -> None:
+        async with source_of(kafka, "stopped") as (cluster, source, runtime):
+            await asyncio.to_thread(produce, kafka, "stopped", 6)
+            fence = StoppedFence(moment_seconds=0.2)
+            switch = TopicSwitch(source, MirroredTopic(cluster, source), fence, runtime, give_up_seconds=60)
+            assert await switch.run() == {0: 3, 1: 3}
+
+    asyncio.run(look())

@@ -1,0 +1,90 @@
+"""What a source's answer becomes: whole batches, the place after them, and reasons to stop."""
+
+from __future__ import annotations
+
+import pytest
+
+from dray.client.errors import RequestFailed
+from dray.protocol import ErrorCode
+from dray.protocol.messages.fetch import AbortedTransaction, EpochEndOffset, PartitionData
+from dray.records import Record, patch, twin
+from dray.upstream.mirror import Aborted, MirrorPlace, MirrorStopped, piece_of
+
+
+def batch(base: int, count: int, epoch: int = 4) -> bytes:
+    made = bytearray(twin.encode([Record(number, 0, value=b"x") for number in range(count)]))
+    patch(made, 0, base, epoch)
+    return bytes(made)
+
+
+def answer(records: bytes = b"", **more: object) -> PartitionData:
+    return PartitionData(
+        partition_index=3,
+        records=records,
+        last_stable_offset=20,
+        log_start_offset=2,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_batches_with_holes_between_them() -> None:
+    records = batch(5, 3) + batch(10, 2, epoch=6)
+    piece = piece_of(answer(records), MirrorPlace(5))
+    assert bytes(piece.batches) == records
+    assert piece.place == MirrorPlace(12, 6)
+    assert (piece.partition, piece.source_start, piece.last_stable) == (3, 2, 20)
+
+
+def test_a_batch_that_is_cut_off_comes_again() -> None:
+    first, second = batch(5, 3), batch(8, 9)
+    for length in range(len(second)):
+        piece = piece_of(answer(first + second[:length]), MirrorPlace(5))
+        assert bytes(piece.batches) == first
+        assert piece.place == MirrorPlace(8, 4)
+
+
+def test_nothing_new() -> None:
+    piece = piece_of(answer(), MirrorPlace(5, 4))
+    assert (bytes(piece.batches), piece.place) == (b"", MirrorPlace(5, 4))
+
+
+def test_aborted_transactions_of_what_came() -> None:
+    listed = [AbortedTransaction(9, 6), AbortedTransaction(7, 5), AbortedTransaction(8, 8)]
+    piece = piece_of(answer(batch(5, 3), aborted_transactions=listed), MirrorPlace(5))
+    assert piece.aborted == (Aborted(7, 5), Aborted(9, 6)), "one that begins later belongs to a later piece"
+
+
+@pytest.mark.parametrize(
+    ("found", "why"),
+    [
+        (answer(batch(4, 3)), "begins at 4, and 5 is next"),
+        (answer(batch(5, 3) + batch(7, 1)), "begins at 7, and 8 is next|begins at offset 7"),
+        (answer(batch(5, 3)[:-1] + b"y"), "damaged batch: the checksum"),
+        (answer(diverging_epoch=EpochEndOffset(3, 4)), "differs from offset 4 on"),
+        (
+            PartitionData(partition_index=3, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=9),
+            "retention has passed the mirror: it begins at 9, and 5 is next",
+        ),
+        (
+            PartitionData(partition_index=3, error_code=ErrorCode.OFFSET_OUT_OF_RANGE, log_start_offset=0),
+            "the source ends before 5",
+        ),
+        (
+            PartitionData(partition_index=3, error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED),
+            "TOPIC_AUTHORIZATION_FAILED",
+        ),
+    ],
+)
+def test_a_partition_that_cannot_go_on(found: PartitionData, why: str) -> None:
+    with pytest.raises(MirrorStopped, match=why) as stopped:
+        piece_of(found, MirrorPlace(5, 4))
+    assert stopped.value.partition == 3
+    assert "\n" not in str(stopped.value)
+
+
+def test_a_leader_that_moved_is_no_reason_to_stop() -> None:
+    with pytest.raises(RequestFailed) as failed:
+        piece_of(
+            PartitionData(partition_index=3, error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER), MirrorPlace(5)
+        )
+    assert failed.value.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
