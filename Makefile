@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PROCESSES ?= 2
+# Tests wait more than they compute, so three processes share two cores; each may have a Spark beside it.
+PROCESSES ?= $(shell awk '/^MemTotal/ {found = $$2 > 12000000 ? 3 : 2} END {print found ? found : 2}' /proc/meminfo 2>/dev/null || echo 2)
 CORE   := setup.py pyproject.toml $(wildcard src/dray/records/*.pyx src/dray/records/*.pxi src/dray/records/*.pxd src/dray/records/*.c src/dray/records/*.h)
 
 .DEFAULT_GOAL := help
@@ -64,8 +65,9 @@ format: setup-dev ## let ruff mend what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# A file stays on one process, with the servers its tests share. The order is that of tests/conftest.py.
-test: lint ## every test, on two processes (PROCESSES=n for more or fewer)
+# A file stays on one process, with the servers its tests share; tests/services/distribution.py says in which
+# order.
+test: lint ## every test, on three processes (two with little memory; PROCESSES=n for more or fewer)
 	$(BIN)/python -m tests.services.prepare
 	$(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadfile --no-loadscope-reorder --durations=30
 

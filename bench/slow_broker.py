@@ -30,25 +30,26 @@ T = TypeVar("T")
 
 
 class SlowStore:
-    """Every put is answered after a fixed time, as many at once as one likes: a far store, not a busy one."""
+    """Every put is answered after a fixed time, as many at once as one likes: a far store, not a busy one.
+    It is slow from the moment on that `seconds` is set."""
 
-    def __init__(self, store: ObjectStore, seconds: float) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
-        self._seconds = seconds
+        self.seconds = 0.0
 
     async def put(self, path: str, parts: Sequence[Buffer]) -> None:
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self.seconds)
         await self._store.put(path, parts)
 
     async def put_if_absent(self, path: str, parts: Sequence[Buffer]) -> None:
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self.seconds)
         await self._store.put_if_absent(path, parts)
 
     async def get(self, path: str) -> Buffer:
         return await self._store.get(path)
 
     async def put_stream(self, path: str, pieces: AsyncIterator[Sequence[Buffer]]) -> None:
-        await asyncio.sleep(self._seconds)
+        await asyncio.sleep(self.seconds)
         await self._store.put_stream(path, pieces)
 
     async def get_ranges(self, path: str, ranges: Sequence[tuple[int, int]]) -> Sequence[OwnBuffer]:
@@ -112,8 +113,10 @@ async def serve(
     runtime = SystemRuntime()
     configure_logging("json", "info", runtime)
     stores = await open_stores(settings, runtime)
-    node = Node(settings, runtime, stores.metadata, SlowStore(stores.objects, float(seconds)))
+    slow = SlowStore(stores.objects)
+    node = Node(settings, runtime, stores.metadata, slow)
     await node.start()
+    slow.seconds = float(seconds)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     await stop.wait()

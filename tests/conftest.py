@@ -6,14 +6,15 @@ Hypothesis judges no time: tests run beside others, and what is slow then says n
 from __future__ import annotations
 
 from collections.abc import Generator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.integration.left_out import ON_SERVERS, why_left_out
+from tests.services.distribution import Scheduling, in_order
 from tests.services.fixtures import bootstrap, first_broker, server_of_all
+from tests.services.java import start_java_quickly
 from tests.services.process import ServerProcess
 from tests.services.target import ON_CLUSTER
 
@@ -25,19 +26,22 @@ pytest.register_assert_rewrite("tests.unit.iceberg.suite")
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")
 
-HOME = Path(__file__).parent
-FIRST = (*ON_SERVERS, "simulation", "conformance")
-"""Where several processes share the tests, the long files come first, so that the many small ones of the
-others fill the gaps at the end. The contracts come last of these: their servers stay up from then on."""
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") != "soak":
+        start_java_quickly()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    return Scheduling(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    def rank(item: pytest.Item) -> int:
-        directory = item.path.relative_to(HOME).parts[0]
-        return FIRST.index(directory) if directory in FIRST else len(FIRST)
-
-    items.sort(key=rank)
+    files = [item.nodeid.partition("::")[0] for item in items]
+    places = {path: place for place, path in enumerate(in_order(files))}
+    items.sort(key=lambda item: places[item.nodeid.partition("::")[0]])
     for item in items if ON_CLUSTER else ():
         if item.path.parent.name in ON_SERVERS and (reason := why_left_out(item.path.stem, item.name)):
             # Skipped, and not deselected: the reason is in the report of the run.

@@ -33,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_INPUT=1
 
 # What is locked is installed by hash, compilers of the core included; then the core is built with those.
 "$python" -m venv "$prefix"
-"$prefix/bin/python" -m pip install --quiet --require-hashes -r "$lock"
+"$prefix/bin/python" -m pip install --quiet --no-compile --require-hashes -r "$lock"
 cp -R "$source/src" "$source/pyproject.toml" "$source/setup.py" "$source/README.md" "$source/LICENSE" "$source/NOTICE" "$work/"
 find "$work/src" \( -name '*.so' -o -name '_core.c' -o -name '__pycache__' -o -name '*.egg-info' \) -prune -exec rm -rf {} +
 "$prefix/bin/python" -m pip install --quiet --no-deps --no-build-isolation --no-compile "$work"

@@ -32,7 +32,7 @@ def test_the_life_of_a_topic(drayd: Shell, bootstrap: str, topic_name: Callable[
     producer = Producer({"bootstrap.servers": bootstrap})
     for number in range(5):
         producer.produce(name, str(number).encode(), partition=1)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     [topic] = drayd.json("topics", "describe", name)
     assert [(item["partition"], item["start"], item["end"]) for item in topic["partitions"]] == [
@@ -97,7 +97,7 @@ def test_the_first_broker_that_answers_is_asked(
 
 def measure(bootstrap: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "bench.throughput", "--bootstrap", bootstrap, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=240, cwd=ROOT, check=False)
 
 
 def test_a_measurement_counts_every_record_once_each_way_and_cleans_up(

@@ -34,7 +34,7 @@ def topic(bootstrap: str, make_topic: Callable[..., str]) -> str:
         for number in range(RECORDS):
             timestamp = FIRST_TIMESTAMP + number * MINUTE
             producer.produce(name, str(number).encode(), partition=partition, timestamp=timestamp)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     return name
 
 
@@ -70,7 +70,7 @@ def test_the_life_of_a_group(drayd: Shell, bootstrap: str, topic: str, protocol:
 
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce(topic, b"unread", partition=1)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         [seen] = drayd.json("groups", "describe", group)
         [member] = seen["members"]
         assert (member["client_id"], member["host"], member["instance_id"]) == ("reader", "/127.0.0.1", None)

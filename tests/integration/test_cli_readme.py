@@ -23,7 +23,7 @@ def run(command: list[str], bootstrap: str) -> str:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
     environment["DRAY_BOOTSTRAP"] = bootstrap
     environment["PATH"] = f"{drayd_path().parent}{os.pathsep}{environment['PATH']}"
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=240, env=environment, check=False)
     assert ran.returncode == 0, ran
     return ran.stdout
 

@@ -45,7 +45,7 @@ BEYOND = END
 STARTS = (0, 1, 2, 43, 199, 211, 298, 299)
 EPOCH = 70_000
 """Of the topics, as of a log that began elsewhere. Consumers come with an earlier one."""
-SECONDS = 30.0
+SECONDS = 60.0
 
 
 @pytest.fixture(scope="module")

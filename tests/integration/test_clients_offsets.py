@@ -65,7 +65,7 @@ def test_offsets_for_times_confluent(bootstrap, any_timed_topic):
     consumer = consumer_of(bootstrap)
     for minutes, offset in ASKED.items():
         asked = TopicPartition(any_timed_topic, 0, BASE_TIME + minutes * MINUTE)
-        (answer,) = consumer.offsets_for_times([asked], timeout=10)
+        (answer,) = consumer.offsets_for_times([asked], timeout=60)
         # librdkafka gives the end (-1) where there is no such record
         assert (minutes, answer.offset) == (minutes, -1 if offset is None else offset)
     consumer.close()
@@ -103,14 +103,14 @@ def test_offsets_for_times_aiokafka(bootstrap, any_timed_topic):
 def test_earliest_latest_and_max_timestamp(admin, bootstrap, any_timed_topic):
     def ask(spec: OffsetSpec) -> int:
         partition = TopicPartition(any_timed_topic, 0)
-        found: int = admin.list_offsets({partition: spec})[partition].result(10).offset
+        found: int = admin.list_offsets({partition: spec})[partition].result(60).offset
         return found
 
     assert ask(OffsetSpec.earliest()) == 0
     assert ask(OffsetSpec.latest()) == len(TIMES)
     assert ask(OffsetSpec.max_timestamp()) == TIMES.index(max(TIMES))
     consumer = consumer_of(bootstrap)
-    assert consumer.get_watermark_offsets(TopicPartition(any_timed_topic, 0), timeout=10) == (0, len(TIMES))
+    assert consumer.get_watermark_offsets(TopicPartition(any_timed_topic, 0), timeout=60) == (0, len(TIMES))
     consumer.close()
 
 
@@ -121,49 +121,45 @@ def test_an_empty_partition(admin, bootstrap, make_topic):
         (OffsetSpec.latest(), 0),
         (OffsetSpec.max_timestamp(), -1),
     ):
-        assert admin.list_offsets({partition: spec})[partition].result(10).offset == offset
+        assert admin.list_offsets({partition: spec})[partition].result(60).offset == offset
 
 
 def test_a_long_poll_wakes_for_a_record(bootstrap, make_topic):
-    """The consumer's poll lies at the broker for up to 20 s; the record must not wait for its end."""
+    """The consumer's poll lies at the broker for up to five minutes; the record must not wait for its end."""
     topic = make_topic()
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 0})
     consumer = consumer_of(
-        bootstrap, **{"fetch.wait.max.ms": 20_000, "fetch.min.bytes": 1, "socket.timeout.ms": 60_000}
+        bootstrap, **{"fetch.wait.max.ms": 300_000, "fetch.min.bytes": 1, "socket.timeout.ms": 300_000}
     )
     consumer.assign([TopicPartition(topic, 0, 0)])
     producer.produce(topic, b"first")
-    assert producer.flush(10) == 0
+    assert producer.flush(60) == 0
     first = consumer.poll(10)
     assert first is not None
     assert first.value() == b"first"
-    waits = []
     for number in range(5):
         # Nothing comes while nothing is written: when this returns, the next fetch lies at the broker.
         assert consumer.poll(0.3) is None
-        started = time.monotonic()
         producer.produce(topic, b"%d" % number)
-        received = consumer.poll(10)
-        waits.append(time.monotonic() - started)
+        received = consumer.poll(60)
         assert received is not None
         assert received.value() == b"%d" % number
     consumer.close()
-    assert min(waits) < 2, f"a waiting fetch was answered after {waits} s"
 
 
 def test_deleted_records_are_gone(admin, bootstrap, timed_topic):
     partition = TopicPartition(timed_topic, 0, 4)
     (deleted,) = admin.delete_records([partition]).values()
-    assert deleted.result(10).low_watermark == 4
+    assert deleted.result(60).low_watermark == 4
     asked = TopicPartition(timed_topic, 0)
-    assert admin.list_offsets({asked: OffsetSpec.earliest()})[asked].result(10).offset == 4
+    assert admin.list_offsets({asked: OffsetSpec.earliest()})[asked].result(60).offset == 4
     seen = CLIENTS["confluent"](bootstrap).fetch(timed_topic, len(TIMES) - 4, start=4)
     assert [message.offset for message in seen] == list(range(4, len(TIMES)))
 
     consumer = consumer_of(bootstrap, **{"auto.offset.reset": "error"})
     consumer.assign([TopicPartition(timed_topic, 0, 0)])
     with pytest.raises(KafkaException) as refused:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             message = consumer.poll(1)
             if message is not None and message.error():
@@ -178,7 +174,7 @@ def test_deleted_records_are_gone(admin, bootstrap, timed_topic):
     assert out_of_range.value.args[0].code() == KafkaError.OFFSET_OUT_OF_RANGE
     # -1: everything
     (everything,) = admin.delete_records([TopicPartition(timed_topic, 0, -1)]).values()
-    assert everything.result(10).low_watermark == len(TIMES)
+    assert everything.result(60).low_watermark == len(TIMES)
     # and the partition goes on where it was
     assert CLIENTS["confluent"](bootstrap).produce(timed_topic, [Message(None, b"next")]) == [len(TIMES)]
 

@@ -156,6 +156,6 @@ def test_every_acks(acks, bootstrap, make_topic):
     producer = Producer({"bootstrap.servers": bootstrap, "acks": acks})
     for number in range(100):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(20) == 0
+    assert producer.flush(60) == 0
     seen = CLIENTS["confluent"](bootstrap).fetch(topic, 100)
     assert [message.value for message in seen] == [b"%d" % number for number in range(100)]

@@ -21,7 +21,7 @@ SETTINGS = {"DRAY_BROKER__SESSION_TTL": "2s"}
 
 def listed(bootstrap: str) -> set[int]:
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return set(admin.list_topics(timeout=10).brokers)
+    return set(admin.list_topics(timeout=60).brokers)
 
 
 def test_kills_and_freezes_lose_reorder_and_repeat_nothing(tmp_path: Path) -> None:
@@ -35,16 +35,16 @@ def test_kills_and_freezes_lose_reorder_and_repeat_nothing(tmp_path: Path) -> No
 
             brokers[0].kill()
             safe.wait_for_progress(20)
-            wait_for("the dead broker is not listed", lambda: listed(brokers[1].bootstrap) == {1, 2}, 10)
+            wait_for("the dead broker is not listed", lambda: listed(brokers[1].bootstrap) == {1, 2})
             brokers[0].start()
-            wait_for("the new broker is listed", lambda: listed(brokers[1].bootstrap) == {0, 1, 2}, 10)
+            wait_for("the new broker is listed", lambda: listed(brokers[1].bootstrap) == {0, 1, 2})
             safe.wait_for_progress(20)
 
             brokers.freeze(1)
-            wait_for("the frozen broker is not listed", lambda: listed(brokers[2].bootstrap) == {0, 2}, 10)
+            wait_for("the frozen broker is not listed", lambda: listed(brokers[2].bootstrap) == {0, 2})
             safe.wait_for_progress(20)
             brokers.wake(1)  # with whatever it was in the middle of
-            wait_for("the woken broker is listed", lambda: listed(brokers[2].bootstrap) == {0, 1, 2}, 10)
+            wait_for("the woken broker is listed", lambda: listed(brokers[2].bootstrap) == {0, 1, 2})
             safe.wait_for_progress(20)
             plain.wait_for_progress(20)
             safe.finish()

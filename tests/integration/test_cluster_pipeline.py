@@ -57,7 +57,7 @@ def run(brokers: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
         [str(drayd_path()), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env=dict(brokers[0].environment()),
         check=False,
     )

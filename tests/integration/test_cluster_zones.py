@@ -81,7 +81,7 @@ def test_a_client_stays_in_its_zone(brokers: Brokers) -> None:
         zoned: dict[str, Any] = {"client.id": f"zone_id={zone},app=test"}
         elsewhere = brokers[(number + 1) % 3].bootstrap
         admin = AdminClient({"bootstrap.servers": elsewhere, **zoned})
-        seen = admin.list_topics(timeout=20)
+        seen = admin.list_topics(timeout=60)
         assert set(seen.brokers) == {0, 1, 2}  # one of each other zone, which leads nothing
         assert {partition.leader for partition in seen.topics[topic].partitions.values()} == {number}
         before = [[brokers.requests(one, api) for one in range(3)] for api in ("Produce", "Fetch")]
@@ -128,7 +128,7 @@ def test_strictly_a_client_knows_its_zone_alone(tmp_path: Path) -> None:
             client_id = f"zone_id={zone},app=test"
             elsewhere = brokers[(number + 1) % 3].bootstrap
             admin = AdminClient({"bootstrap.servers": elsewhere, "client.id": client_id})
-            seen = admin.list_topics(timeout=20)
+            seen = admin.list_topics(timeout=60)
             assert set(seen.brokers) == {number}
             for partition in seen.topics[topic].partitions.values():
                 assert (partition.leader, partition.replicas, partition.isrs) == (number, [number], [number])
@@ -136,7 +136,7 @@ def test_strictly_a_client_knows_its_zone_alone(tmp_path: Path) -> None:
             produce(elsewhere, topic, 60, **named)
             read = consume(elsewhere, topic, f"group-{zone}", 60, **named)
             assert read == {str(value).encode() for value in range(60)}
-        everything = AdminClient({"bootstrap.servers": brokers.bootstrap}).list_topics(timeout=20)
+        everything = AdminClient({"bootstrap.servers": brokers.bootstrap}).list_topics(timeout=60)
         assert set(everything.brokers) == {0, 1, 2}
 
 
@@ -150,7 +150,7 @@ def racked(brokers: Brokers) -> str:
     create_topic(brokers.bootstrap, topic, PARTITIONS, replicas=3)
     produce(brokers.bootstrap, topic, 10 * PARTITIONS, VALUE)
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    partitions = admin.list_topics(topic, timeout=20).topics[topic].partitions.values()
+    partitions = admin.list_topics(topic, timeout=60).topics[topic].partitions.values()
     assert {partition.leader for partition in partitions} == {0, 1, 2}
     assert all(set(partition.replicas) == {0, 1, 2} for partition in partitions)
     return topic
@@ -165,7 +165,7 @@ def test_a_consumer_with_a_rack_reads_in_its_zone(brokers: Brokers, racked: str,
         assert len(read) == 10 * PARTITIONS
     else:
         admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-        led = admin.list_topics(racked, timeout=20).topics[racked].partitions
+        led = admin.list_topics(racked, timeout=60).topics[racked].partitions
         elsewhere = next(number for number, partition in led.items() if partition.leader != 2)
         before = [brokers.sent_bytes(one) for one in range(3)]
         lines = Java(brokers.bootstrap).run("FetchLines", racked, str(elsewhere), "0", "10", "zone-c")

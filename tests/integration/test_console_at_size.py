@@ -143,7 +143,7 @@ class Load:
 
             self._producer.produce("live", b"x" * 200, on_delivery=done)
             self._producer.poll(0.005)
-        assert self._producer.flush(30) == 0
+        assert self._producer.flush(60) == 0
         return statistics.quantiles(taken, n=100)[98]
 
 

@@ -13,9 +13,10 @@ from typing import Literal
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
-from playwright.sync_api import Browser, Page, expect
-from tests.services.browser import picture, running_browser
+from playwright.sync_api import Browser, Page, Route, expect
+from tests.services.browser import new_context, picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, BrokerWithConsole, commit, fill
+from tests.services.marks import longer
 from tests.services.target import ON_CLUSTER
 
 pytestmark = pytest.mark.skipif(ON_CLUSTER, reason="the console runs beside one broker here")
@@ -45,6 +46,9 @@ PAGES = {
     "failure": "/topics/none",
 }
 
+IN_THE_DARK = ("cluster", "records", "search", "map", "settings", "record-json", "group", "reset", "failure")
+"""Those that `make test` has time for: the others have the same parts, and their colors."""
+
 
 @pytest.fixture(scope="module")
 def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerWithConsole]:
@@ -62,8 +66,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, up: BrokerWithConsole) -> Iterator[Page]:
     """A page whose every complaint fails the test."""
-    context = browser.new_context(base_url=up.console, viewport={"width": 1280, "height": 820})
-    context.set_default_timeout(20_000)
+    context = new_context(browser, base_url=up.console, viewport={"width": 1280, "height": 820})
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -132,6 +135,34 @@ def test_live_records_come_all_of_them(page: Page, up: BrokerWithConsole) -> Non
     )
     keys = page.locator("#records tbody .key").all_inner_texts()
     assert len(set(keys)) == 1000, "none is there twice"
+
+
+def test_a_live_view_waits_for_records_only_when_it_will_miss_none(page: Page, up: BrokerWithConsole) -> None:
+    """What is said is what people rely on: a record that is written once it waits is shown."""
+    new_topic(up, page, "live-from-here-on")
+    status = page.locator("[data-tail-status]")
+    held: list[Route] = []
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/api/topics/live-from-here-on/tail*", hold)
+    with page.expect_request("**/api/topics/live-from-here-on/tail*"):
+        page.get_by_role("button", name="Live").click()
+    expect(status).to_have_text("Connecting…")
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("live-from-here-on", "before")
+    producer.flush()
+    assert status.inner_text() == "Connecting…"
+    while not held:
+        page.wait_for_timeout(20)  # Playwright hands over what came while it is asked
+    [request] = held
+    request.continue_()
+    expect(status).to_have_text("Waiting for records…")
+    producer.produce("live-from-here-on", "after")
+    producer.flush()
+    expect(status).to_have_text("1 received")
+    expect(page.locator("#records tbody .value").first).to_have_text("after")
 
 
 def test_a_live_view_with_a_search_shows_only_what_matches(page: Page, up: BrokerWithConsole) -> None:
@@ -286,13 +317,16 @@ def test_the_map_leads_to_records_and_groups(page: Page) -> None:
     expect(page.get_by_role("heading", name="Offset 0")).to_be_visible()
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("name", PAGES)
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [(name, "light") for name in PAGES]
+    + [(name, "dark") if name in IN_THE_DARK else longer(name, "dark") for name in PAGES],
+)
 def test_every_page_is_fit_for_all(
     browser: Browser, up: BrokerWithConsole, name: str, scheme: Literal["light", "dark"]
 ) -> None:
-    context = browser.new_context(
-        base_url=up.console, color_scheme=scheme, viewport={"width": 1280, "height": 820}
+    context = new_context(
+        browser, base_url=up.console, color_scheme=scheme, viewport={"width": 1280, "height": 820}
     )
     page = context.new_page()
     page.goto(PAGES[name])
@@ -304,7 +338,7 @@ def test_every_page_is_fit_for_all(
 
 @pytest.mark.parametrize("name", PAGES)
 def test_every_page_fits_a_narrow_screen(browser: Browser, up: BrokerWithConsole, name: str) -> None:
-    context = browser.new_context(base_url=up.console, viewport={"width": 360, "height": 740})
+    context = new_context(browser, base_url=up.console, viewport={"width": 360, "height": 740})
     page = context.new_page()
     page.goto(PAGES[name])
     width = page.evaluate("document.documentElement.scrollWidth")

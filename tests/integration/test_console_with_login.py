@@ -45,7 +45,7 @@ class SecuredBroker(DrayProcess):
         """Straight in the store: no broker is asked."""
         command = [str(drayd_path()), "admin", *arguments, "--data-dir", str(self.data_directory)]
         subprocess.run(
-            command, capture_output=True, timeout=60, env={**os.environ, **self.environment()}, check=True
+            command, capture_output=True, timeout=240, env={**os.environ, **self.environment()}, check=True
         )
 
 
@@ -130,11 +130,11 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleWithLog
     with broker:
         admin = AdminClient(broker.client("admin"))
         for made in admin.create_topics([NewTopic("app-orders", 1), NewTopic("salaries", 1)]).values():
-            made.result(30)
+            made.result(60)
         producer = Producer(broker.client("admin"))
         for topic in ("app-orders", "salaries"):
             producer.produce(topic, json.dumps({"card": "4111-2222", "n": 2**63}))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         with ConsoleWithLogin(directory / "console", secure, make_certificates(directory / "tls")) as process:
             yield process
         log = process.log_path.read_text()

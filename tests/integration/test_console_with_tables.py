@@ -13,7 +13,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from playwright.sync_api import Browser, Page, expect
-from tests.services.browser import picture, running_browser
+from tests.services.browser import new_context, picture, running_browser
 from tests.services.console import HOSTILE, LONG_NAME, ORDERS, ConsoleProcess, answer_of, commit, fill
 from tests.services.dray import DrayProcess
 from tests.services.local_compactor import LocalCompactor
@@ -119,8 +119,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def page(browser: Browser, console: ConsoleOfStores) -> Iterator[Page]:
     """A page whose every complaint fails the test."""
-    context = browser.new_context(base_url=console.address, viewport={"width": 1280, "height": 820})
-    context.set_default_timeout(20_000)
+    context = new_context(browser, base_url=console.address, viewport={"width": 1280, "height": 820})
     opened = context.new_page()
     complaints: list[str] = []
     opened.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)
@@ -225,7 +224,7 @@ def test_a_curve_grows_while_its_page_is_open(page: Page, console: ConsoleOfStor
     producer = Producer({"bootstrap.servers": console.bootstrap})
     producer.produce("orders", partition=0, value="one more")
     producer.flush()
-    expect(page.locator(".curves figcaption").first).to_contain_text("at most 141", timeout=30_000)
+    expect(page.locator(".curves figcaption").first).to_contain_text("at most 141")
 
 
 @pytest.mark.parametrize("scheme", ["light", longer("dark")])
@@ -233,8 +232,8 @@ def test_a_curve_grows_while_its_page_is_open(page: Page, console: ConsoleOfStor
 def test_every_page_is_fit_for_all(
     browser: Browser, console: ConsoleOfStores, name: str, scheme: Literal["light", "dark"]
 ) -> None:
-    context = browser.new_context(
-        base_url=console.address, color_scheme=scheme, viewport={"width": 1280, "height": 820}
+    context = new_context(
+        browser, base_url=console.address, color_scheme=scheme, viewport={"width": 1280, "height": 820}
     )
     page = context.new_page()
     page.goto(PAGES[name])
@@ -246,7 +245,7 @@ def test_every_page_is_fit_for_all(
 
 @pytest.mark.parametrize("name", [name if name in FIRST else longer(name) for name in PAGES])
 def test_every_page_fits_a_narrow_screen(browser: Browser, console: ConsoleOfStores, name: str) -> None:
-    context = browser.new_context(base_url=console.address, viewport={"width": 360, "height": 740})
+    context = new_context(browser, base_url=console.address, viewport={"width": 360, "height": 740})
     page = context.new_page()
     page.goto(PAGES[name])
     width = page.evaluate("document.documentElement.scrollWidth")

@@ -67,7 +67,7 @@ def test_the_script_makes_what_the_image_holds_brokers_and_compactors(tmp_path: 
         producer = Producer({"bootstrap.servers": broker.bootstrap})
         for number in range(100):
             producer.produce("orders", str(number))
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         assert command("compactor", "--once", *there).startswith("compacted 100 records")
         assert json.loads(command("query", "select count(*) n from orders", "-f", "json", *there)) == [
             {"n": 100}

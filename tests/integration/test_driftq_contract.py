@@ -44,7 +44,7 @@ def produce(broker: DrayProcess, *values: bytes, partition: int = 0) -> list[Kaf
 
     for value in values:
         producer.produce(TOPIC, value, key=b"k", partition=partition, on_delivery=note)
-    producer.flush(30)
+    producer.flush(60)
     return errors
 
 
@@ -67,7 +67,7 @@ def commit(broker: DrayProcess, offset: int) -> None:
 
 def committed(broker: DrayProcess) -> int:
     member = consumer(broker)
-    (place,) = member.committed([TopicPartition(TOPIC, 0)], timeout=30)
+    (place,) = member.committed([TopicPartition(TOPIC, 0)], timeout=60)
     member.close()
     return int(place.offset)
 

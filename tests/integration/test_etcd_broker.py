@@ -122,7 +122,7 @@ def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
         env={**inherited, "DRAY_METADATA__ENGINE": "etcd", "DRAY_METADATA__ETCD__PATIENCE": "1s", **settings},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.returncode, done.stderr

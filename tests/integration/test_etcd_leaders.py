@@ -17,7 +17,7 @@ from dray.metadata.etcd.store import EtcdStore
 from dray.runtime import SystemRuntime
 
 WRITERS = 3
-PATIENCE = 30.0
+PATIENCE = 60.0
 LIST = "/list"
 SESSION = 20.0
 """Longer than any freeze here: Debian's etcd has a leader that wakes up revoke what it believes run out."""

@@ -209,9 +209,9 @@ async def test_a_watch_that_broke_says_read_again(
     proxy.cut()
     await direct.write(0, [Put("/missed", b"")])
     proxy.mend()
-    assert (await asyncio.wait_for(anext(watch), 20)).key is None
+    assert (await asyncio.wait_for(anext(watch), 60)).key is None
     await direct.write(0, [Put("/heard", b"")])
-    assert (await asyncio.wait_for(anext(watch), 20)).key == "/heard"
+    assert (await asyncio.wait_for(anext(watch), 60)).key == "/heard"
     await watch.aclose()
 
 
@@ -221,7 +221,7 @@ async def test_what_was_compacted_keeps_no_watch_from_starting(server: EtcdProce
         [outcome] = await store.write(0, [Put("/a", b"")])
     server.ask("/v3/kv/compaction", {"revision": outcome.version >> 16, "physical": True})
     watch = store.watch(0)
-    assert (await asyncio.wait_for(anext(watch), 20)).key is None
+    assert (await asyncio.wait_for(anext(watch), 60)).key is None
     assert await store.get(0, "/a") is not None
     await watch.aclose()
 
@@ -233,7 +233,7 @@ async def test_a_session_that_the_server_ended_is_over(server: EtcdProcess, open
     server.ask("/v3/lease/revoke", {"ID": session.identity})
     with pytest.raises(SessionEnded):
         await store.write(0, [Put("/b", b"", ANY, session)])
-    await asyncio.wait_for(session.wait_ended(), 20)
+    await asyncio.wait_for(session.wait_ended(), 60)
     assert await store.get(0, "/a") is None
     await session.close()
 
@@ -244,7 +244,7 @@ async def test_a_session_whose_server_is_silent_ends_by_itself(
     store = await opened(proxy.address, **QUICK)
     session = await store.session(0, 2.0)
     proxy.freeze()
-    await asyncio.wait_for(session.wait_ended(), 20)
+    await asyncio.wait_for(session.wait_ended(), 60)
     assert session.ended
     proxy.thaw()
 

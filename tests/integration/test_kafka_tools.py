@@ -47,7 +47,7 @@ def create(tools: KafkaTools, brokers: Brokers, topic: str, replicas: int) -> No
     clients = [AdminClient({"bootstrap.servers": broker.bootstrap}) for broker in brokers.processes]
 
     def all_list_it() -> bool:
-        return all(topic in client.list_topics(timeout=20).topics for client in clients)
+        return all(topic in client.list_topics(timeout=60).topics for client in clients)
 
     wait_for("all brokers know the topic", all_list_it)
 
@@ -116,7 +116,7 @@ def _kcat(bootstrap: str, topic: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=240,
     )
     return done.stdout
 
@@ -146,7 +146,7 @@ def test_the_life_of_a_group_and_of_its_offsets(tools: KafkaTools, brokers: Brok
     producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for number in range(5):
         producer.produce(TOPIC, str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
     def groups(*arguments: str) -> str:
         said = tools.run("kafka-consumer-groups", *arguments)
@@ -172,7 +172,7 @@ def test_records_are_deleted_by_a_file(tools: KafkaTools, brokers: Brokers, tmp_
     producer = Producer({"bootstrap.servers": brokers.bootstrap})
     for number in range(5):
         producer.produce("shortened", str(number).encode(), partition=0)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     wanted = tmp_path / "offsets.json"
     wanted.write_text(json.dumps({"partitions": [{"topic": "shortened", "partition": 0, "offset": 3}]}))
     said = tools.run("kafka-delete-records", "--offset-json-file", str(wanted))

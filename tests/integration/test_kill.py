@@ -252,7 +252,7 @@ class Writer:
                 topic = TopicProduceData(name=TOPIC, partition_data=[partition])
                 request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[topic])
                 self.unclear.add(number)
-                response = await asyncio.wait_for(connection.request(request, 9), 20)
+                response = await asyncio.wait_for(connection.request(request, 9), 60)
                 answer = response.responses[0].partition_responses[0]
                 if answer.error_code == ErrorCode.REQUEST_TIMED_OUT:
                     continue  # the other broker was faster too often: try again, in doubt about this one

@@ -149,7 +149,7 @@ def test_sockets_that_announce_much_and_send_little_stop_nobody(tmp_path: Path) 
 
 
 def test_heartbeats_are_answered_while_the_object_store_stalls(tmp_path: Path) -> None:
-    with SlowBrokerProcess(tmp_path, 20.0, 16 * MIB, 8 * MIB) as server, ExitStack() as stack:
+    with SlowBrokerProcess(tmp_path, 120.0, 16 * MIB, 8 * MIB) as server, ExitStack() as stack:
         producers = [stack.enter_context(Peer(server.port)) for _ in range(40)]
         create = stack.enter_context(Peer(server.port))
         create_topic(server.bootstrap, "orders")
@@ -168,7 +168,7 @@ def test_heartbeats_are_answered_while_the_object_store_stalls(tmp_path: Path) -
         assert metric(server.http_port, "dray_frame_memory_peak_bytes") <= 16 * MIB
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 30) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -40,9 +40,9 @@ def test_a_consumer_follows_the_tail(bootstrap, make_topic):
 
 
 def test_slow_puts_do_not_grow_memory_past_the_buffer(tmp_path):
-    """64 producers have more under way than the broker may hold, and its store takes 2 s for every put."""
+    """64 producers have more under way than the broker may hold, and its store takes 1 s for every put."""
     buffer_bytes, tail_cache_bytes = 32 * MIB, 16 * MIB
-    with SlowBrokerProcess(tmp_path, 2.0, buffer_bytes, tail_cache_bytes) as server:
+    with SlowBrokerProcess(tmp_path, 1.0, buffer_bytes, tail_cache_bytes) as server:
         target = Target("slow", server, server.bootstrap)
         with target.topic(16) as topic:
             # The first requests make the process grow to its working size, whatever the buffer.
@@ -50,10 +50,10 @@ def test_slow_puts_do_not_grow_memory_past_the_buffer(tmp_path):
             before = resident_bytes_of(server.pid)
             with watched(server.pid) as usage:
                 load = driver.produce(
-                    server.bootstrap, topic, clients=64, records=96_000, size=1024, acks="all", timeout=120
+                    server.bootstrap, topic, clients=64, records=72_000, size=1024, acks="all", timeout=120
                 ).result(150)
             counted = metrics_of(server)
-    assert load.records == 96_000
+    assert load.records == 72_000
     assert buffer_bytes // 2 < counted["dray_frame_memory_peak_bytes"] <= buffer_bytes
     assert counted["dray_tail_cache_bytes"] <= tail_cache_bytes
     grown = usage.peak_bytes - before

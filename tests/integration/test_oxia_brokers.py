@@ -49,7 +49,7 @@ def produce(bootstrap: str, name: str) -> list[bytes]:
             partition=number % PARTITIONS,
             on_delivery=lambda error, _: failed.append(error) if error else None,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failed == []
     return values
 
@@ -95,11 +95,11 @@ def test_a_broker_without_its_oxia_for_a_while_goes_on_where_it_was(
 
 
 def brokers_told_by(bootstrap: str) -> set[int]:
-    return set(client_of(bootstrap).list_topics(timeout=10).brokers)
+    return set(client_of(bootstrap).list_topics(timeout=60).brokers)
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 40
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(POLL_SECONDS)

@@ -18,7 +18,7 @@ from dray.runtime import SystemRuntime
 
 CLIENTS = 3
 DOMAIN = 0
-PATIENCE = 40.0
+PATIENCE = 60.0
 LEDGER = "/ledger"
 LEASE = "/lease"
 TTL = 2.0

@@ -47,7 +47,7 @@ def produce(bootstrap: str, first: int, count: int) -> None:
     for number in range(first, first + count):
         headers: list[tuple[str, str | bytes | None]] = [("h", str(number).encode()), ("h", None)]
         producer.produce("orders", f"value {number}", str(number), number % PARTITIONS, headers=headers)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def consume(bootstrap: str, count: int) -> dict[int, tuple[int | None, int | None, object]]:

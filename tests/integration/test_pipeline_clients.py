@@ -276,7 +276,7 @@ def duckdb_rows(broker: DrayProcess, topic: str) -> dict[Place, list[Message]]:
         env=dict(broker.environment()),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
     )
     assert told.returncode == 0, told.stderr

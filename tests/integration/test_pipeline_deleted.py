@@ -26,7 +26,7 @@ def java() -> None:
 def delete_below(bootstrap: str, offset: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
     [deleted] = admin.delete_records([TopicPartition("orders", 0, offset)]).values()
-    assert deleted.result(30).low_watermark == offset
+    assert deleted.result(60).low_watermark == offset
 
 
 def offsets_in_the_table(directory: Path) -> list[int]:
@@ -53,12 +53,12 @@ def test_deleted_records_leave_the_table_and_never_enter_it(tmp_path: Path) -> N
     with DrayProcess(tmp_path, subcommand="up") as up:
         admin = AdminClient({"bootstrap.servers": up.bootstrap})
         for created in admin.create_topics([NewTopic("orders", 1), NewTopic(INTERNAL, 1)]).values():
-            created.result(30)
+            created.result(60)
         producer = Producer({"bootstrap.servers": up.bootstrap, "linger.ms": 100})
         for number in range(RECORDS):
             producer.produce("orders", b"value %d" % number)
         producer.produce(INTERNAL, b"state of a tool")
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         delete_below(up.bootstrap, 100)  # in the middle of what is not compacted yet
         drayd("compactor", "--once", "--data-dir", up.data_directory)
         assert offsets_in_the_table(up.data_directory) == list(range(100, RECORDS))

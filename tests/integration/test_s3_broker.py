@@ -80,7 +80,7 @@ def run_broker(tmp_path: Path, settings: Mapping[str, str]) -> tuple[int, str]:
         env={**inherited, **settings},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     assert done.stdout == ""

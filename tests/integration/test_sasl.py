@@ -24,6 +24,7 @@ from kafka import KafkaAdminClient
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.dray import DrayProcess, drayd_path
 from tests.services.process import free_port
+from tests.services.refusals import check_refused
 from tests.services.target import ON_KAFKA
 
 PASSWORD = "correct-horse-battery"
@@ -81,7 +82,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
 
 def _drayd(process: DrayProcess, *arguments: str) -> str:
     command = [str(drayd_path()), "admin", *arguments, "--bootstrap", process.bootstrap]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=240).stdout
 
 
 def librdkafka(broker: SecuredProcess, mechanism: str, password: str = PASSWORD) -> dict[str, str]:
@@ -100,7 +101,7 @@ def test_librdkafka_writes_and_reads(broker: SecuredProcess, mechanism: str) -> 
     producer = Producer(librdkafka(broker, mechanism))
     for number in range(10):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(librdkafka(broker, mechanism) | {"group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     seen: list[bytes | None] = []
@@ -123,9 +124,8 @@ def test_librdkafka_over_tls(broker: SecuredProcess, mechanism: str) -> None:
     producer = Producer(options)
     for _number in range(50):
         producer.produce("over-tls", b"x" * 100_000)
-    assert producer.flush(30) == 0
-    with pytest.raises(KafkaException):
-        AdminClient(options | {"sasl.password": "wrong"}).list_topics(timeout=3)
+    assert producer.flush(60) == 0
+    check_refused(options | {"sasl.password": "wrong"})
 
 
 def test_tls_alone_asks_for_no_name(broker: SecuredProcess) -> None:
@@ -134,7 +134,7 @@ def test_tls_alone_asks_for_no_name(broker: SecuredProcess) -> None:
         "security.protocol": "SSL",
         "ssl.ca.location": str(broker.certificates.authority),
     }
-    assert AdminClient(options).list_topics(timeout=20).brokers
+    assert AdminClient(options).list_topics(timeout=60).brokers
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
@@ -150,7 +150,7 @@ async def test_aiokafka_writes_and_reads(broker: SecuredProcess, mechanism: str)
     async with AIOKafkaProducer(**options) as producer:
         await producer.send_and_wait(topic, b"one")
     async with AIOKafkaConsumer(topic, auto_offset_reset="earliest", **options) as consumer:
-        assert (await asyncio.wait_for(consumer.getone(), 30)).value == b"one"
+        assert (await asyncio.wait_for(consumer.getone(), 60)).value == b"one"
 
 
 def token(key: RSAPrivateKey = SIGNING_KEY, **claims: object) -> str:
@@ -159,29 +159,25 @@ def token(key: RSAPrivateKey = SIGNING_KEY, **claims: object) -> str:
     return jwt.encode(said, key, "RS256", {"kid": "one"})
 
 
-def by_token(broker: SecuredProcess, text: str) -> AdminClient:
-    options: dict[str, Any] = {
+def by_token(broker: SecuredProcess, text: str) -> dict[str, Any]:
+    return {
         "bootstrap.servers": broker.secure,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanisms": "OAUTHBEARER",
         "oauth_cb": lambda _: (text, time.time() + 60),
     }
-    return AdminClient(options)
 
 
 def test_a_token_lets_in(broker: SecuredProcess) -> None:
-    admin = by_token(broker, token())
-    admin.poll(1)
-    assert admin.list_topics(timeout=20).brokers
+    admin = AdminClient(by_token(broker, token()))
+    admin.poll(0.2)
+    assert admin.list_topics(timeout=60).brokers
 
 
 def test_a_bad_token_does_not(broker: SecuredProcess) -> None:
     stranger = rsa.generate_private_key(65537, 2048)
     for text in (token(stranger), token(aud="else"), token(exp=int(time.time()) - 100)):
-        admin = by_token(broker, text)
-        admin.poll(1)
-        with pytest.raises(KafkaException):
-            admin.list_topics(timeout=3)
+        check_refused(by_token(broker, text))
         assert text not in broker.log_path.read_text()
 
 
@@ -202,20 +198,13 @@ def test_kafka_python_asks(broker: SecuredProcess, mechanism: str) -> None:
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)
 def test_a_wrong_password_is_told(broker: SecuredProcess, mechanism: str) -> None:
-    told: list[str] = []
-    options: dict[str, Any] = dict(librdkafka(broker, mechanism, "wrong-horse"))
-    options["error_cb"] = lambda error: told.append(error.name())
-    admin = AdminClient(options)
-    with pytest.raises(KafkaException):
-        admin.list_topics(timeout=3)
-    admin.poll(0)
-    assert "_AUTHENTICATION" in told
+    check_refused(dict(librdkafka(broker, mechanism, "wrong-horse")))
     assert "wrong-horse" not in broker.log_path.read_text()
 
 
 def test_who_says_nothing_gets_nothing(broker: SecuredProcess) -> None:
     with pytest.raises(KafkaException):
-        AdminClient({"bootstrap.servers": broker.secure}).list_topics(timeout=3)
+        AdminClient({"bootstrap.servers": broker.secure, "log_level": 0}).list_topics(timeout=1)
 
 
 def test_a_session_is_renewed_under_load(broker: SecuredProcess) -> None:
@@ -230,7 +219,7 @@ def test_a_session_is_renewed_under_load(broker: SecuredProcess) -> None:
     for _number in range(140):
         producer.produce("renewed", b"x" * 100, on_delivery=delivered)
         producer.poll(0.05)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     assert failed == []
 
 
@@ -239,14 +228,13 @@ def test_a_deleted_user_is_let_in_no_more(broker: SecuredProcess, tmp_path: Path
     secret.write_text(PASSWORD)
     _drayd(broker, "user", "add", "bob", "--password-file", str(secret))
     options: dict[str, Any] = librdkafka(broker, "SCRAM-SHA-256") | {"sasl.username": "bob"}
-    AdminClient(options).list_topics(timeout=20)
+    AdminClient(options).list_topics(timeout=60)
     _drayd(broker, "user", "delete", "bob")
-    with pytest.raises(KafkaException):
-        AdminClient(options).list_topics(timeout=3)
+    check_refused(options)
 
 
 def test_85_mebibytes_of_a_stranger_are_not_waited_for(broker: SecuredProcess) -> None:
     host, port = broker.secure.split(":")
-    with socket.create_connection((host, int(port)), 10) as connection:
+    with socket.create_connection((host, int(port)), 60) as connection:
         connection.sendall(struct.pack(">i", 85 << 20) + b"\0" * 1000)
         assert connection.recv(100) == b""

@@ -98,7 +98,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
     }
     settings = {
         "DRAY_BROKER__LISTENERS": json.dumps({"SECURE": listener}),
-        "DRAY_BROKER__LONGEST_SESSION": "2s",
+        "DRAY_BROKER__LONGEST_SESSION": "4s",
         "DRAY_OAUTH__KEY_SET_CA_FILE": str(made.authority),
         "DRAY_GROUPS__INITIAL_REBALANCE_DELAY": "0s",
     }
@@ -112,7 +112,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredProcess]
         secret = directory / "password"
         secret.write_text(PASSWORD)
         command = [str(drayd_path()), "admin", "user", "add", "alice", "--password-file", str(secret)]
-        subprocess.run([*command, "--bootstrap", process.bootstrap], check=True, timeout=60)
+        subprocess.run([*command, "--bootstrap", process.bootstrap], check=True, timeout=240)
         yield process
     log = process.log_path.read_text()
     assert PASSWORD not in log
@@ -153,7 +153,7 @@ def tour_of_librdkafka(broker: SecuredProcess, topic: str, mechanism: str, versi
     producer = Producer(options)
     for number in range(RECORDS):
         producer.produce(topic, b"%d" % number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer({**options, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.subscribe([topic])
     seen = 0
@@ -165,7 +165,7 @@ def tour_of_librdkafka(broker: SecuredProcess, topic: str, mechanism: str, versi
     consumer.close()
     admin = AdminClient(options)
     admin.poll(0.1)
-    shown = admin.list_topics(topic, timeout=20)
+    shown = admin.list_topics(topic, timeout=60)
     return seen, len(shown.brokers), len(shown.topics[topic].partitions)
 
 
@@ -216,7 +216,7 @@ def run_java(broker: SecuredProcess, directory: Path, pairs: list[tuple[str, str
     command = java_command()
     command[1:1] = allowed
     done = subprocess.run(
-        [*command, "SecureTour", *map(str, files)], capture_output=True, text=True, timeout=120, check=False
+        [*command, "SecureTour", *map(str, files)], capture_output=True, text=True, timeout=240, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert done.stdout.splitlines() == [f"{file.name} {RECORDS} 1 1" for file in files]
@@ -228,7 +228,7 @@ def tour_in_go(program: Callable[[], Path]) -> Callable[[SecuredProcess, str, st
         authority = str(broker.certificates.authority)
         command = [str(program()), "secure", broker.secure, topic, mechanism, version, authority]
         done = subprocess.run(
-            [*command, "alice", secret], capture_output=True, text=True, timeout=60, check=False
+            [*command, "alice", secret], capture_output=True, text=True, timeout=240, check=False
         )
         assert done.returncode == 0, done.stderr
         seen, brokers, partitions = map(int, done.stdout.split())
@@ -300,7 +300,7 @@ def tour_of_aiokafka(broker: SecuredProcess, topic: str, mechanism: str, version
             topic, group_id=topic, auto_offset_reset="earliest", **options
         ) as consumer:
             while seen < RECORDS:
-                await asyncio.wait_for(consumer.getone(), 30)
+                await asyncio.wait_for(consumer.getone(), 60)
                 seen += 1
         admin = AIOKafkaAdminClient(**options)
         await admin.start()
@@ -365,19 +365,20 @@ def test_our_own_commands_log_in_with_a_token(broker: SecuredProcess, tmp_path: 
     file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
     command = [str(drayd_path()), "admin", "topics", "list", "--bootstrap", broker.secure]
     command += ["--command-config", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     stranger = rsa.generate_private_key(65537, 2048)
     bad = jwt.encode({"sub": "alice"}, stranger, "RS256", {"kid": "one"})
     (tmp_path / "token").write_text(bad)
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 1
     assert done.stderr == f'drayd: {broker.secure} refused the token: {{"status":"invalid_token"}}\n'
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", longer("PLAIN"), longer("OAUTHBEARER")])
 def test_sessions_are_renewed_over_three_lifetimes_under_load(broker: SecuredProcess, mechanism: str) -> None:
-    """Lifetimes of two seconds. Nothing fails at a producer or a consumer, and nothing is lost."""
+    """Lifetimes of four seconds, of which librdkafka leaves itself a tenth to say again who it is. Nothing
+    fails at a producer or a consumer, and nothing is lost."""
     topic = f"renewed-{mechanism.lower()}"
     failed: list[object] = []
     options = librdkafka(broker, mechanism, "1.3") | {"error_cb": failed.append}
@@ -392,14 +393,14 @@ def test_sessions_are_renewed_over_three_lifetimes_under_load(broker: SecuredPro
             failed.append(error)
 
     sent = seen = 0
-    end = time.monotonic() + 7
+    end = time.monotonic() + 13
     while time.monotonic() < end:
         for _ in range(20):
             producer.produce(topic, b"x" * 1000, on_delivery=delivered)
             sent += 1
         producer.poll(0)
         seen += sum(message.error() is None for message in consumer.consume(1000, 0.05))
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     while seen < sent:
         messages = consumer.consume(1000, 30)
         assert messages

@@ -64,11 +64,11 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AskingProcess]:
         secret = directory / "password"
         secret.write_text(PASSWORD)
         command = [str(drayd_path()), "admin", "user", "add", "alice", "--password-file", str(secret)]
-        subprocess.run([*command, "--bootstrap", process.bootstrap], check=True, timeout=60)
+        subprocess.run([*command, "--bootstrap", process.bootstrap], check=True, timeout=240)
         producer = Producer({"bootstrap.servers": process.bootstrap})
         for number in range(RECORDS):
             producer.produce("orders", b"%d" % number)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
         yield process
     log = process.log_path.read_text()
     assert PASSWORD not in log
@@ -103,7 +103,7 @@ def drayd(
     command = [str(drayd_path()), *arguments, "--bootstrap", broker.address(listener)]
     if file is not None:
         command += ["--command-config", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     assert PASSWORD not in done.stdout + done.stderr
     assert WRONG not in done.stdout + done.stderr
     return done

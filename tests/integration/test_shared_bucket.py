@@ -47,7 +47,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
         producer = Producer({"bootstrap.servers": broker.bootstrap, "linger.ms": 0, "log_level": 0})
         for number in range(RECORDS):
             producer.produce(TOPIC, b"%d" % number, partition=0)
-            assert producer.flush(30) == 0
+            assert producer.flush(60) == 0
         assert broker.terminate() == 0
     finally:
         broker.kill()
@@ -76,7 +76,7 @@ def wal_objects(objects: Path) -> set[str]:
 
 
 def cluster_id(broker: DrayProcess) -> str:
-    found = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=20)
+    found = AdminClient({"bootstrap.servers": broker.bootstrap, "log_level": 0}).list_topics(timeout=60)
     assert isinstance(found.cluster_id, str)
     return found.cluster_id
 
@@ -89,7 +89,7 @@ def refused(broker: DrayProcess, *command: str) -> str:
     """The one line with which a command ends, in the place of this broker."""
     given = command or tuple(broker.command())
     ran = subprocess.run(
-        given, env=dict(broker.environment()), capture_output=True, text=True, timeout=120, check=False
+        given, env=dict(broker.environment()), capture_output=True, text=True, timeout=240, check=False
     )
     assert ran.returncode == 1, ran.stderr
     [line] = [line for line in ran.stderr.splitlines() if line.startswith("drayd: ")]
@@ -129,7 +129,7 @@ def test_a_bucket_from_before_there_were_owners(first: DrayProcess, tmp_path: Pa
         env=dict(stranger.environment()),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=True,
     ).stdout
     assert f"{RECORDS} objects listed" in preview

@@ -38,7 +38,7 @@ def produce(bootstrap: str, topic: str, partition: int, first: int, count: int) 
             partition=partition,
             timestamp=T0 + number,
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
 
 
 def options(bootstrap: str, topic: str, **more: str) -> dict[str, str]:
@@ -135,7 +135,7 @@ def test_records_that_are_gone(bootstrap: str, make_topic: TopicMaker, admin: Ad
     state = asked(chosen, TopicLog.state)
     assert (dict(state.starts), dict(state.ends)) == ({0: 0}, {0: 30})
     [deleted] = admin.delete_records([TopicPartition(topic, 0, 12)]).values()
-    deleted.result(30)
+    deleted.result(60)
     with pytest.raises(RecordsGone, match="offset 5 is no longer in the log, which starts at 12"):
         offsets_of(chosen, state.topic_id, Range(0, 5, 20))
     tolerant = parsed(bootstrap, topic, failOnDataLoss="false")
@@ -151,7 +151,7 @@ def test_another_topic_of_the_same_name_is_not_read(
     start = stream.initialOffset()
     old = asked(stream.options, TopicLog.state).topic_id
     [gone] = admin.delete_topics([topic]).values()
-    gone.result(30)
+    gone.result(60)
     create_topic(bootstrap, topic, 1, {})
     produce(bootstrap, topic, 0, 0, 10)
     with pytest.raises(SourceError, match="was deleted and created again since this stream began"):
@@ -172,7 +172,7 @@ def test_batches_of_a_stream_are_limited_and_cover_new_partitions(
     second = stream.latestOffset()
     assert [each.wanted for each in stream.partitions(first, second)] == [Range(0, 0, 20)]
     [grown] = admin.create_partitions([NewPartitions(topic, 2)]).values()
-    grown.result(30)
+    grown.result(60)
     produce(bootstrap, topic, 1, 0, 10)
     third = stream.latestOffset()
     assert [each.wanted for each in stream.partitions(second, third)] == [Range(0, 20, 30), Range(1, 0, 10)]

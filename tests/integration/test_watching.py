@@ -112,7 +112,7 @@ def load(bootstrap: str) -> None:
     hour_ago = round((time.time() - 3600) * 1000)
     for number in range(RECORDS):
         producer.produce("orders", f"value {number}", str(number), timestamp=hour_ago + number)
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     consumer = Consumer(
         {
             "bootstrap.servers": bootstrap,

@@ -23,7 +23,7 @@ from dray.protocol.messages.metadata import MetadataRequest
 from dray.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from dray.protocol.messages.sasl_handshake import SaslHandshakeRequest
 
-SECONDS = 20.0
+SECONDS = 60.0
 USER, PASSWORD = "alice", "correct-horse"
 PLAIN = f"\0{USER}\0{PASSWORD}".encode()
 VERSIONS = ApiVersionsRequest(client_software_name="referee", client_software_version="1")

@@ -20,7 +20,7 @@ from dray.protocol.messages.list_offsets import ListOffsetsPartition, ListOffset
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.referee.notation import Notation
 
-SECONDS = 20.0
+SECONDS = 60.0
 CLIENT_ID = "zone_id=zone-a"
 """On a cluster the first broker is the only one in this zone, and leads everything that this client sees."""
 CLOSED = "connection closed"

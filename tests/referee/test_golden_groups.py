@@ -1,7 +1,7 @@
 """Groups answer as Apache Kafka's do, request by request; where they do not, a table says why.
 
-All cases of a broker run side by side, once, since most of their time they wait for timeouts; then each is
-judged by itself.
+All cases of both brokers run side by side, once, since most of their time they wait for timeouts; then each
+is judged by itself.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,8 @@ from tests.referee.comparison import differences, flat
 from tests.referee.groups import CASES
 from tests.referee.groups.differences import DIFFERENCES
 from tests.referee.groups.servers import golden_dray, golden_kafka
+from tests.services.dray import DrayProcess
+from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
 from tests.services.target import ON_KAFKA
 
@@ -30,17 +34,30 @@ RECORD = os.environ.get("DRAY_RECORD") == "1"
 Answers = Mapping[str, dict[str, Any] | Exception]
 
 
+def _run(directory: Path, make: Callable[[Path], KafkaProcess | DrayProcess]) -> Answers:
+    with make(directory) as server:
+        return asyncio.run(run_group_cases(server.bootstrap, CASES))
+
+
 @pytest.fixture(scope="module")
-def answers_of_kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
+def begun(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[Answers]]]:
+    with ThreadPoolExecutor(2) as pool:
+        runs = {"dray": pool.submit(_run, tmp_path_factory.mktemp("golden-dray"), golden_dray)}
+        with suppress(pytest.skip.Exception):  # the tests of it say so
+            require_kafka_jars()
+            runs["kafka"] = pool.submit(_run, tmp_path_factory.mktemp("golden-kafka"), golden_kafka)
+        yield runs
+
+
+@pytest.fixture(scope="module")
+def answers_of_kafka(begun: dict[str, Future[Answers]]) -> Answers:
     require_kafka_jars()
-    with golden_kafka(tmp_path_factory.mktemp("golden-kafka")) as server:
-        yield asyncio.run(run_group_cases(server.bootstrap, CASES))
+    return begun["kafka"].result()
 
 
 @pytest.fixture(scope="module")
-def answers_of_dray(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Answers]:
-    with golden_dray(tmp_path_factory.mktemp("golden-dray")) as server:
-        yield asyncio.run(run_group_cases(server.bootstrap, CASES))
+def answers_of_dray(begun: dict[str, Future[Answers]]) -> Answers:
+    return begun["dray"].result()
 
 
 def answers(run: Answers, name: str) -> dict[str, Any]:

@@ -33,7 +33,7 @@ def add_users(bootstrap: str, directory: Path) -> None:
     secret.write_text(PASSWORD)
     for name in ("alice", "bob"):
         command = [str(drayd_path()), "admin", "user", "add", name, "--password-file", str(secret)]
-        subprocess.run([*command, "--bootstrap", bootstrap], check=True, capture_output=True, timeout=60)
+        subprocess.run([*command, "--bootstrap", bootstrap], check=True, capture_output=True, timeout=240)
 
 
 @pytest.fixture(scope="module")

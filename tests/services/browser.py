@@ -9,9 +9,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.services.debian import unpacked
 from tests.services.tools import missing
@@ -19,6 +20,12 @@ from tests.services.tools import missing
 PACKAGE = "chromium-headless-shell"
 PROGRAM = f"usr/lib/chromium/{PACKAGE}"
 LIBRARIES = ("usr/lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu/pulseaudio")
+
+PATIENCE_MS = 60_000
+"""How long a page is waited for. Playwright's five seconds are no rule of ours: a machine that does much else
+takes longer now and then."""
+
+expect.set_options(timeout=PATIENCE_MS)
 
 
 def require_browser() -> Path:
@@ -47,6 +54,13 @@ def running_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+def new_context(browser: Browser, **options: Any) -> BrowserContext:
+    """As `browser.new_context`, with our patience."""
+    context = browser.new_context(**options)
+    context.set_default_timeout(PATIENCE_MS)
+    return context
 
 
 def picture(page: Page, name: str) -> None:

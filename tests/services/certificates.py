@@ -58,6 +58,6 @@ def make_certificates(directory: Path) -> Certificates:
 
 def openssl(*arguments: str | Path) -> None:
     command = [str(require_tool("openssl")), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"openssl {arguments[0]} failed: {done.stderr.strip()}")

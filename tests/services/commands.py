@@ -19,7 +19,7 @@ def run(*command: str, **settings: str) -> str:
         command,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=500,
         env=environment | settings,
         check=False,
     )

@@ -258,7 +258,7 @@ def require_namespaces() -> None:
 
 
 def run(command: Sequence[str]) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
     if done.returncode != 0:
         raise RuntimeError(f"{' '.join(command)}: {done.stdout}{done.stderr}")
     return done.stdout

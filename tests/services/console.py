@@ -127,7 +127,7 @@ def fill(bootstrap: str) -> None:
         producer.produce(
             "hostile", key=value[:80] or None, value=value, headers=[("<b>header</b>", value[:100])]
         )
-    assert producer.flush(30) == 0
+    assert producer.flush(60) == 0
     commit(bootstrap, "billing", {("orders", number): 100 for number in range(4)} | {("payments", 0): 25})
     commit(bootstrap, "warehouse/eu <1>", {("orders", 0): 20})
 
@@ -135,7 +135,7 @@ def fill(bootstrap: str) -> None:
 def commit(bootstrap: str, group: str, offsets: dict[tuple[str, int], int]) -> None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False})
     places = [TopicPartition(topic, partition, offset) for (topic, partition), offset in offsets.items()]
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
             consumer.commit(offsets=places, asynchronous=False)

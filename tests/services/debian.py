@@ -40,7 +40,7 @@ def _unpack(package: str, directory: Path, *, alone: bool) -> None:
             )
         shutil.rmtree(root, ignore_errors=True)
         for archive in sorted(archives.glob("*.deb")):
-            subprocess.run(["dpkg-deb", "-x", str(archive), str(root)], check=True, timeout=120)
+            subprocess.run(["dpkg-deb", "-x", str(archive), str(root)], check=True, timeout=240)
     except (subprocess.SubprocessError, OSError) as error:
         missing(f"{package} cannot be fetched: {error}")
     shutil.rmtree(cache)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 import signal
 import sys
@@ -29,6 +30,20 @@ OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 HELD_UP = b"the event loop was held up"
 """What a broker logs of a turn of its loop that took more than 100 ms of processor time."""
+
+
+UNLESS_ASKED = {
+    "DRAY_COMPACTION__ENABLED": "false",
+    "DRAY_CONSOLE__ENABLED": "false",
+    "DRAY_GROUPS__INITIAL_REBALANCE_DELAY": "100ms",
+    "DRAY_LOG__RETENTION_INTERVAL": "30d",
+}
+"""Unless a test asks for it, neither Spark nor a console is started beside a broker, a new group does not
+wait three seconds for more members, and retention does not come by: tests write records of years ago."""
+
+FOR_ALL: dict[str, str] = json.loads(os.environ.get("DRAY_TEST_SETTINGS", "{}"))
+"""Settings of every broker that does not have its own, by hand: `{"DRAY_LOG__RETENTION_INTERVAL": "1s"}`
+shows which tests lean on the time that they take."""
 
 
 class DrayProcess(ServerProcess):
@@ -74,13 +89,9 @@ class DrayProcess(ServerProcess):
         ]
 
     def environment(self) -> Mapping[str, str]:
-        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours. Neither
-        Spark nor a console is started beside a broker unless a test asks for it."""
+        """The caller's environment without DRAY_ settings meant for the tests themselves, plus ours."""
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
-        ours = {"DRAY_COMPACTION__ENABLED": "false", "DRAY_CONSOLE__ENABLED": "false"} | store_settings(
-            self.data_directory
-        )
-        return inherited | ours | self.settings
+        return inherited | UNLESS_ASKED | store_settings(self.data_directory) | FOR_ALL | self.settings
 
     def spawn(self) -> None:
         super().spawn()

@@ -36,7 +36,7 @@ def run_helm(directory: Path, *arguments: str) -> str:
         [require_helm(), *arguments],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         check=False,
         env=environment,
     )

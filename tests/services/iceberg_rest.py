@@ -20,6 +20,7 @@ from email.message import Message
 from pathlib import Path
 from typing import Self
 
+from tests.services.java import quick_options
 from tests.services.maven import DOWNLOAD_SECONDS, JarsMissing
 from tests.services.process import ServerProcess, free_port
 from tests.services.tools import cache_directory, exclusively, find_tool, missing
@@ -137,7 +138,14 @@ class RestCatalogProcess(ServerProcess):
 
     def command(self) -> Sequence[str]:
         options = ("-Xmx256m", "-XX:+UseSerialGC", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
-        return ["java", *options, "-cp", f"{self.jars}/*", "org.apache.iceberg.rest.RESTCatalogServer"]
+        return [
+            "java",
+            *options,
+            *quick_options(),
+            "-cp",
+            f"{self.jars}/*",
+            "org.apache.iceberg.rest.RESTCatalogServer",
+        ]
 
     def environment(self) -> Mapping[str, str]:
         return os.environ | {

@@ -6,6 +6,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.services.java import quick_options
 from tests.services.maven import kafka_jars
 from tests.services.process import ServerProcess, answers_api_versions, free_port
 
@@ -67,14 +68,14 @@ class KafkaProcess(ServerProcess):
             self._java("kafka.tools.StorageTool", arguments, ("-Xmx256m",)),
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=240,
             check=False,
         )
         if done.returncode != 0:
             raise RuntimeError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
 
     def _java(self, main: str, arguments: Sequence[str], options: Sequence[str] = JVM_OPTIONS) -> list[str]:
-        return ["java", *options, "-cp", self.classpath, main, *arguments]
+        return ["java", *options, *quick_options(), "-cp", self.classpath, main, *arguments]
 
     @property
     def classpath(self) -> str:

@@ -21,7 +21,7 @@ def read_partition(bootstrap: str, topic: str, partition: int) -> list[bytes]:
         }
     )
     try:
-        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=20)
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=60)
         assert low == 0
         consumer.assign([TopicPartition(topic, partition, 0)])
         values: list[bytes] = []

@@ -106,6 +106,6 @@ def compile_java(sources: Path) -> Path:
         if not stamp.exists():
             command = ["javac", "-Xlint:all", "-Werror", "-cp", f"{jars}/*", "-d", str(classes)]
             command += [str(file) for file in files]
-            subprocess.run(command, check=True, timeout=120)
+            subprocess.run(command, check=True, timeout=240)
             stamp.touch()
     return classes

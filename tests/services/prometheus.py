@@ -39,7 +39,7 @@ def promtool(*arguments: str | Path, directory: Path | None = None) -> str:
         capture_output=True,
         text=True,
         cwd=directory,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     printed = done.stdout + done.stderr

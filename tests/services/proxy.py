@@ -91,11 +91,11 @@ class TcpProxy:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._listen(), self._loop).result(60)
         return self
 
     def __exit__(self, *_: object) -> None:
-        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._close(), self._loop).result(60)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
@@ -106,7 +106,7 @@ class TcpProxy:
         async def act() -> T:
             return action()
 
-        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(10)
+        return asyncio.run_coroutine_threadsafe(act(), self._loop).result(60)
 
     async def _listen(self) -> None:
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)

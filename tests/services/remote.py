@@ -72,7 +72,7 @@ class RemoteStores:
         written = coordinator.configuration.with_suffix(".written")
         written.write_text(yaml.safe_dump(content))
         written.replace(coordinator.configuration)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len(leaders(self.oxia.nodes[0].address, name)) < SHARDS:
             if time.monotonic() > deadline:
                 raise NotReady(f"there is no leader of the namespace {name}:\n{coordinator.log_tail()}")

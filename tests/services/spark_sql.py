@@ -159,7 +159,7 @@ def _written(spark: Any, source: Any, checkpoint: str) -> list[Any]:
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination(60)
+    query.awaitTermination(240)
     rows = spark.read.schema("partition int, offset bigint").parquet(f"{checkpoint}/out").collect()
     return sorted(list(row) for row in rows)
 

@@ -21,7 +21,7 @@ def complaints(unit: Path, directory: Path, program: Path) -> str:
         [analyze, "verify", "--man=no", "--recursive-errors=no", str(name)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=240,
         check=False,
     )
     return done.stderr.strip() or ("" if done.returncode == 0 else f"exit code {done.returncode}")

@@ -11,7 +11,11 @@ from confluent_kafka.admin._listoffsets import OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 
 LATEST: OffsetSpec = OffsetSpec.latest()
-SECONDS = 30.0
+SECONDS = 60.0
+
+KEPT = {"retention.ms": "-1"}
+"""Tests write records of any time, and a server's retention comes by when it likes. A test that is about
+retention sets its own."""
 
 TopicMaker = Callable[..., str]
 """The type of the fixture `make_topic`."""
@@ -31,7 +35,7 @@ def create_topic(
 ) -> None:
     """Returns when every partition answers; raises when some do not within the time."""
     admin = client_of(bootstrap)
-    new = NewTopic(name, partitions, replicas, config=dict(config or {}))
+    new = NewTopic(name, partitions, replicas, config=KEPT | dict(config or {}))
     for future in admin.create_topics([new], operation_timeout=10).values():
         future.result(seconds)
     asked = {TopicPartition(name, number): LATEST for number in range(partitions)}
@@ -39,7 +43,7 @@ def create_topic(
     while True:
         try:
             for answer in admin.list_offsets(asked).values():
-                answer.result(10)
+                answer.result(60)
             return
         except KafkaException:
             if time.monotonic() > deadline:

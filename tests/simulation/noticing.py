@@ -45,8 +45,11 @@ def is_noticed(mutation: Mutation, simulate: Callable[[int], object], seed: int)
 def first_noticed(
     mutation: Mutation, simulate: Callable[[int], object], first: int, search: int
 ) -> int | None:
+    """Where a search takes long, record its end: `pytest tests/simulation -k notice -rP` prints it."""
     seeds = range(first, first + search)
-    return next((seed for seed in seeds if is_noticed(mutation, simulate, seed)), None)
+    found = next((seed for seed in seeds if is_noticed(mutation, simulate, seed)), None)
+    print(f"searched from seed {first} on, found by seed {found}")
+    return found
 
 
 def check_schedule_notices(mutation: Mutation, run: Callable[[], object]) -> None:

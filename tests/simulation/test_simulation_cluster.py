@@ -12,6 +12,7 @@ from tests.simulation.cluster_mutations import MUTATIONS
 from tests.simulation.noticing import first_noticed
 from typer.testing import CliRunner
 
+from dray.cli.commands import simulate
 from dray.cli.main import app
 from dray.simulation.campaign import CampaignCoverage, RunOutcome, campaign, fresh_seed
 from dray.simulation.checks.log_truth import Violation
@@ -26,7 +27,7 @@ from dray.simulation.cluster.run import (
     simulate_cluster,
 )
 from dray.simulation.kinds import EVERY_KIND, KINDS
-from dray.simulation.shrink import shrink
+from dray.simulation.shrink import SmallestFailure, shrink
 
 SEEDS = 10
 # Seeds at which something was found once. Schedules move when code does, so each has a test of its own too.
@@ -154,7 +155,8 @@ def test_the_help_lists_every_kind_and_another_is_refused() -> None:
 
 
 def test_a_failure_is_found_again_by_its_seed_and_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever kinds the campaign was of."""
+    """Whichever kinds the campaign was of, and without what shrinking takes."""
+    monkeypatch.setattr(simulate, "shrink", lambda failure: SmallestFailure(failure, 0))
     MUTATIONS["answers without waiting for the log"][0](monkeypatch)
     result = CliRunner().invoke(
         app, ["simulate", "--from", "1", "--kind", "ids", "--kind", "clocks", "--trace", "0"]

@@ -6,7 +6,7 @@ What a room may use is said in `tools/rooms.py`.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -38,6 +38,7 @@ FORBIDDEN_NAMES = {
 FORBIDDEN_METHODS = {"run_in_executor"}
 
 
+@cache
 def modules() -> list[Path]:
     return sorted(
         path for path in SOURCE.rglob("*.py") if path.parent != SOURCE or path.name != "__init__.py"
@@ -75,6 +76,7 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(SOURCE))
 
 
+@cache
 def rooms_used(path: Path) -> set[str]:
     used = set()
     for name in imported(parse(path), path):
@@ -84,11 +86,15 @@ def rooms_used(path: Path) -> set[str]:
     return used - {room_of(path)}
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_a_room_uses_only_the_rooms_below_it(path: Path) -> None:
-    room = room_of(path)
-    assert room in ROOMS, f"{room} is a new room: say in tools/rooms.py what it holds and may use"
-    assert rooms_used(path) <= ROOMS[room].uses
+def test_every_room_is_known() -> None:
+    new = {room_of(path) for path in modules()} - set(ROOMS)
+    assert not new, f"{new}: say in tools/rooms.py what they hold and may use"
+
+
+@pytest.mark.parametrize("room", sorted(ROOMS))
+def test_a_room_uses_only_the_rooms_below_it(room: str) -> None:
+    used = {name_of(path): rooms_used(path) for path in modules() if room_of(path) == room}
+    assert {name: rooms - ROOMS[room].uses for name, rooms in used.items() if rooms - ROOMS[room].uses} == {}
 
 
 @pytest.mark.parametrize("room", sorted(set(ROOMS) - TOP))
@@ -97,24 +103,30 @@ def test_what_a_room_may_use_it_does_use(room: str) -> None:
     assert used == ROOMS[room].uses
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_time_chance_and_threads_come_from_the_runtime(path: Path) -> None:
-    if room_of(path) in MAKERS:
-        return
-    tree = parse(path)
+def made_outside_of_the_runtime(tree: ast.AST, path: Path) -> Iterator[str]:
     for name in imported(tree, path):
         module, _, member = name.rpartition(".")
-        assert name not in FORBIDDEN_MODULES, f"it imports {name}"
-        assert name not in FORBIDDEN_NAMES, f"it imports {name}"
-        if module in FORBIDDEN_MODULES:
-            assert member == "Random", f"it imports {name}"  # as a type: instances come from the runtime
+        if name in FORBIDDEN_MODULES or name in FORBIDDEN_NAMES:
+            yield f"it imports {name}"
+        if module in FORBIDDEN_MODULES and member != "Random":  # as a type: instances come from the runtime
+            yield f"it imports {name}"
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
-            name = dotted(node)
-            assert name not in FORBIDDEN_NAMES, f"line {node.lineno} uses {name}"
-            assert node.attr not in FORBIDDEN_METHODS, f"line {node.lineno} uses {name}"
+        if isinstance(node, ast.Attribute) and (
+            dotted(node) in FORBIDDEN_NAMES or node.attr in FORBIDDEN_METHODS
+        ):
+            yield f"line {node.lineno} uses {dotted(node)}"
         if isinstance(node, ast.Call) and dotted(node.func) == "Random":
-            raise AssertionError(f"line {node.lineno} makes chance of its own")
+            yield f"line {node.lineno} makes chance of its own"
+
+
+@pytest.mark.parametrize("room", sorted(set(ROOMS) - MAKERS))
+def test_time_chance_and_threads_come_from_the_runtime(room: str) -> None:
+    found = {
+        name_of(path): list(made_outside_of_the_runtime(parse(path), path))
+        for path in modules()
+        if room_of(path) == room
+    }
+    assert {name: lines for name, lines in found.items() if lines} == {}
 
 
 def test_no_arrow_points_up() -> None:
@@ -138,15 +150,14 @@ def test_the_map_is_the_house() -> None:
         "from uuid import uuid4",
         "import random",
         "from asyncio import sleep",
+        "uuid.uuid4()",
+        "loop.run_in_executor(None, work)",
+        "Random(7)",
     ],
 )
 def test_the_rule_notices(source: str) -> None:
     """The check of the check: these are the lines it is there for."""
-    names = list(imported(ast.parse(source), SOURCE / "topics" / "x.py"))
-    assert any(
-        name in FORBIDDEN_MODULES or name in FORBIDDEN_NAMES or name.rpartition(".")[0] in FORBIDDEN_MODULES
-        for name in names
-    )
+    assert list(made_outside_of_the_runtime(ast.parse(source), SOURCE / "topics" / "x.py"))
 
 
 def test_relative_imports_are_seen() -> None:
@@ -197,11 +208,9 @@ def starts(tree: ast.AST) -> int:
     )
 
 
-@pytest.mark.parametrize("path", modules(), ids=name_of)
-def test_tasks_in_the_background_are_kept(path: Path) -> None:
-    if room_of(path) in MAKERS:
-        return
-    assert starts(parse(path)) == STARTED.get(name_of(path), 0), (
+def test_tasks_in_the_background_are_kept() -> None:
+    found = {name_of(path): starts(parse(path)) for path in modules() if room_of(path) not in MAKERS}
+    assert {name: count for name, count in found.items() if count} == STARTED, (
         "a task that nobody awaits is started with keep_running or run_once; one that somebody awaits is "
         "counted in STARTED"
     )
@@ -223,6 +232,10 @@ def test_every_design_note_is_in_the_index() -> None:
 TESTS = ROOT / "tests"
 
 
+def is_module(name: str) -> bool:
+    return (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
+
+
 def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
     """What a file of the tests imports by a path that pytest happens to set, or from another test module."""
     is_package = (path.parent / "__init__.py").exists()  # then pytest does not set its path
@@ -239,8 +252,7 @@ def wrong_imports(tree: ast.AST, path: Path) -> list[str]:
         for name in names:
             last = name.rpartition(".")[2]
             inside = name.startswith("tests.") and (last == "conftest" or last.startswith("test_"))
-            is_module = (ROOT / name.replace(".", "/")).with_suffix(".py").exists()
-            if name.startswith(".") or name in siblings or (inside and is_module):
+            if name.startswith(".") or name in siblings or (inside and is_module(name)):
                 wrong.append(name)
     return wrong
 
@@ -268,6 +280,25 @@ def test_tests_import_from_harnesses_by_their_full_names() -> None:
 )
 def test_the_rule_notices_a_wrong_import(source: str) -> None:
     assert wrong_imports(ast.parse(source), TESTS / "unit" / "log" / "test_x.py")
+
+
+def namesakes(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Test modules that have one name in folders that are no packages: pytest collects only one of them."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(paths):
+        if not (path.parent / "__init__.py").exists():
+            found.setdefault(path.name, []).append(str(path.parent.relative_to(TESTS)))
+    return {name: folders for name, folders in found.items() if len(folders) > 1}
+
+
+def test_a_test_module_has_a_name_of_its_own() -> None:
+    assert not namesakes(TESTS.rglob("test_*.py"))
+
+
+def test_the_rule_notices_a_namesake() -> None:
+    pair = [TESTS / "unit" / "log" / "test_x.py", TESTS / "integration" / "test_x.py"]
+    assert namesakes(pair) == {"test_x.py": ["integration", "unit/log"]}
+    assert not namesakes([pair[0], TESTS / "referee" / "test_x.py"])
 
 
 # Servers, builds and downloads: what is tested with them is in tests/integration or tests/referee.

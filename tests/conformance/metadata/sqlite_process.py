@@ -48,17 +48,18 @@ async def append(store: SqliteStore, name: str) -> None:
         say(acknowledged=number)
 
 
-async def crowd(store: SqliteStore, name: str, seconds: str) -> None:
-    """Write flat out; say how many and the longest wait."""
-    slowest, count = 0.0, 0
-    end = time.monotonic() + float(seconds)
+async def crowd(store: SqliteStore, name: str, most: str) -> None:
+    """Write flat out until one of all has written so often; say how many and the longest wait."""
+    slowest, count, furthest = 0.0, 0, 0
     began = time.monotonic()
-    while began < end:
-        await store.write(0, [Put(f"/{name}", b"%d" % count)])
+    while furthest < int(most):
         count += 1
+        await store.write(0, [Put(f"/crowd/{name}", b"%d" % count)])
         now = time.monotonic()
         slowest = max(slowest, now - began)
-        began = now
+        if count % 10 == 0:
+            furthest = max([int(record.value) for record in await store.scan(0, "/crowd/", "/crowd0")])
+        began = time.monotonic()
     say(count=count, slowest=slowest)
 
 

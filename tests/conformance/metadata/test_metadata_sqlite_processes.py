@@ -127,7 +127,7 @@ async def test_a_killed_writer_leaves_whole_writes_and_a_free_lock(
         await victim.kill()
         while (heard := await victim.hears()) is not None:  # what it said before it died
             acknowledged = heard["acknowledged"]
-        async with asyncio.timeout(5.0):
+        async with asyncio.timeout(60):
             await own.write(0, [Put("/alive", b"")])
         prefix = f"/victim-{attempt}/"
         keys = {record.key for record in await own.scan(0, prefix, prefix + "\x7f")}
@@ -141,16 +141,24 @@ async def test_a_killed_writer_leaves_whole_writes_and_a_free_lock(
     connection.close()
 
 
-async def test_writers_take_fair_turns(helpers: Helpers) -> None:
-    """Generous bounds, for a busy machine; SQLite's own lock starves writers for seconds."""
-    running = [await helpers.start("crowd", f"writer-{number}", 1.0) for number in range(4)]
+async def crowded(helpers: Helpers, most: int) -> list[dict[str, Any]]:
+    running = [await helpers.start("crowd", f"writer-{number}", most) for number in range(4)]
     await helpers.ready(*running)
-    heard = [await helper.hears() for helper in running]
-    counts = [result["count"] for result in heard if result is not None]
-    slowest = [result["slowest"] for result in heard if result is not None]
-    assert len(counts) == 4
-    assert max(slowest) < 0.75
+    heard = [result for helper in running if (result := await helper.hears()) is not None]
+    assert len(heard) == 4
+    return heard
+
+
+async def test_writers_take_fair_turns(helpers: Helpers) -> None:
+    """By numbers, and not by a time: where the machine is busy, it takes longer, and is as fair."""
+    counts = [result["count"] for result in await crowded(helpers, 600)]
     assert min(counts) > max(counts) / 4
+
+
+@pytest.mark.soak
+async def test_no_writer_waits_long_for_its_turn(helpers: Helpers) -> None:
+    """A generous bound; SQLite's own lock starves writers for seconds."""
+    assert max(result["slowest"] for result in await crowded(helpers, 2000)) < 0.75
 
 
 async def test_a_watch_hears_other_processes(helpers: Helpers, own: SqliteStore) -> None:
@@ -171,7 +179,7 @@ async def test_the_session_of_a_killed_process_runs_out(helpers: Helpers, own: S
     [refused] = await own.write(0, [Put("/lease", b"", ABSENT)])
     assert not refused.applied
     await holder.kill()
-    async with asyncio.timeout(10.0):
+    async with asyncio.timeout(60):
         assert (await anext(watch)).key == "/lease"
     [taken] = await own.write(0, [Put("/lease", b"", ABSENT)])
     assert taken.applied

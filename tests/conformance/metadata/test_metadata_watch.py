@@ -10,7 +10,7 @@ from tests.conformance.metadata.engines import Engine
 from dray.metadata.contract import Change, Delete, DeleteRange, MetadataStore, Put
 from dray.metadata.watching import PENDING_KEYS
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 async def following(watch: AsyncIterator[Change]) -> Change:

@@ -260,7 +260,7 @@ async def consumer_session_expires(s: Session) -> None:
         await member.join(f"{member.name} joins")
     await settle(s, a, b, c)
     await c.leave("c leaves for a while", -2)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while a.owned != {topic: [0, 1]}:
             await a.report("(a waits)")
             del s.notes["(a waits)"]
@@ -282,7 +282,7 @@ async def consumer_revocation_times_out(s: Session) -> None:
     await a.join("a joins")
     await b.join("b joins")
     await a.beat("a is told to give up one")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while b.owned != {topic: [0, 1]}:
             await b.report("(b waits)")
             del s.notes["(b waits)"]
@@ -349,7 +349,7 @@ async def consumer_topics_come_grow_and_go(s: Session) -> None:
     await a.join("joins")
 
     async def until_owned(wanted: dict[str, list[int]]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while a.owned != wanted:
                 await a.report("(a waits)")
                 del s.notes["(a waits)"]
@@ -379,7 +379,7 @@ async def consumer_patterns(s: Session) -> None:
     await a.join("by pattern")
 
     async def until_owned(member: ConsumerMember, wanted: dict[str, list[int]]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while member.owned != wanted:
                 await member.report("(waits)")
                 del s.notes["(waits)"]

@@ -131,7 +131,7 @@ class ClassicMember:
 
     async def heartbeat_until(self, error: int) -> None:
         """Not written down: nobody knows how many it takes."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 request = HeartbeatRequest(self.group, self.generation, self.member_id, self.instance)
                 response: Any = await self.session.send(request, 4, self.name)

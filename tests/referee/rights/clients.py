@@ -29,7 +29,7 @@ from tests.referee.session import Session
 PASSWORD: Final = "rights-of-all-kinds"
 SUPER: Final = "admin"
 CLOSED: Final = "connection closed"
-SECONDS: Final = 20.0
+SECONDS: Final = 60.0
 _ACLS_AT_ONCE: Final = 200
 _OUTLINED: Final = {"configs", "records"}
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
-SECONDS = 30.0
+SECONDS = 60.0
 """No single produce or fetch of a test takes longer: a hang is a failure, soon."""
 
 

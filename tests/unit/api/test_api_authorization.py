@@ -405,7 +405,7 @@ async def test_a_pattern_stands_for_what_the_member_may_describe() -> None:
         alice = FakeConnection(principal=ALICE)
         joins = beat(group_id=GROUP, subscribed_topic_names=None, subscribed_topic_regex=".*")
         answer = await broker.ask(joins, 1, alice)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while answer.assignment is None or not answer.assignment.topic_partitions:
                 await asyncio.sleep(0.01)
                 answer = await broker.ask(beat("m", answer.member_epoch, group_id=GROUP), 1, alice)

@@ -15,6 +15,8 @@ from dray.metadata.memory import MemoryState
 from dray.metadata.sessions import KeptSession
 from dray.runtime import SystemRuntime
 
+HOUR = 3600.0
+
 
 class QuickRuntime(SystemRuntime):
     """A clock of its own, moved on by whoever sleeps: hours pass in no time, and in order."""
@@ -134,10 +136,12 @@ async def test_a_crashed_namesakes_session_is_waited_for(cluster: Cluster) -> No
 
 async def test_a_namesake_known_to_be_dead_is_replaced_at_once(cluster: Cluster) -> None:
     store = ScriptedStore(cluster.runtime, cluster.state)
-    await cluster.member(broker(7, 9099, machine="m", process=1234), store=store).start()
+    await cluster.member(broker(7, 9099, machine="m", process=1234), ttl=HOUR, store=store).start()
     store.abandon()
-    restarted = cluster.member(broker(7), is_dead=lambda other: (other.machine, other.process) == ("m", 1234))
-    async with asyncio.timeout(2):
+    restarted = cluster.member(
+        broker(7), ttl=HOUR, is_dead=lambda other: (other.machine, other.process) == ("m", 1234)
+    )
+    async with asyncio.timeout(60):
         await restarted.start()
     record = await ScriptedStore(cluster.runtime, cluster.state).get(keys.CLUSTER_DOMAIN, keys.broker(7))
     assert record is not None
@@ -159,8 +163,8 @@ async def test_a_killed_broker_comes_back_under_the_id_it_was_given(cluster: Clu
 async def test_an_unclear_registration_is_settled_by_reading(cluster: Cluster, broker_id: int) -> None:
     store = ScriptedStore(cluster.runtime, cluster.state)
     store.script(Fate.LOSE_REPLY)
-    member = cluster.member(broker(broker_id), store=store)
-    async with asyncio.timeout(2):
+    member = cluster.member(broker(broker_id), ttl=HOUR, store=store)
+    async with asyncio.timeout(60):
         await member.start()
     assert member.me.broker_id in {0, 4}
 

@@ -82,7 +82,7 @@ async def test_of_two_clusters_at_once_one_gets_it(bucket: MemoryBucket) -> None
     first, second = (ScriptedObjects(SimulatedRuntime(seed), bucket) for seed in (1, 2))
     held = first.hold("put_if_absent", OWNER)
     slow = asyncio.ensure_future(claim_bucket(first, MINE, empty))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await held.reached()
     await claim_bucket(second, OTHER, empty)
     held.release()

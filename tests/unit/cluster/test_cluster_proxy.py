@@ -27,7 +27,7 @@ async def echo_port() -> AsyncIterator[int]:
 
 async def ask(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, text: bytes) -> bytes:
     writer.write(text)
-    return await asyncio.wait_for(reader.readexactly(len(text)), 5)
+    return await asyncio.wait_for(reader.readexactly(len(text)), 60)
 
 
 async def test_what_goes_in_comes_out(echo_port: int) -> None:
@@ -37,7 +37,7 @@ async def test_what_goes_in_comes_out(echo_port: int) -> None:
         big = bytes(range(256)) * 4096
         assert await ask(*streams, big) == big
         streams[1].write_eof()
-        assert await asyncio.wait_for(streams[0].read(), 5) == b""
+        assert await asyncio.wait_for(streams[0].read(), 60) == b""
         streams[1].close()
 
 
@@ -47,10 +47,10 @@ async def test_a_cut_resets_what_is_open_and_what_comes(echo_port: int) -> None:
         assert await ask(reader, writer, b"before") == b"before"
         await asyncio.to_thread(proxy.cut)
         with pytest.raises(ConnectionResetError):
-            await asyncio.wait_for(reader.read(1), 5)
+            await asyncio.wait_for(reader.read(1), 60)
         try:
             late = await asyncio.open_connection("127.0.0.1", proxy.port)
-            assert await asyncio.wait_for(late[0].read(1), 5) == b""
+            assert await asyncio.wait_for(late[0].read(1), 60) == b""
         except ConnectionResetError:
             pass
         await asyncio.to_thread(proxy.mend)
@@ -69,8 +69,8 @@ async def test_frozen_data_is_late_and_not_lost(echo_port: int) -> None:
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.2)
         await asyncio.to_thread(proxy.thaw)
-        assert await asyncio.wait_for(reader.readexactly(6), 5) == b"during"
-        assert await asyncio.wait_for(newcomer[0].readexactly(3), 5) == b"new"
+        assert await asyncio.wait_for(reader.readexactly(6), 60) == b"during"
+        assert await asyncio.wait_for(newcomer[0].readexactly(3), 60) == b"new"
 
 
 async def test_delayed_data_arrives_later_and_in_order(echo_port: int) -> None:

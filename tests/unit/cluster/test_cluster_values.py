@@ -79,7 +79,7 @@ async def test_a_guard_beats_with_its_description() -> None:
     guard = ClockGuard(store, runtime, machine="m", process=BEAT.process)
     guard.start()
     stored = StoredCluster(store, 1, {}, 1000)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (beats := await stored.processes()):  # noqa: ASYNC110
             await asyncio.sleep(0)
     [beat] = beats

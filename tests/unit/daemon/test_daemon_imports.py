@@ -27,7 +27,7 @@ def test_an_embedded_broker_loads_no_engine_that_it_does_not_use(module: str) ->
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=240,
     )
     loaded = set(found.stdout.split())
     assert module in loaded
@@ -48,7 +48,7 @@ assert console_child(settings, None, ["127.0.0.1:9092"]) is not None
 print(*(set(sys.modules) - before))
 """
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=240
     )
     assert (found.returncode, found.stdout.split()) == (0, []), found.stderr
 
@@ -62,7 +62,7 @@ resident = next(line.split()[1] for line in open("/proc/self/status") if line.st
 print(resident, *sys.modules)
 """
     found = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     kilobytes, *loaded = found.stdout.split()
     unwanted = {"dray.api", "dray.groups", "pyarrow", "pyiceberg", "duckdb", "pyspark", "grpc"}

@@ -283,7 +283,7 @@ async def test_no_request_overtakes_those_that_waited_for_the_broker(monkeypatch
 
 
 async def until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what is waited for has no event
             await asyncio.sleep(0.01)
 

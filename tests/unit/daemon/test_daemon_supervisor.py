@@ -69,7 +69,7 @@ def runs(process: int) -> bool:
     return True
 
 
-async def until(condition, seconds: float = 20.0) -> None:
+async def until(condition, seconds: float = 60.0) -> None:
     async with asyncio.timeout(seconds):
         while not condition():  # noqa: ASYNC110 - other processes set no event of ours
             await asyncio.sleep(0.01)

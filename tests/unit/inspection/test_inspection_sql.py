@@ -202,7 +202,7 @@ def test_the_operating_system_holds_the_second_lock(tmp_path: Path) -> None:
             capture_output=True,
             text=True,
             pass_fds=[opened.fileno()],
-            timeout=60,
+            timeout=240,
         )
     if ran.stdout.startswith("0"):
         pytest.skip("this system has no filter of calls")

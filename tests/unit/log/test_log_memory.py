@@ -388,7 +388,7 @@ print(before, full, emptied, resident(), given)
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_the_heap_is_given_back_though_glibc_never_trims_it() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=240, check=True
     )
     *figures, given = done.stdout.split()
     before, full, emptied, after = map(int, figures)

@@ -317,7 +317,7 @@ def test_arrow_is_not_loaded_before_it_is_needed() -> None:
     """A broker without compacted files does not pay for it."""
     code = "import sys, dray.log, dray.daemon.node; print('pyarrow' in sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=True
     )
     assert done.stdout.strip() == "False"
 

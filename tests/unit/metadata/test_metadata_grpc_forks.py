@@ -51,7 +51,7 @@ def test_processes_start_while_grpc_is_busy() -> None:
         [sys.executable, "-c", PROGRAM],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=240,
         env=environment,
         check=False,
     )

@@ -15,7 +15,7 @@ from dray.metadata.oxia.server import SERVICES
 from dray.metadata.oxia.store import OxiaStore
 from dray.runtime import SystemRuntime
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -152,7 +152,7 @@ async def test_nobody_polls_when_nobody_watches(
     assert not store._hub.watched(0)
     assert not stopped.is_set()
     await second.aclose()
-    await asyncio.wait_for(stopped.wait(), 5.0)
+    await asyncio.wait_for(stopped.wait(), 60)
 
 
 async def test_the_first_item_comes_once_the_watch_is_in_place(
@@ -173,5 +173,5 @@ async def test_the_first_item_comes_once_the_watch_is_in_place(
     in_place.set()
     assert await first == Change(None)
     await stores[1].write(0, [Put("/a", b"")])
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(60):
         assert await anext(watch) == Change("/a")

@@ -21,7 +21,7 @@ from dray.metadata.sqlite.lock import WriterLock
 from dray.metadata.sqlite.schema import connect_checkpointer, connect_reader
 from dray.runtime import SystemRuntime
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 PAGES = 60
 FREQUENT = SqliteSettings(checkpoint_pages=PAGES, busy_timeout=0.05)
 FRAME_BYTES = 4096 + 24

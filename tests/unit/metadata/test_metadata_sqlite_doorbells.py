@@ -20,7 +20,7 @@ from dray.metadata.sqlite import doorbells as doorbells_module
 from dray.metadata.sqlite.doorbells import Doorbell, Neighbours, directory_of
 from dray.runtime import SystemRuntime
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 ONLY_RUNG = SqliteSettings(watch_interval=1000.0, quiet_interval=1000.0)
 """By itself, such a store looks at the file once in a quarter of an hour."""
 

@@ -32,7 +32,7 @@ async def test_one_that_is_cancelled_leaves_nothing(tmp_path: Path, runtime: Sys
         await asyncio.Event().wait()
 
     writing = asyncio.ensure_future(store.put_stream("a/b", coming()))
-    await asyncio.wait_for(begun.wait(), 10)
+    await asyncio.wait_for(begun.wait(), 60)
     assert len(files(tmp_path)) == 1
     writing.cancel()
     with pytest.raises(asyncio.CancelledError):

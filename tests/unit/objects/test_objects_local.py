@@ -266,7 +266,7 @@ async def test_few_files_stay_open_and_none_when_idle(
     loop = asyncio.get_running_loop()
     monkeypatch.setattr(store._files, "forget_unused_since", watched)
     assert len(store._files) <= 4
-    await asyncio.wait_for(closed.wait(), 10)
+    await asyncio.wait_for(closed.wait(), 60)
     assert len(store._files) == 0
     await store.close()
 

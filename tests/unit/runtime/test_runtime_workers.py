@@ -8,7 +8,7 @@ import pytest
 
 from dray.runtime.workers import PollingThread
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 NEVER = 10_000.0
 
 

@@ -119,7 +119,7 @@ async def test_older_versions_of_tls_are_refused(tmp_path: Path, pairs: list[Cer
             context.set_ciphers("DEFAULT:@SECLEVEL=0")
             context.minimum_version = context.maximum_version = version
             try:
-                client = await asyncio.wait_for(Client.to(server.address, ssl=context), 10)
+                client = await asyncio.wait_for(Client.to(server.address, ssl=context), 60)
             except (ssl.SSLError, ConnectionError):
                 assert not welcome
                 continue

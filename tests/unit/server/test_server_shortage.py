@@ -44,7 +44,7 @@ def test_heartbeats_are_answered_while_producers_wait_for_a_stalled_store(run):
             await until(lambda: server.budget.waiting >= 40)
             member = await Client.to(server.address)
             for _ in range(10):
-                assert await asyncio.wait_for(member.ask(HEARTBEAT + b"I am here"), 5) == b"done"
+                assert await asyncio.wait_for(member.ask(HEARTBEAT + b"I am here"), 60) == b"done"
             store.set()
             for client in large:
                 assert await client.receive() == b"done"

@@ -66,6 +66,6 @@ async def settle() -> None:
 
 async def eventually(true: Callable[[], object]) -> None:
     """Until it holds: what brings it about is on its way, and nothing here takes time."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not true():  # noqa: ASYNC110
             await asyncio.sleep(0)

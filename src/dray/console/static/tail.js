@@ -70,12 +70,16 @@ function start() {
   if (place) address.searchParams.set("after", place);
   source = new EventSource(address);
   given.setAttribute("aria-pressed", "true");
-  say("Waiting for records…");
+  say("Connecting…");
+  let waiting = true;
+  // Only from here on no record is missed: the server has fixed where each partition is read from.
   source.addEventListener("begun", (event) => {
     place = event.lastEventId || place;
+    if (waiting) say("Waiting for records…");
   });
   source.addEventListener("records", (event) => {
     place = event.lastEventId || place;
+    waiting = false;
     const rows = JSON.parse(event.data).rows;
     received += rows.length;
     for (const row of rows) body?.prepend(rowOf(row));

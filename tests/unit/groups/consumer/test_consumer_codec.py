@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from uuid import UUID
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
+from tests.services.cpu import best_seconds
 from tests.unit.groups.consumer.harness import Coordinator, listed, parts
 
 from dray.groups.consumer import (
@@ -105,15 +105,13 @@ def test_a_large_group_is_stored_and_answers_quickly() -> None:
         group = handle(group, beat, 0, view, ConsumerGroupSettings()).group
     assert group is not None
     decoded = decode_group("g", encode_group(group))
-    started = time.process_time()
-    encode_group(decoded)
-    assert time.process_time() - started < 0.1
-    started = time.process_time()
-    encode_group(decoded)
-    assert time.process_time() - started < 0.02
+    assert best_seconds(lambda: encode_group(decoded), 1) < 0.1
+    assert best_seconds(lambda: encode_group(decoded)) < 0.02
     last = Heartbeat("g", "m499", decoded.members["m499"].epoch, 1, "c", "h")
     group = handle(decoded, last, 0, view, ConsumerGroupSettings()).group
-    started = time.process_time()
-    for _ in range(1000):
-        handle(group, last, 0, view, ConsumerGroupSettings())
-    assert time.process_time() - started < 0.2
+
+    def many_beats() -> None:
+        for _ in range(1000):
+            handle(group, last, 0, view, ConsumerGroupSettings())
+
+    assert best_seconds(many_beats) < 0.2

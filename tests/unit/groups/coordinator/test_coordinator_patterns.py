@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
+from tests.services.cpu import best_seconds
 
 from dray.groups.coordinator.patterns import InvalidPattern, compiled, fault_of, resolve
 
@@ -34,6 +33,5 @@ def test_whole_names_match() -> None:
 
 
 def test_a_pattern_cannot_keep_a_broker_busy() -> None:
-    started = time.process_time()
-    resolve(["(a*)*b", "(a|a)*c", "(x+x+)+y"], ["a" * 249, "x" * 249])
-    assert time.process_time() - started < 1
+    patterns, names = ["(a*)*b", "(a|a)*c", "(x+x+)+y"], ["a" * 249, "x" * 249]
+    assert best_seconds(lambda: resolve(patterns, names), 1) < 1
