@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar
 from uuid import UUID
@@ -17,8 +17,6 @@ from dray.daemon.foreign_stores import foreign_addresses
 from dray.daemon.ownership import owned_bucket
 from dray.daemon.settings import log_settings, topics_options
 from dray.daemon.stores import Stores, open_stores, read_cluster
-from dray.foreign.remote_segments import RemoteSegment
-from dray.foreign.stored_offsets import OffsetPlace, StoredOffset
 from dray.log.counters import IdCounter
 from dray.log.foreign_ownership import ForeignOwnership
 from dray.log.foreign_segments import ForeignSegments
@@ -35,7 +33,7 @@ from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Progress, Question, SourceLayout, take_inventory
 from dray.migration.offsets import read_offsets_file
 from dray.migration.plan import AttachPlan, make_plan
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.migration.remote_metadata import read_remote_metadata
 from dray.migration.status import MigrationStatus, status_of
@@ -62,8 +60,6 @@ class SourceRequest:
     offsets_file: Path | None = None
     remote_metadata: str | None = None
     """A broker's log directory with `__remote_log_metadata`."""
-    finished: Mapping[UUID, RemoteSegment] | None = None
-    offsets: Mapping[OffsetPlace, StoredOffset] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,14 +208,14 @@ class _Streams:
 
 
 @asynccontextmanager
-async def _open_source(place: _SourcePlace, runtime: Runtime) -> AsyncIterator[Source]:
+async def _open_source(place: _SourcePlace, runtime: Runtime) -> AsyncIterator[SourceReader]:
     address = place.address
     try:
         store = await open_read_only(address.url, address.options, runtime, address.secrets)
     except ValueError as error:
         raise MigrationRefused(str(error)) from error
     try:
-        yield Source(store)
+        yield SourceReader(store)
     finally:
         with suppress(ObjectError):
             await store.close()
@@ -250,34 +246,24 @@ def _same(url: str) -> str:
 
 
 async def _plan(
-    source: Source,
+    source: SourceReader,
     place: _SourcePlace,
     request: SourceRequest,
     runtime: Runtime,
     progress: Progress | None,
 ) -> AttachPlan:
-    finished = request.finished
+    finished = None
     if request.remote_metadata is not None:
-        finished = await _remote_metadata(request, runtime)
-    question = Question(
-        request.topic,
-        request.layout,
-        request.topic_id,
-        finished,
-        KeyRing(place.address.keys),
-        place.file,
-    )
-    offsets = dict(request.offsets)
+        logs = _SourcePlace("", ForeignAddress(_as_url(request.remote_metadata)))
+        async with _open_source(logs, runtime) as metadata:
+            finished = await read_remote_metadata(metadata, request.topic)
+    keys_known = KeyRing(place.address.keys)
+    question = Question(request.topic, request.layout, request.topic_id, finished, keys_known, place.file)
+    offsets = {}
     if request.offsets_file is not None:
-        offsets |= read_offsets_file(str(request.offsets_file), _text_of(request.offsets_file))
+        offsets = read_offsets_file(str(request.offsets_file), _text_of(request.offsets_file))
     inventory = await take_inventory(source, question, progress)
     return await make_plan(source, question, inventory, runtime.wall_ms(), offsets)
-
-
-async def _remote_metadata(request: SourceRequest, runtime: Runtime) -> Mapping[UUID, RemoteSegment]:
-    url = _as_url(request.remote_metadata or "")
-    async with _open_source(_SourcePlace("", ForeignAddress(url)), runtime) as source:
-        return await read_remote_metadata(source, request.topic)
 
 
 def _text_of(path: Path) -> str:

@@ -23,7 +23,7 @@ from dray.foreign.kafka_files import (
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.tiered_names import TieredName, parse_aiven
 from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned, thinned_times
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.objects.contract import ObjectInfo
 
 
@@ -60,7 +60,7 @@ def gather_aiven(listed: Sequence[ObjectInfo], topic: str, prefix: str = "") -> 
 
 
 async def read_aiven(
-    source: Source, files: AivenFiles, keys: KeyRing, finished: Mapping[UUID, RemoteSegment] | None
+    source: SourceReader, files: AivenFiles, keys: KeyRing, finished: Mapping[UUID, RemoteSegment] | None
 ) -> FoundSegment | None:
     """None where its copy was not finished."""
     if finished is not None and files.name.segment_id not in finished:

@@ -49,7 +49,7 @@ from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
-from dray.migration.reading import Source, each_of
+from dray.migration.reading import SourceReader, each_of
 from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
 from dray.records import HEADER_SIZE, read_header
@@ -137,7 +137,7 @@ class Attacher:
     # --- attach
 
     async def attach(
-        self, source: Source, order: AttachOrder, progress: Progress | None = None
+        self, source: SourceReader, order: AttachOrder, progress: Progress | None = None
     ) -> MigrationRecord:
         """May be called again after any failure, by any process, with the same plan."""
         plan = order.plan
@@ -207,7 +207,7 @@ class Attacher:
         return record
 
     async def _lay_all_down(
-        self, source: Source, order: AttachOrder, record: MigrationRecord, progress: Progress
+        self, source: SourceReader, order: AttachOrder, record: MigrationRecord, progress: Progress
     ) -> None:
         plan = order.plan
         pieces = [(each, chosen) for each in plan.partitions for chosen in each.lineage.chosen]
@@ -224,7 +224,7 @@ class Attacher:
         self._reached("laid down")
 
     async def _stream(
-        self, source: Source, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan
+        self, source: SourceReader, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan
     ) -> AttachedStream:
         chosen = [each for each in partition.lineage.chosen if each.end > partition.start]
         made = await each_of(
@@ -243,7 +243,7 @@ class Attacher:
 
     async def _segment(
         self,
-        source: Source,
+        source: SourceReader,
         layout: SourceLayout,
         record: MigrationRecord,
         partition: PartitionPlan,
@@ -278,7 +278,7 @@ class Attacher:
 
     async def _upload(
         self,
-        source: Source,
+        source: SourceReader,
         plan: AttachPlan,
         record: MigrationRecord,
         partition: PartitionPlan,
@@ -432,7 +432,7 @@ def digest(plan: AttachPlan) -> str:
     return found.hexdigest()
 
 
-async def _pieces(source: Source, chosen: ChosenSegment) -> AsyncIterator[Sequence[Buffer]]:
+async def _pieces(source: SourceReader, chosen: ChosenSegment) -> AsyncIterator[Sequence[Buffer]]:
     segment = chosen.segment
     for position in range(0, segment.object_size, _PIECE):
         length = min(_PIECE, segment.object_size - position)

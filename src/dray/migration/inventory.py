@@ -15,6 +15,7 @@ from dray.foreign.kafka_files import ProducerRow
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.stored_offsets import TOPIC as OFFSETS_TOPIC
 from dray.foreign.stored_offsets import OffsetPlace, StoredOffset
+from dray.foreign.tiered_names import kafka_uuid
 from dray.migration.aiven_tiered import KeyRing, gather_aiven, read_aiven
 from dray.migration.driftq_log import convert
 from dray.migration.found import FoundSegment, MigrationRefused, PartitionRefused, naming
@@ -22,10 +23,11 @@ from dray.migration.kafka_tiered import gather_local, read_local
 from dray.migration.kafscale_bucket import gather_kafscale, read_kafscale
 from dray.migration.log_dir import BrokerCheckpoints, gather_log_dir, read_checkpoints, read_log_dir
 from dray.migration.offsets import fold_offsets
-from dray.migration.reading import LARGEST_TAIL, Source, each_of
+from dray.migration.reading import LARGEST_TAIL, SourceReader, each_of
 from dray.objects.contract import ObjectInfo
 
 LARGEST_WAL: Final = 2 << 30
+_KAFKA_ID: Final = 22
 
 T = TypeVar("T")
 
@@ -95,7 +97,9 @@ class Inventory:
     notes: list[str] = field(default_factory=list)
 
 
-async def take_inventory(source: Source, question: Question, progress: Progress | None = None) -> Inventory:
+async def take_inventory(
+    source: SourceReader, question: Question, progress: Progress | None = None
+) -> Inventory:
     """Raises `MigrationRefused` where there is nothing to plan with."""
     progress = progress or Counted()
     listed = await source.listed()
@@ -142,6 +146,11 @@ async def take_inventory(source: Source, question: Question, progress: Progress 
     return found
 
 
+def parse_topic_id(text: str) -> UUID:
+    """As Kafka writes ids, or as everybody else does. Raises `ValueError`."""
+    return kafka_uuid(text) if len(text) == _KAFKA_ID else UUID(text)
+
+
 def _the_one(question: Question, by_id: Mapping[UUID, object]) -> UUID:
     if question.topic_id is not None and question.topic_id in by_id:
         return question.topic_id
@@ -184,7 +193,9 @@ async def _read_all(
     return inventory
 
 
-async def _log_dir(source: Source, topic: str, listed: Sequence[ObjectInfo], progress: Progress) -> Inventory:
+async def _log_dir(
+    source: SourceReader, topic: str, listed: Sequence[ObjectInfo], progress: Progress
+) -> Inventory:
     inventory = Inventory()
     partitions = gather_log_dir(listed, topic)
     progress.expect(sum(info.size for files in partitions for info in files.segments.values()))
@@ -213,7 +224,9 @@ async def _log_dir(source: Source, topic: str, listed: Sequence[ObjectInfo], pro
     return inventory
 
 
-async def _stored_offsets(source: Source, listed: Sequence[ObjectInfo]) -> dict[OffsetPlace, StoredOffset]:
+async def _stored_offsets(
+    source: SourceReader, listed: Sequence[ObjectInfo]
+) -> dict[OffsetPlace, StoredOffset]:
     """Of the partitions of `__consumer_offsets` that lie there too. Where one is damaged, nothing is
     guessed."""
     found: dict[OffsetPlace, StoredOffset] = {}
@@ -224,7 +237,7 @@ async def _stored_offsets(source: Source, listed: Sequence[ObjectInfo]) -> dict[
     return found
 
 
-async def _driftq(source: Source, question: Question) -> Inventory:
+async def _driftq(source: SourceReader, question: Question) -> Inventory:
     info = next((each for each in await source.listed() if each.path == question.file), None)
     if info is None:
         raise MigrationRefused(f"{question.file}: it is not there")

@@ -25,7 +25,7 @@ from dray.foreign.kafka_files import (
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.tiered_names import TieredName, parse_local
 from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned, thinned_times
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.objects.contract import Buffer, ObjectInfo
 from dray.records import HEADER_SIZE, BatchHeader, read_header
 from dray.records.header import MAGIC
@@ -63,7 +63,7 @@ def gather_local(listed: Sequence[ObjectInfo], topic: str) -> dict[UUID, list[Ti
 
 
 async def read_local(
-    source: Source, files: TieredFiles, finished: Mapping[UUID, RemoteSegment] | None
+    source: SourceReader, files: TieredFiles, finished: Mapping[UUID, RemoteSegment] | None
 ) -> FoundSegment | None:
     """None where its copy was not finished. `finished`: what Kafka says of that, if it can be asked."""
     said = None if finished is None else finished.get(files.name.segment_id)
@@ -89,7 +89,7 @@ async def read_local(
     return found
 
 
-async def _read(source: Source, files: TieredFiles) -> FoundSegment:
+async def _read(source: SourceReader, files: TieredFiles) -> FoundSegment:
     name, log, index = files.name, files.files["log"], files.files["index"]
     data, epochs, aborted, times = await asyncio.gather(
         source.whole(index),
@@ -132,7 +132,9 @@ async def _read(source: Source, files: TieredFiles) -> FoundSegment:
     )
 
 
-async def check_beginning(source: Source, path: str, base_offset: int, position: int = 0) -> BatchHeader:
+async def check_beginning(
+    source: SourceReader, path: str, base_offset: int, position: int = 0
+) -> BatchHeader:
     """The header of a segment's first batch, where nothing else of its beginning is read."""
     data: Buffer = await source.range(path, position, HEADER_SIZE)
     header = read_header(data)
@@ -148,7 +150,7 @@ async def check_beginning(source: Source, path: str, base_offset: int, position:
     return header
 
 
-async def _aborted(source: Source, info: ObjectInfo | None) -> tuple[AbortedTransaction, ...]:
+async def _aborted(source: SourceReader, info: ObjectInfo | None) -> tuple[AbortedTransaction, ...]:
     if info is None:
         return ()
     data = await source.whole(info)
@@ -156,7 +158,7 @@ async def _aborted(source: Source, info: ObjectInfo | None) -> tuple[AbortedTran
         return tuple(read_transaction_index(data))
 
 
-async def _times(source: Source, info: ObjectInfo, base_offset: int) -> list[TimeRow]:
+async def _times(source: SourceReader, info: ObjectInfo, base_offset: int) -> list[TimeRow]:
     data = await source.whole(info)
     with naming(info.path):
         return read_time_index(data, base_offset)

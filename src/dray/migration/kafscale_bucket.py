@@ -18,7 +18,7 @@ from dray.foreign import ForeignDamage
 from dray.foreign.kafscale import FIRST_BATCH, FOOTER_SIZE, read_bounds, read_index
 from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned
 from dray.migration.kafka_tiered import check_beginning
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.objects.contract import ObjectInfo
 
 _NAME: Final = re.compile(
@@ -55,7 +55,7 @@ def gather_kafscale(listed: Sequence[ObjectInfo], topic: str) -> list[KafscaleFi
     ]
 
 
-async def read_kafscale(source: Source, files: KafscaleFiles) -> FoundSegment | None:
+async def read_kafscale(source: SourceReader, files: KafscaleFiles) -> FoundSegment | None:
     """None where its upload was not finished."""
     info, index = files.segment, files.beside
     if index is None:

@@ -24,7 +24,7 @@ from dray.foreign.kafka_files import (
 from dray.foreign.tiered_names import kafka_uuid
 from dray.migration.found import FoundSegment, MigrationRefused, PartitionRefused, naming, thinned
 from dray.migration.producers import ProducerFold
-from dray.migration.reading import LARGEST_TAIL, Source
+from dray.migration.reading import LARGEST_TAIL, SourceReader
 from dray.objects.contract import Buffer, ObjectInfo
 from dray.records.header import PREFIX
 
@@ -92,7 +92,9 @@ def gather_log_dir(listed: Sequence[ObjectInfo], topic: str) -> list[PartitionFi
     return [files for _, files in sorted(found.items()) if files.segments]
 
 
-async def read_checkpoints(source: Source, listed: Sequence[ObjectInfo], home: str) -> BrokerCheckpoints:
+async def read_checkpoints(
+    source: SourceReader, listed: Sequence[ObjectInfo], home: str
+) -> BrokerCheckpoints:
     """Those that lie in the log directory itself. One that is missing says nothing."""
     known = {info.path: info for info in listed}
     found = BrokerCheckpoints()
@@ -106,7 +108,7 @@ async def read_checkpoints(source: Source, listed: Sequence[ObjectInfo], home: s
 
 
 async def read_log_dir(
-    source: Source,
+    source: SourceReader,
     topic: str,
     files: PartitionFiles,
     checkpoints: BrokerCheckpoints,
@@ -158,7 +160,7 @@ async def read_log_dir(
     return LogDirPartition(files.partition, topic_id, found, fold, min(start, end), notes)
 
 
-async def _beside(source: Source, files: PartitionFiles) -> tuple[tuple[EpochStart, ...], UUID | None]:
+async def _beside(source: SourceReader, files: PartitionFiles) -> tuple[tuple[EpochStart, ...], UUID | None]:
     epochs: tuple[EpochStart, ...] = ()
     topic_id = None
     if (info := files.beside.get("leader-epoch-checkpoint")) is not None:
@@ -201,7 +203,7 @@ class _Scan:
 
 
 async def _scan(
-    source: Source,
+    source: SourceReader,
     info: ObjectInfo,
     base: int,
     fold: ProducerFold,
@@ -240,7 +242,7 @@ async def _scan(
     return scan
 
 
-async def _cut(source: Source, info: ObjectInfo, scan: _Scan) -> None:
+async def _cut(source: SourceReader, info: ObjectInfo, scan: _Scan) -> None:
     """What follows the last whole batch must be torn, and nothing else."""
     begin = scan.end_position
     rest: Buffer = await source.range(info.path, begin, info.size - begin)

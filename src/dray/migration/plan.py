@@ -14,7 +14,7 @@ from dray.migration.found import MigrationRefused, PartitionRefused, naming
 from dray.migration.inventory import Inventory, Question, SourceLayout
 from dray.migration.lineage import PartitionLineage, choose
 from dray.migration.offsets import GroupOffset, offsets_of
-from dray.migration.reading import LARGEST_PART, Source
+from dray.migration.reading import LARGEST_PART, SourceReader
 from dray.objects.contract import ObjectError
 
 
@@ -65,7 +65,7 @@ class AttachPlan:
 
 
 async def make_plan(
-    source: Source,
+    source: SourceReader,
     question: Question,
     inventory: Inventory,
     now_ms: int,
@@ -131,7 +131,7 @@ def _empty(partition: int) -> PartitionPlan:
     return PartitionPlan(partition, PartitionLineage(0, 0, -1, ()), 0)
 
 
-async def _snapshot(source: Source, question: Question, lineage: PartitionLineage) -> list[ProducerRow]:
+async def _snapshot(source: SourceReader, question: Question, lineage: PartitionLineage) -> list[ProducerRow]:
     """The producers at the end of the last segment."""
     path = lineage.chosen[-1].segment.state_path
     if not path:

@@ -51,7 +51,7 @@ async def each_of(
     return [found[number] for number in range(len(items))]
 
 
-class Source:
+class SourceReader:
     """An object store that is only read. What goes wrong is one line with the object's name: it raises
     `MigrationRefused` and nothing else."""
 

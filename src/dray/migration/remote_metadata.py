@@ -10,14 +10,14 @@ from dray.foreign import cut_torn_tail, walk_batches
 from dray.foreign.remote_segments import TOPIC, RemoteSegment, RemoteSegments
 from dray.migration.found import MigrationRefused, naming
 from dray.migration.log_dir import gather_log_dir
-from dray.migration.reading import LARGEST_TAIL, Source
+from dray.migration.reading import LARGEST_TAIL, SourceReader
 from dray.objects.contract import Buffer
 from dray.records import RecordError, decode
 
 _MOST_UNFOLDED = 256 << 20
 
 
-async def read_remote_metadata(source: Source, topic: str) -> Mapping[UUID, RemoteSegment]:
+async def read_remote_metadata(source: SourceReader, topic: str) -> Mapping[UUID, RemoteSegment]:
     """Raises `MigrationRefused` where the topic is not there, or damaged."""
     partitions = gather_log_dir(await source.listed(), TOPIC)
     if not partitions:

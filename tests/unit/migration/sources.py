@@ -11,7 +11,7 @@ from tests.unit.foreign.fixture_files import AIVEN, KAFSCALE, LOCAL
 
 from dray.foreign.kafka_files import AbortedTransaction, EpochStart
 from dray.migration.found import FoundSegment
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.objects.memory import MemoryObjects
 from dray.records import Record, twin
 from dray.runtime import SystemRuntime
@@ -19,11 +19,11 @@ from dray.runtime import SystemRuntime
 ALL = "all of the topic"
 
 
-async def in_memory(files: Iterable[tuple[str, bytes]]) -> Source:
+async def in_memory(files: Iterable[tuple[str, bytes]]) -> SourceReader:
     store = MemoryObjects(SystemRuntime(threads=1))
     for path, data in files:
         await store.put(path, [data])
-    return Source(store)
+    return SourceReader(store)
 
 
 def files_below(root: Path) -> dict[str, bytes]:

@@ -23,14 +23,14 @@ from dray.migration.aiven_tiered import KeyRing
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Question, SourceLayout, take_inventory
 from dray.migration.plan import AttachPlan, make_plan
-from dray.migration.reading import AT_ONCE, Source
+from dray.migration.reading import AT_ONCE, SourceReader
 from dray.objects.memory import MemoryObjects
 from dray.runtime import SystemRuntime
 
 TIERED = SourceLayout.KAFKA_TIERED
 
 
-async def planned(source: Source, question: Question) -> AttachPlan:
+async def planned(source: SourceReader, question: Question) -> AttachPlan:
     return await make_plan(source, question, await take_inventory(source, question), now_ms=1)
 
 
@@ -374,7 +374,7 @@ async def test_segments_are_read_side_by_side_and_not_all_at_once() -> None:
             moved = f"{home.replace('orders-', f'orders-{copy}')}/{name[:21]}{copy:03d}{name[24:]}"
             await store.put(moved, [data])
     progress = Counted()
-    found = await take_inventory(Source(store), Question("orders", TIERED), progress)
+    found = await take_inventory(SourceReader(store), Question("orders", TIERED), progress)
     assert progress == Counted(400, 400)
     assert sum(map(len, found.segments.values())) == 400
     assert AT_ONCE <= store.most <= 5 * AT_ONCE

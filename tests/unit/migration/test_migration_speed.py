@@ -8,13 +8,13 @@ from collections.abc import Sequence
 from struct import pack
 
 import pytest
+from tests.unit.migration.attach_harness import Cluster
 from tests.unit.migration.sources import a_batch
-from tests.unit.migration.test_migration_attach import Cluster
 
 from dray.migration.attach import AttachOrder
 from dray.migration.inventory import Question, SourceLayout, take_inventory
 from dray.migration.plan import make_plan
-from dray.migration.reading import Source
+from dray.migration.reading import SourceReader
 from dray.objects.memory import MemoryObjects
 from dray.records import crc32c
 from dray.runtime import SystemRuntime
@@ -56,7 +56,7 @@ async def test_ten_thousand_segments_are_attached_within_two_minutes() -> None:
     cluster = Cluster(SourceLayout.KAFKA_TIERED, {})
     store = SlowStore(SystemRuntime(threads=1))
     await many_segments(store)
-    source = Source(store)
+    source = SourceReader(store)
     question = Question("orders", SourceLayout.KAFKA_TIERED)
     tracemalloc.start()
     began = cluster.runtime.monotonic()

@@ -15,8 +15,7 @@ from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_confi
 from dray.cli.output import print_json
 from dray.daemon import migration
 from dray.daemon.failures import USAGE, Failure
-from dray.foreign.tiered_names import kafka_uuid
-from dray.migration.inventory import SourceLayout
+from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
 
@@ -250,7 +249,7 @@ def _request(
 
 def _topic_id(text: str) -> UUID:
     try:
-        return kafka_uuid(text) if len(text) == 22 else UUID(text)
+        return parse_topic_id(text)
     except ValueError as error:
         raise Failure(
             f"--topic-id = {text!r}: must be a UUID, or 22 characters as Kafka writes it", USAGE
