@@ -33,7 +33,7 @@ def commands() -> list[str]:
 class Newcomer:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.address = f"localhost:{free_port()}"
+        self.address = f"127.0.0.1:{free_port()}"
         inherited = {key: value for key, value in os.environ.items() if not key.startswith("DRAY_")}
         self.environment = inherited | {
             "PATH": f"{drayd_path().parent}{os.pathsep}{os.environ['PATH']}",

@@ -20,9 +20,8 @@ from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
 
 app = typer.Typer(
-    help="Attach topics that Kafka or another system left in a bucket or on a disk: their segments are read "
-    "where they lie, nothing is copied, and the source keeps every byte.\n\n"
-    "Begin with [bold]drayd migrate plan[/], which only looks.",
+    help="Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.\n\n"
+    "The source keeps every byte. Begin with [bold]drayd migrate plan[/], which only looks.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
