@@ -341,6 +341,20 @@ async def test_an_overlap_is_trimmed() -> None:
     assert joined(await read_all(log, stream, 0, second.end, 70_000)) == served
 
 
+async def test_an_overlap_may_be_trimmed_at_the_end_of_a_segment_too() -> None:
+    """As where a leader was deposed: what its segment has behind that is not part of the log."""
+    ours = [(base, batch_bytes([b"ours"] * 2)) for base in range(0, 20, 2)]
+    deposed = [(base, batch_bytes([b"lost"] * 2)) for base in range(10, 16, 2)]
+    first, second = written(ours[:5] + deposed, 10), written(ours[5:], 20)
+    second.bucket.objects.update(first.bucket.objects)
+    both = replace(second, segments=first.segments + second.segments)
+    world = ForeignWorld(source=both)
+    log = world.log()
+    stream = await world.attach(log)
+    found = await read_all(log, stream, 0, 20, 50_000)
+    assert [value for result in found for _, value in values_in(result)] == [b"ours"] * 20
+
+
 def test_a_producer_that_wrote_markers_only_begins_at_sequence_0() -> None:
     source = replace_producer(kafka(1), last_sequence=-1, offset_delta=0)
     states = snapshot_of(source.producers, source.end, 1 << 60).states
