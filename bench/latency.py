@@ -1,6 +1,6 @@
 """How long one small record takes, on Dray and on Apache Kafka, on this machine, in this run.
 
-    python -m bench.latency [--runs 3] [--only lone,partitions,seen] [--engines sqlite,oxia,etcd] [--quick]
+    python -m bench.latency [--runs 3] [--only lone,partitions,seen] [--engines sqlite,objects] [--quick]
 
 Three measures:
 
@@ -14,10 +14,10 @@ They are held against one commit of a bare `SqliteStore` (a high watermark and a
 an embedded append can take), and against Apache Kafka: as it is, without waiting for its disk, and with a
 topic that has flush.messages=1 and waits. Kafka is one node: there, `seen` is at the same broker.
 
-The engines: `sqlite` is a broker with files and SQLite, both synced; `oxia` and `etcd` are single servers,
-synced, with an S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default
-config. On the remote engines `partitions` is left out: with a linger of 100 ms and five in flight it says
-nothing new.
+The engines: `sqlite` is a broker with files and SQLite, both synced; `objects` is the same without carried
+appends (`log.carry_bytes: 0`), as it was before them; `oxia` and `etcd` are single servers, synced, with an
+S3 server behind a proxy that adds `--delay` to each request. Brokers run with their default config otherwise.
+On the remote engines `partitions` is left out: with five in flight it says nothing new.
 
 All servers run at once, and runs alternate between them. What is printed is the median of the runs; a ratio
 is the median of the ratios of neighbouring runs, so that a machine that is busy for a while does not decide.
@@ -65,7 +65,8 @@ from dray.runtime import SystemRuntime
 
 RECORD = b"x" * 1024
 MEASURES = ("lone", "partitions", "seen")
-ENGINES = ("sqlite", "oxia", "etcd")
+ENGINES = ("sqlite", "objects", "oxia", "etcd")
+EMBEDDED = ("sqlite", "objects")
 WARM_UP = 20
 FLUSHED = {"flush.messages": "1"}
 PATIENCE_SECONDS = 120.0
@@ -249,7 +250,9 @@ def second_broker(parent: Path, engine: str, settings: Mapping[str, str]) -> Ite
 def dray(parent: Path, engine: str, delay_seconds: float) -> Iterator[Place]:
     with ExitStack() as stack:
         settings: dict[str, str] = {}
-        if engine != "sqlite":
+        if engine == "objects":
+            settings["DRAY_LOG__CARRY_BYTES"] = "0"
+        if engine not in EMBEDDED:
             s3 = stack.enter_context(S3Process(parent / f"{engine}-s3"))
             proxy = stack.enter_context(TcpProxy(s3.port))
             proxy.delay(delay_seconds / 2)  # each way
@@ -264,7 +267,7 @@ def dray(parent: Path, engine: str, delay_seconds: float) -> Iterator[Place]:
             }
         broker = stack.enter_context(broker_on(parent, engine, settings, 0))
         other = partial(second_broker, parent, engine, settings)
-        yield Place(f"Dray, {engine}", broker.port, other, engine != "sqlite")
+        yield Place(f"Dray, {engine}", broker.port, other, engine not in EMBEDDED)
 
 
 def start_places(
@@ -353,6 +356,7 @@ GOALS = (
     Goal("lone p50 to Kafka's", 4.0, ratio("lone p50", "Kafka")),
     Goal("lone p50 to that of Kafka with flush.messages=1", 1.5, ratio("lone p50", "Kafka, flushed")),
     Goal("lone p50 to one SqliteStore commit", 2.2, ratio("lone p50", "SqliteStore", "commit p50")),
+    Goal("lone p50 to that without carrying", 0.4, ratio("lone p50", "Dray, objects")),
     Goal("2,000 partitions, cold, to Kafka", 2.2, ratio("partitions cold", "Kafka")),
     Goal("2,000 partitions, warm, to Kafka", 2.2, ratio("partitions warm", "Kafka")),
     Goal("lone p50 on Oxia and slow S3, ms", 10.0, median("lone p50", "Dray, oxia")),

@@ -24,10 +24,11 @@ from dray.groups.coordinator.lease import decode_holder
 from dray.groups.coordinator.machines import decode_state
 from dray.groups.coordinator.storage import decode_record
 from dray.groups.offsets import CommittedOffset
-from dray.log import counters, wal_keys
+from dray.log import carried_hints, counters, wal_keys
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.jobs import Job
 from dray.log.producer_state import ProducerSnapshot
+from dray.log.segments import EntryLayout, _restored_carried
 from dray.metadata.values import UnreadableValue
 from dray.parquet.reader import Footer, ParquetCorrupt
 from dray.security.quotas.store import decode_quotas
@@ -39,6 +40,8 @@ CORPUS = sorted([*(HERE / "corpus").rglob("*.bin"), *(HERE.parent / "fixtures" /
 
 DECODERS: dict[str, Callable[[bytes], object]] = {
     "index entry": IndexEntry.decode,
+    "carried entry, read": lambda value: read_carried(IndexEntry.decode(value)),
+    "hint at carried entries": carried_hints.check_hint,
     "high watermark": HighWatermark.decode,
     "job": Job.decode,
     "producer snapshot": lambda value: ProducerSnapshot.decode(value, 1000),
@@ -67,6 +70,15 @@ BYTES = st.one_of(
     st.binary(max_size=200),
     st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 4, 0x61, 0x7B, 0x7F, 0xFF]), max_size=200).map(bytes),
 )
+
+
+def read_carried(entry: IndexEntry) -> None:
+    """Everything in it is served, or refused: positions and lengths may point anywhere."""
+    if entry.is_carried:
+        layout = EntryLayout(entry)
+        for segment in layout.segments:
+            _restored_carried(layout, segment)
+        list(entry.batches())
 
 
 def decode_or_refuse(name: str, value: bytes) -> None:

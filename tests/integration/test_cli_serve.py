@@ -52,7 +52,8 @@ def test_up_serves_clients_and_health_and_stops_cleanly(up: DrayProcess) -> None
     assert producer.flush(60) == 0
     metrics = up.http_text("/metrics")
     assert 'dray_requests_total{api="Produce",outcome="ok"} 1.0' in metrics
-    assert "dray_wal_flush_bytes_count 1.0" in metrics
+    assert "dray_carried_batches_total 1.0" in metrics, "it rode in its commit"
+    assert "dray_wal_flush_bytes_count 0.0" in metrics
     assert up.terminate() == 0
     # One JSON object per line, since its standard error was no terminal.
     events = [json.loads(line)["event"] for line in up.log_tail().splitlines()]

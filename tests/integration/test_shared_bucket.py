@@ -28,6 +28,7 @@ EAGER = {
     "DRAY_LOG__COLLECT_GRACE": "0s",
     "DRAY_LOG__ORPHAN_TTL": "1h",
     "DRAY_LOG__COLLECT_PERCENT": "100",
+    "DRAY_LOG__CARRY_BYTES": "0",  # every record is an object: this is about which of them may go
 }
 
 

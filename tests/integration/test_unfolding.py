@@ -15,12 +15,12 @@ import cramjam
 import pytest
 from tests.services.batches import GZIP, ZSTD, batch, plain, record
 from tests.services.dray import DrayProcess
-from tests.services.topics import create_topic
+from tests.services.topics import KEPT, create_topic
 
 from dray.client import KafkaConnection
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from dray.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -156,7 +156,8 @@ async def test_many_small_batches_of_one_request_take_several_turns(broker: Dray
 async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: DrayProcess) -> None:
     many = 10_000
     async with await connected(broker) as connection:
-        new = CreatableTopic(name="wide", num_partitions=many, replication_factor=1)
+        kept = [CreatableTopicConfig(name=name, value=value) for name, value in KEPT.items()]
+        new = CreatableTopic(name="wide", num_partitions=many, replication_factor=1, configs=kept)
         created = await connection.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 5)
         assert created.topics[0].error_code == 0
         small = batch(plain(b"value"))

@@ -62,6 +62,7 @@ class Append:
 
 
 CARRIED_SHARE = 0.6
+AHEAD_SHARE = 0.5
 
 
 def broker(world: World) -> Steps[None]:
@@ -69,6 +70,8 @@ def broker(world: World) -> Steps[None]:
         chunks = _chunks(world)
         if world.carries and world.chance(CARRIED_SHARE):
             yield from _append_carried(world, chunks)
+        elif world.stages_ahead and world.chance(AHEAD_SHARE):
+            yield from _append_ahead(world, chunks)
         else:
             yield from _append_object(world, chunks)
 
@@ -80,6 +83,36 @@ def _append_object(world: World, chunks: dict[int, Chunk]) -> Steps[None]:
     if staged is None and "staging-unsure" not in world.without:
         return  # the id is burnt: nothing is ever uploaded under it
     append.staged = None if staged is None else int(staged[0])
+    yield from _upload_and_commit(world, append)
+
+
+def _append_ahead(world: World, expected: dict[int, Chunk]) -> Steps[None]:
+    """The mark is put for the streams that are expected, before it is known what comes. What comes of exactly
+    these streams is the object. Of others: the mark is dropped, and the object has its own."""
+    mark = Append(ObjectName("wal", world.number()), expected, born=world.now)
+    staged = world.send(_stage(world, mark))
+    yield
+    if staged is None and "ahead-unsure" not in world.without:
+        return
+    version = None if staged is None else int(staged[0])
+    for _ in range(world.random.choice((0, 2, 15, 60))):
+        yield  # until something comes
+    comes = _chunks_of(world, sorted(expected)) if world.chance(0.6) else _chunks(world)
+    if comes.keys() != expected.keys() and "ahead-other" not in world.without:
+        mark.staged, mark.failed = version, set(expected)
+        world.send(_settle(world, mark))
+        world.counts["marks dropped"] += 1
+        yield
+        yield from _append_object(world, comes)
+        return
+    world.counts["marks used"] += 1
+    yield from _upload_and_commit(world, Append(mark.name, comes, version, born=world.now))
+    if "ahead-twice" in world.without:
+        again = Append(mark.name, _chunks_of(world, sorted(comes)), version, born=world.now)
+        yield from _upload_and_commit(world, again)
+
+
+def _upload_and_commit(world: World, append: Append) -> Steps[None]:
     if world.upload(append.name, append.chunks):  # 2
         append.open = dict.fromkeys(append.chunks)
     else:
@@ -107,8 +140,12 @@ def _append_carried(world: World, chunks: dict[int, Chunk]) -> Steps[None]:
 
 
 def _chunks(world: World) -> dict[int, Chunk]:
+    return _chunks_of(world, world.random.sample(range(STREAMS), world.random.choice((1, 2, 2, 3))))
+
+
+def _chunks_of(world: World, streams: Iterable[int]) -> dict[int, Chunk]:
     chunks: dict[int, Chunk] = {}
-    for stream in world.random.sample(range(STREAMS), world.random.choice((1, 2, 2, 3))):
+    for stream in streams:
         batches: list[Batch] = []
         for producer in world.random.sample((*PRODUCERS, None), world.random.choice((1, 1, 2))):
             if producer is None:
@@ -153,7 +190,7 @@ def _commit(world: World, append: Append) -> Steps[None]:
             yield from _aim(world, append, stream)  # 3
         if not append.open:
             return
-        if "no-recheck" not in world.without and not append.is_carried:  # 4
+        if {"no-recheck", "ahead-no-recheck"}.isdisjoint(world.without) and not append.is_carried:  # 4
             if "check-then-hwm" not in world.without:
                 seen = world.store.find(Key("staging", 0, append.name.number))
             ours = seen is not None and (

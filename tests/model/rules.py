@@ -86,6 +86,12 @@ PACKING = {
     "pack-no-cover": "a packer counts covered entries",
     "pack-stg-any": "a packer deletes its mark without its version",
 }
+AHEAD = {
+    "ahead-other": "an object takes a mark that was staged for other streams",
+    "ahead-twice": "two objects take one mark, one after the other",
+    "ahead-unsure": "an object takes a mark the reply to whose staging was lost",
+    "ahead-no-recheck": "an object that took a mark commits without looking at it",
+}
 # The world of these has carried appends and packers; that of the others has neither.
 WITH_CARRYING = CARRYING | PACKING
-MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING
+MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | AHEAD

@@ -10,7 +10,7 @@ from tests.model.broker import broker, sealer
 from tests.model.collector import collector
 from tests.model.jobs import worker
 from tests.model.packer import packer
-from tests.model.rules import WITH_CARRYING
+from tests.model.rules import AHEAD, WITH_CARRYING
 from tests.model.store import Violation
 from tests.model.world import Steps, World
 
@@ -18,12 +18,20 @@ STEPS = 700
 _CHECK_EVERY = 7
 
 
-def run(seed: int, without: Collection[str] = (), steps: int = STEPS, carries: bool | None = None) -> World:
-    """One schedule, with carried appends and packers or without: None is as the rules that are taken out
-    need it. Raises `Violation` where a promise is broken."""
+def run(
+    seed: int,
+    without: Collection[str] = (),
+    steps: int = STEPS,
+    carries: bool | None = None,
+    ahead: bool | None = None,
+) -> World:
+    """One schedule, with carried appends and packers or without, with marks staged ahead or without: None is
+    as the rules that are taken out need it. Raises `Violation` where a promise is broken."""
     if carries is None:
         carries = not WITH_CARRYING.keys().isdisjoint(without)
-    world = World(seed, without, carries)
+    if ahead is None:
+        ahead = not AHEAD.keys().isdisjoint(without)
+    world = World(seed, without, carries, ahead)
     brokers = world.random.choice((1, 2, 3, 4))
     kinds = [broker] * brokers
     if carries:
@@ -96,12 +104,13 @@ def campaign(
     stop_at: int | None = None,
     steps: int = STEPS,
     carries: bool | None = None,
+    ahead: bool | None = None,
 ) -> Campaign:
     result = Campaign()
     for seed in seeds:
         result.schedules += 1
         try:
-            result.counts += run(seed, without, steps, carries).counts
+            result.counts += run(seed, without, steps, carries, ahead).counts
         except (Violation, KeyError, IndexError) as error:
             # Without a rule the model itself may stumble over what it finds; with all of them it must not.
             if not without and not isinstance(error, Violation):

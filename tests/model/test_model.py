@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.rules import MUTATIONS, WITH_CARRYING
+from tests.model.rules import AHEAD, MUTATIONS, WITH_CARRYING
 from tests.model.schedule import STEPS, campaign, run
 from tests.model.store import Violation
 
@@ -76,6 +76,10 @@ BREAKS_AT = {
     "pack-unseen": 15,
     "pack-no-cover": 1486,
     "pack-stg-any": 100_133,
+    "ahead-other": 2,
+    "ahead-twice": 2,
+    "ahead-unsure": 117,
+    "ahead-no-recheck": 3,
 }
 # Rules that only matter in longer schedules.
 STEPS_OF = {"pack-stg-any": 1500}
@@ -96,6 +100,14 @@ def test_no_schedule_with_carried_entries_breaks_a_promise() -> None:
         assert result.counts[what] > 50, result.counts
 
 
+def test_no_schedule_with_marks_staged_ahead_breaks_a_promise() -> None:
+    for carries in (False, True):
+        result = campaign(range(700_000, 700_120), carries=carries, ahead=True)
+        assert not result.broken, result.first
+        for what in ("acknowledged", "crashes", "orphans", "fenced", "marks used", "marks dropped"):
+            assert result.counts[what] > 50, result.counts
+
+
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_every_rule_is_needed(rule: str) -> None:
     with pytest.raises((Violation, KeyError, IndexError)):
@@ -104,11 +116,12 @@ def test_every_rule_is_needed(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_with_the_rule_that_schedule_holds(rule: str) -> None:
-    run(BREAKS_AT[rule], steps=STEPS_OF.get(rule, STEPS), carries=rule in WITH_CARRYING)
+    steps = STEPS_OF.get(rule, STEPS)
+    run(BREAKS_AT[rule], steps=steps, carries=rule in WITH_CARRYING, ahead=rule in AHEAD)
 
 
 @pytest.mark.soak
 def test_no_schedule_breaks_a_promise_in_long_runs() -> None:
-    for carries in (False, True):
-        result = campaign(range(1_000_000, 1_020_000), carries=carries)
+    for carries, ahead in ((False, False), (True, False), (False, True), (True, True)):
+        result = campaign(range(1_000_000, 1_020_000), carries=carries, ahead=ahead)
         assert not result.broken, result.first

@@ -117,8 +117,11 @@ class Job:
 
 
 class World:
-    def __init__(self, seed: int, without: Collection[str] = (), carries: bool = False) -> None:
+    def __init__(
+        self, seed: int, without: Collection[str] = (), carries: bool = False, stages_ahead: bool = False
+    ) -> None:
         self.carries = carries
+        self.stages_ahead = stages_ahead
         self.random = random.Random(seed)
         self.without = frozenset(without)
         self.store = Store(self._on_put)

@@ -15,6 +15,7 @@ from dray.log.admission import AdmissionResult
 from dray.log.append import OpenObject, PendingChunk, StagedObject
 from dray.log.commit import CommitAttempt, CommitResult, Committer, CommitVerdict
 from dray.log.failed_sequences import FailedSequences
+from dray.log.stage_ahead import AheadMarks, StagedMark
 from dray.log.stream_state import FoldGap, StreamState
 from dray.log.stream_store import StreamStore
 from dray.log.types import AppendResult, StreamClosed
@@ -291,6 +292,23 @@ def upload_though_staging_is_unclear(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(pipeline.DomainPipeline, "_write_stage", write_stage)
     patch.setattr(Committer, "_still_ours", still_ours)
+
+
+def marks_staged_ahead_serve_any_object(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(StagedMark, "serves", lambda *_: True)
+
+
+def marks_staged_ahead_serve_twice(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(AheadMarks, "_forget", lambda _: None)
+
+
+def marks_that_were_not_used_stay(patch: pytest.MonkeyPatch) -> None:
+    """Only their references: the mark goes, so no collector would ever find them."""
+    patch.setattr(
+        pipeline.DomainPipeline,
+        "_settle_unused",
+        lambda self, mark: self._settle(wal_keys.settle(mark.wal_id, mark.version, ())),
+    )
 
 
 def commit_though_the_upload_failed(patch: pytest.MonkeyPatch) -> None:

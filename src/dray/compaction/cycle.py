@@ -20,7 +20,7 @@ from dray.compaction.job_board import JobBoard
 from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
 from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import FORESEEN, Round, interrupted
-from dray.compaction.saga import RunningJob, Saga, mismatch
+from dray.compaction.saga import RunningJob, Saga, mismatch, removed_by_key
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.stream_memory import Hints, StreamMemories
 from dray.compaction.stream_planner import StreamPlanner
@@ -206,6 +206,7 @@ class Compactor:
             await self._board.read()  # before any index is looked at: stale plans must not start
             await now.each(list(self._board.jobs.items()), self._planner.sort, self._progress_of(Phase.PLAN))
         summary.backlog = summary.backlog or self._known.backlog(now.places)
+        summary.clean_shares = summary.clean_shares or self._known.clean_shares(now.places)
         with self._timed(Phase.WRITE):
             await self._write(now)
         with self._timed(Phase.COMMIT):
@@ -265,6 +266,7 @@ class Compactor:
             now.summary.files += 1
             now.summary.records += result.record_count
             now.summary.output_bytes += result.file_size
+            now.summary.removed_by_key += removed_by_key(unit, result)
 
     async def _failed(self, now: Round, underway: RunningJob, failed: UnitFailed) -> None:
         """Nothing is swapped; the job is given up, so that retention can go on. A stream that would fail

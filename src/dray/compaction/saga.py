@@ -180,6 +180,16 @@ class Saga:
 
     # --- looking
 
+    async def files_below(self, underway: RunningJob, end: int) -> frozenset[str]:
+        """The files that hold the stream's records below an offset once the job's own is swapped in. While
+        the job is there nothing else changes them."""
+        await self._store.barrier(underway.stream)
+        view = await self._store.view(underway.stream)
+        live = [] if view is None else [entry.value for entry in view.split()[0]]
+        replaced = {each.path for each in underway.compaction.inputs}
+        left = {entry.path for entry in live if entry.is_parquet and entry.start < end}
+        return frozenset(left - replaced | {underway.written.path})
+
     async def is_closed(self, stream: int) -> bool:
         found = await self._store.high_watermark(stream)
         if found is None:  # every stream has one, for ever, so this may be a stale read
@@ -243,6 +253,16 @@ def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     ]
     wrong = [what for what, right in checks if not right()]
     return f"{file.path}: {', '.join(wrong)} are not those of its unit" if wrong else None
+
+
+def removed_by_key(unit: Unit, file: WrittenFile) -> int:
+    """How many records of a unit compaction by key left out of its file. Of a file with holes that the unit's
+    start lies in, those below it are among them."""
+    if unit.cleaning is None:
+        return 0
+    inputs = unit.decoded()
+    most = _expected_records(unit, inputs, sparse=any(entry.sparse for entry in inputs))[1]
+    return most - file.record_count
 
 
 def _expected_records(unit: Unit, inputs: list[IndexEntry], *, sparse: bool) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dray.compaction.plan import size_of
+from dray.log.clean_shares import CleanShares
 from dray.log.stream_store import StreamView
 
 
@@ -99,7 +100,9 @@ class CycleSummary:
     braked: str | None = None  # why they deleted only what is proven to be garbage
     seconds: float = 0.0
     more: bool = False  # there is more to do already
+    removed_by_key: int = 0  # records of units that were compacted by key and are not in their files
     backlog: dict[str, Backlog] = field(default_factory=dict)  # by topic, as it was before this cycle's work
+    clean_shares: dict[str, CleanShares] = field(default_factory=dict)  # of compacted topics, as above
     troubles: list[StalledStream] = field(default_factory=list)
 
 

@@ -194,7 +194,7 @@ class LogSection(Section):
         description="Objects being written at once, per metadata domain.",
     )
     carry_bytes: Annotated[int | None, Either("auto", Size(0, 256 * KIB))] = Field(
-        default=0,
+        default=None,
         description="Small appends ride in their commit instead of an object, so that they take milliseconds "
         "and no put: this is the most that one such write holds. `auto`: 64KiB with sqlite and memory, 32KiB "
         "with oxia, 8KiB with etcd. `0`: all appends are objects, and what is carried is packed into them.",

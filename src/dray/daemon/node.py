@@ -145,6 +145,11 @@ class Node:
         self._traffic = self.metrics.topic_traffic(settings.metrics.topics, runtime.monotonic)
 
     @property
+    def is_carrying(self) -> bool:
+        """Do small appends ride in their commit now?"""
+        return self._log is not None and self._log.is_carrying
+
+    @property
     def address(self) -> tuple[str, int]:
         """Where Kafka clients connect, with the real port where 0 was asked for."""
         return self._server.address

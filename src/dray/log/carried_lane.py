@@ -36,8 +36,10 @@ class CarriedLane:
         committer: Committer,
         observer: LogObserver,
         on_settled: Callable[[list[int]], None],
+        on_much: Callable[[], None],
         most_streams: int,
     ) -> None:
+        """`on_much` is called when so much is carried that it should be packed now."""
         self.is_open = False
         self.largest = limits.chunk_bytes  # a larger batch need not be offered
         self._domain = domain
@@ -49,6 +51,7 @@ class CarriedLane:
         self._committer = committer
         self._observer = observer
         self._on_settled = on_settled
+        self._on_much = on_much
         self._most_streams = most_streams
         self._open = OpenObject()
         self._day: int | None = None  # of the append times in the open write
@@ -56,6 +59,13 @@ class CarriedLane:
         self._done: asyncio.Future[None] | None = None  # when that is committed, or has failed
         self._timer: asyncio.TimerHandle | asyncio.Handle | None = None
         self._begun: deque[float] = deque(maxlen=max(1, limits.free_writes))  # when the last writes were
+
+    def takes(self, stream: int, size: int) -> bool:
+        """Count a small batch, and say whether its stream is slow enough to be carried."""
+        if self._policy.rate.takes(self._runtime.monotonic(), stream, size):
+            return True
+        self._observer.lane_switched(LaneSwitch.RATE.value)
+        return False
 
     def append(self, stream: int, pending: PendingBatch) -> bool:
         """False if the batch has to go the way of objects, together with what waits here of its stream."""
@@ -192,4 +202,6 @@ class CarriedLane:
             self._backlog.add(stream, length, now)
             batches += len(chunk.pending)
             size += length
+            if self._backlog.is_much(stream):
+                self._on_much()
         self._observer.carried(batches, size)

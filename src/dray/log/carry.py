@@ -2,10 +2,10 @@
 
 A small append needs no object: its batches ride in the index entry that the commit puts anyway. That costs
 the metadata store bytes, so it is bounded: by the size of a chunk and of a write, by the rate of a domain, by
-what is carried and not yet packed or compacted (the backlog), of a domain and of a stream. Two brokers that
-write to one stream would file each other's heads again and again: after two lost races in a second its
-appends are objects. What went over a bound comes back at half of it, so that the lanes are not changed all
-the time.
+what is carried and not yet packed or compacted (the backlog), of a domain and of a stream. Bulk that comes in
+small batches is over the rate, and goes in objects; a trickle beside it is carried. Two brokers that write to
+one stream would file each other's heads again and again: after two lost races in a second its appends are
+objects. What went over a bound comes back at half of it, so that the lanes are not changed all the time.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from typing import Final
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
 
-_RATE_SECONDS: Final = 1.0
+LULL_SECONDS: Final = 1.0
+"""After so long without any small batch a domain begins anew."""
+
+_HEAVY_SHARE: Final = 16  # a stream with this part of its domain's rate is no trickle
 _RACE_SECONDS: Final = 1.0
 _RACES: Final = 2
 
@@ -39,6 +42,8 @@ class CarryLimits:
     chunk_bytes: int = 16 * KIB  # of one stream in one write
     write_bytes: int
     rate: int  # bytes a second, of a domain
+    # Rates are counted over so long: what bulk brings in it is carried before bulk is recognised.
+    rate_seconds: float = 1.0
     backlog: int  # bytes of a domain
     stream_backlog: int
     # Beyond so many writes a second, one in this many seconds: more ride in each.
@@ -57,6 +62,7 @@ class CarryLimits:
             chunk_bytes=min(self.chunk_bytes, wanted),
             write_bytes=wanted,
             rate=self.rate,
+            rate_seconds=self.rate_seconds,
             backlog=most,
             stream_backlog=min(self.stream_backlog, most),
             free_writes=self.free_writes,
@@ -69,7 +75,9 @@ class CarryLimits:
 
 # By what the store of an engine bears: estimates, to be tuned. etcd keeps every revision until it is
 # compacted, and its quota is 2 GB by default.
-EMBEDDED: Final = CarryLimits(write_bytes=64 * KIB, rate=8 * MIB, backlog=32 * MIB, stream_backlog=MIB)
+EMBEDDED: Final = CarryLimits(
+    write_bytes=64 * KIB, rate=8 * MIB, rate_seconds=0.25, backlog=32 * MIB, stream_backlog=2 * MIB
+)
 OXIA: Final = CarryLimits(
     write_bytes=32 * KIB, rate=256 * KIB, backlog=16 * MIB, stream_backlog=MIB, pace_seconds=0.01
 )
@@ -133,17 +141,20 @@ class CarriedBacklog:
 
     def due(self, now: float) -> list[int]:
         """The streams to pack now, the oldest first."""
-        limits = self._limits
-        everything = self.size >= limits.pack_bytes
         found = [
             (each.since, stream)
             for stream, each in self._streams.items()
-            if everything
-            or each.entries >= limits.pack_entries
-            or each.size >= limits.stream_backlog // 2
-            or self.is_old(stream, now)
+            if self.is_much(stream) or self.is_old(stream, now)
         ]
         return [stream for _, stream in sorted(found)]
+
+    def is_much(self, stream: int) -> bool:
+        """Is so much carried that a pack should not wait for the next look?"""
+        limits, found = self._limits, self._streams.get(stream)
+        return self.size >= limits.pack_bytes or (
+            found is not None
+            and (found.entries >= limits.pack_entries or found.size >= limits.stream_backlog // 2)
+        )
 
     def is_old(self, stream: int, now: float) -> bool:
         """Has something of the stream waited for long? Then its head is packed too."""
@@ -151,15 +162,62 @@ class CarriedBacklog:
         return found is not None and now - found.since >= self._limits.pack_seconds
 
 
+class SmallBatchRate:
+    """What comes to a domain in small batches, whichever lane they take.
+
+    Over the domain's rate, heavy streams are not carried, and light ones are: a trickle beside bulk keeps its
+    milliseconds. Where the light ones alone are over the rate, none is."""
+
+    def __init__(self, rate: int, seconds: float) -> None:
+        self._seconds = seconds
+        self._most = rate * seconds
+        self._share = self._most / _HEAVY_SHARE
+        self._until = 0.0  # when the present count ends
+        self._sizes: dict[int, int] = {}  # of the present count, by stream
+        self._total = 0
+        self._light = 0
+        self._is_over = False
+        self._is_crowded = False  # by light streams
+        self._heavy: set[int] = set()  # in the count before
+        self._heavy_now: set[int] = set()
+
+    def takes(self, now: float, stream: int, size: int) -> bool:
+        """Count a batch. Is its stream to be carried, as far as the rate goes?"""
+        if now >= self._until:
+            self._begin(now)
+        own = self._sizes[stream] = self._sizes.get(stream, 0) + size
+        was_heavy = stream in self._heavy
+        is_heavy = own > (self._share / 2 if was_heavy else self._share)
+        if is_heavy:
+            self._heavy_now.add(stream)
+        self._total += size
+        if self._total > self._most:
+            self._is_over = True
+        if is_heavy or was_heavy:
+            return not self._is_over
+        self._light += size
+        if self._light > self._most:
+            self._is_crowded = True
+        return not self._is_crowded
+
+    def _begin(self, now: float) -> None:
+        """Over a bound until a count was below half of it, or nothing came for a while."""
+        lull = now >= self._until + LULL_SECONDS
+        self._is_over = self._is_over and not lull and self._total * 2 > self._most
+        self._is_crowded = self._is_crowded and not lull and self._light * 2 > self._most
+        self._heavy, self._heavy_now = set() if lull else self._heavy_now, set()
+        self._sizes, self._total, self._light = {}, 0, 0
+        self._until = now + self._seconds
+
+
 class CarryPolicy:
-    """Of one domain. `refusal` is asked for each batch that is small enough."""
+    """Of one domain. The rate is asked for each batch that is small enough, `refusal` for each that may be
+    carried by it."""
 
     def __init__(self, limits: CarryLimits, backlog: CarriedBacklog) -> None:
         self._limits = limits
         self._backlog = backlog
-        self._since = 0.0  # when the bytes of the present second were begun to be counted
-        self._bytes = 0
-        self._over_rate = False
+        self.rate = SmallBatchRate(limits.rate, limits.rate_seconds)
         self._over_backlog = False
         self._full: set[int] = set()  # streams over their bound
         self._large: set[int] = set()  # streams whose chunk was too large
@@ -169,11 +227,8 @@ class CarryPolicy:
         """Why a batch of that size is not carried: None if it is. `chunk` and `write` are what waits already,
         of its stream and in all."""
         limits = self._limits
-        self._count(now, size)
         if not self._is_below(self._large, stream, chunk + size, limits.chunk_bytes):
             return LaneSwitch.LARGE
-        if self._over_rate:
-            return LaneSwitch.RATE
         most = limits.backlog // 2 if self._over_backlog else limits.backlog
         self._over_backlog = self._backlog.size + write + size > most
         if self._over_backlog:
@@ -196,15 +251,6 @@ class CarryPolicy:
         self._races = {each: seen for each, seen in self._races.items() if now - seen[0] < 2 * _RACE_SECONDS}
         self._full = {each for each in self._full if self._backlog.of(each) * 2 > self._limits.stream_backlog}
         self._large.clear()
-
-    def _count(self, now: float, size: int) -> None:
-        """The mean of a second: over the bound as soon as it is reached, back when it was below half."""
-        passed = now - self._since
-        if passed >= _RATE_SECONDS:
-            self._over_rate = self._over_rate and self._bytes * 2 > self._limits.rate * passed
-            self._since, self._bytes = now, 0
-        self._bytes += size
-        self._over_rate = self._over_rate or self._bytes > self._limits.rate * _RATE_SECONDS
 
     @staticmethod
     def _is_below(over: set[int], stream: int, size: int, most: int) -> bool:

@@ -26,6 +26,7 @@ from dray.log.carried_lane import CarriedLane
 from dray.log.commit import Committer
 from dray.log.observer import LogObserver
 from dray.log.settings import LogSettings
+from dray.log.stage_ahead import AheadMarks, StagedMark
 from dray.log.types import LogUnavailable
 from dray.metadata.contract import MetadataError, MetadataStore, Operation
 from dray.objects.contract import ObjectError, ObjectStore
@@ -88,6 +89,9 @@ class DomainPipeline:
         # references, no collector would ever find it.
         self._settling: deque[list[Operation]] = deque()
         self._settle_timer: asyncio.TimerHandle | None = None
+        self._ahead = AheadMarks(
+            runtime, settings.ahead_bytes, self._path, self._write_stage, self._settle_unused
+        )
         self._stopping = False
 
     def append(self, stream: int, pending: PendingBatch) -> None:
@@ -96,8 +100,14 @@ class DomainPipeline:
             return
         lane = self._lane
         if lane is not None:
-            small = lane.is_open and pending.batch.length <= lane.largest
-            if small and not self._is_on_its_way(stream) and lane.append(stream, pending):
+            size = pending.batch.length
+            if (
+                size <= lane.largest
+                and lane.is_open
+                and lane.takes(stream, size)
+                and not self._is_on_its_way(stream)
+                and lane.append(stream, pending)
+            ):
                 return
             for earlier in lane.take_back(stream):
                 self._add(stream, earlier)
@@ -147,6 +157,7 @@ class DomainPipeline:
         self._close()
         while self._underway:
             await asyncio.wait(list(self._underway))
+        await self._ahead.stop()
         if self._settle_timer is not None:
             self._settle_timer.cancel()
             self._settle_timer = None
@@ -246,6 +257,7 @@ class DomainPipeline:
         if staged is None or encoded is None:
             self._fail(opened, "the metadata store did not take the staging mark: try again")
             return None
+        self._ahead.uploading(opened.chunks, opened.size)
         try:
             await self._objects.put(staged.path, encoded.parts)
         except ObjectError as error:
@@ -263,25 +275,32 @@ class DomainPipeline:
     async def _stage(self, opened: OpenObject) -> tuple[StagedObject | None, EncodedObject | None]:
         """The references must be in the store before the first byte is uploaded. Where the reply was lost,
         another id is taken and the first is never used: nothing was uploaded under it."""
+        created_ms = self._runtime.wall_ms()
+        mark = self._ahead.take(opened.chunks, created_ms)
+        if mark is not None:
+            encoded = await self._encoded(opened, mark.wal_id, created_ms)
+            return self._staged(mark.wal_id, mark.staging.path, created_ms, mark.version, opened), encoded
         for _ in range(self._settings.retry_limit):
             wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
-            path = object_path(self._settings.zone, self._domain, created_ms, wal_id)
-            staging = wal_keys.Staging(path, tuple(sorted(opened.chunks)))
-            writing = self._write_stage(wal_id, staging)
+            path = self._path(created_ms, wal_id)
+            writing = self._write_stage(wal_id, wal_keys.Staging(path, tuple(sorted(opened.chunks))))
             if opened.size < _ENCODE_INLINE_BYTES:
                 encoded = self._encode(opened, wal_id, created_ms)
                 version = await writing
             else:
-                encoded, version = await asyncio.gather(
-                    self._runtime.in_thread(self._encode, opened, wal_id, created_ms), writing
-                )
+                encoded, version = await asyncio.gather(self._encoded(opened, wal_id, created_ms), writing)
             if version is not None:
-                return (
-                    StagedObject(wal_id, path, self._domain, created_ms, version, opened.chunks),
-                    encoded,
-                )
+                return self._staged(wal_id, path, created_ms, version, opened), encoded
             await self._runtime.sleep(self._settings.retry_seconds)
         return None, None
+
+    def _path(self, created_ms: int, wal_id: UUID) -> str:
+        return object_path(self._settings.zone, self._domain, created_ms, wal_id)
+
+    def _staged(
+        self, wal_id: UUID, path: str, created_ms: int, version: int, opened: OpenObject
+    ) -> StagedObject:
+        return StagedObject(wal_id, path, self._domain, created_ms, version, opened.chunks)
 
     async def _write_stage(self, wal_id: UUID, staging: wal_keys.Staging) -> int | None:
         operations = wal_keys.stage(wal_id, staging)
@@ -293,6 +312,11 @@ class DomainPipeline:
             self._settling.extendleft(reversed(riding))  # deleting twice does no harm
             return None
         return outcomes[0].version
+
+    async def _encoded(self, opened: OpenObject, wal_id: UUID, created_ms: int) -> EncodedObject:
+        if opened.size < _ENCODE_INLINE_BYTES:
+            return self._encode(opened, wal_id, created_ms)
+        return await self._runtime.in_thread(self._encode, opened, wal_id, created_ms)
 
     def _encode(self, opened: OpenObject, wal_id: UUID, created_ms: int) -> EncodedObject:
         chunks = [
@@ -324,6 +348,9 @@ class DomainPipeline:
     def _settle(self, operations: list[Operation]) -> None:
         self._settling.append(operations)
         self._settle_soon()
+
+    def _settle_unused(self, mark: StagedMark) -> None:
+        self._settle(wal_keys.settle(mark.wal_id, mark.version, mark.staging.streams))
 
     def _settle_soon(self) -> None:
         if self._settle_timer is None and not self._stopping:

@@ -70,6 +70,8 @@ _log = structlog.get_logger(__name__)
 # Bytes that a frame may hold beside its batch and still be kept whole in the tail cache.
 _SPARE_BYTES = 4096
 _UNFOLDED_AT_ONCE = 256 << 20
+# At least so long from pack to pack: one takes a dozen writes of the metadata store.
+_PACK_SECONDS = 0.5
 
 # Bytes that have to leave the caches before free pages of the heap are given back.
 _WORTH_RETURNING = 16 << 20
@@ -190,6 +192,7 @@ class Log:
             )
             for domain, backlog in enumerate(backlogs)
         ]
+        self._much_is_carried = asyncio.Event()
         self._lanes: list[CarriedLane] = []
         if settings.carry is not None:
             most_streams = max(1, store.limits.operations // 3 - 16)
@@ -202,6 +205,7 @@ class Log:
                     committer,
                     self._observer,
                     self._settled,
+                    self._much_is_carried.set,
                     most_streams,
                 )
                 for domain, committer in enumerate(self._committers)
@@ -413,8 +417,14 @@ class Log:
                 unreturned, is_used = 0, not is_quiet
 
     async def _pack_carried(self) -> None:
+        """A round now and then, and soon when much is carried: at the bound, appends would be objects."""
+        look = self._settings.pack_look_seconds
         while True:
-            await self._runtime.sleep(self._settings.pack_look_seconds)
+            await self._runtime.sleep(min(look, _PACK_SECONDS))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, look - _PACK_SECONDS)):
+                    await self._much_is_carried.wait()
+            self._much_is_carried.clear()
             for rounds in self._packing:
                 try:
                     await rounds.run()

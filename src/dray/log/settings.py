@@ -18,6 +18,7 @@ class LogSettings:
     max_object_bytes: int
     max_commit_bytes: int = 1 * MIB
     uploads_in_flight: int
+    ahead_bytes: int = 16 << 10  # objects from this size on may have their successor's mark staged
     # Caches
     tail_cache_bytes: int
     segment_cache_bytes: int

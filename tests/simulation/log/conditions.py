@@ -39,60 +39,71 @@ class LogConditions:
     def choose(cls, seed: int) -> LogConditions:
         random = Random(seed)
         orphan_seconds = random.choice((0.15, 0.4, 1.5))
-        return cls(
-            brokers=random.choice((1, 2, 2, 3)),
-            streams=random.choice((1, 2, 3, 4)),
-            settings=replace(
-                log_settings(Settings()),
-                linger_seconds=random.choice((0.0, 0.0, 0.005)),
-                max_object_bytes=random.choice((150, 400, 1 << 20)),
-                uploads_in_flight=random.choice((1, 4, 4)),
-                retry_seconds=0.01,
-                retry_limit=random.choice((1, 3)),
-                settle_seconds=random.choice((0.02, 0.3)),
-                snapshot_every_entries=random.choice((3, 10, 1000)),
-                orphan_seconds=orphan_seconds,
-                grace_seconds=random.choice((0.0, 0.2)),
-                collect_seconds=random.choice((0.05, 0.2)),
-                audit_every_rounds=random.choice((1, 3)),
-                tail_cache_bytes=random.choice((0, 2_000, 1_000_000)),
-                segment_cache_bytes=random.choice((0, 1_000_000)),
-                index_cache_entries=random.choice((2, 512)),
-            ),
-            weather=Weather(
-                Random(random.getrandbits(64)),
-                refused=random.choice((0.0, 0.03)),
-                lost=random.choice((0.0, 0.03)),
-                unanswered=random.choice((0.02, 0.08)),
-                late=random.choice((0.02, 0.10)),
-                twice=random.choice((0.02, 0.10, 0.40)),
-                stale=random.choice((0.0, 0.03)),
-                stalled=random.choice((0.0, 0.01)),
-                slowest_upload=random.choice((0.02, 0.02, 0.5)),
-                latest=random.choice((0.5, 3.0, 6.0)),
-                stalest=random.choice((0.2, 1.5)),
-            ),
-            pace=random.choice((0.1, 0.4, 2.0)),
-            window=random.choice((1, 3, 5)),
-            patience=random.choice((0.3, 1.0, 3.0)),
-            copies=random.choice((0.0, 0.3)),
-            epochs=random.choice((0.0, 0.05)),
-            crash_every=random.choice((1.0, 4.0)),
-            pause_every=random.choice((0.7, 3.0)),
-            longest_pause=random.choice((0.5, 2.0, 5.0)),
-            retain_every=random.choice((0.2, 1.0, 4.0)),
-            closes=random.random() < 0.5,
-            switch_every=random.choice((0.5, 5.0)),
-        ).with_lanes(Random(seed ^ 0xCA2))
+        return (
+            cls(
+                brokers=random.choice((1, 2, 2, 3)),
+                streams=random.choice((1, 2, 3, 4)),
+                settings=replace(
+                    log_settings(Settings()),
+                    linger_seconds=random.choice((0.0, 0.0, 0.005)),
+                    max_object_bytes=random.choice((150, 400, 1 << 20)),
+                    uploads_in_flight=random.choice((1, 4, 4)),
+                    retry_seconds=0.01,
+                    retry_limit=random.choice((1, 3)),
+                    settle_seconds=random.choice((0.02, 0.3)),
+                    snapshot_every_entries=random.choice((3, 10, 1000)),
+                    orphan_seconds=orphan_seconds,
+                    grace_seconds=random.choice((0.0, 0.2)),
+                    collect_seconds=random.choice((0.05, 0.2)),
+                    audit_every_rounds=random.choice((1, 3)),
+                    tail_cache_bytes=random.choice((0, 2_000, 1_000_000)),
+                    segment_cache_bytes=random.choice((0, 1_000_000)),
+                    index_cache_entries=random.choice((2, 512)),
+                ),
+                weather=Weather(
+                    Random(random.getrandbits(64)),
+                    refused=random.choice((0.0, 0.03)),
+                    lost=random.choice((0.0, 0.03)),
+                    unanswered=random.choice((0.02, 0.08)),
+                    late=random.choice((0.02, 0.10)),
+                    twice=random.choice((0.02, 0.10, 0.40)),
+                    stale=random.choice((0.0, 0.03)),
+                    stalled=random.choice((0.0, 0.01)),
+                    slowest_upload=random.choice((0.02, 0.02, 0.5)),
+                    latest=random.choice((0.5, 3.0, 6.0)),
+                    stalest=random.choice((0.2, 1.5)),
+                ),
+                pace=random.choice((0.1, 0.4, 2.0)),
+                window=random.choice((1, 3, 5)),
+                patience=random.choice((0.3, 1.0, 3.0)),
+                copies=random.choice((0.0, 0.3)),
+                epochs=random.choice((0.0, 0.05)),
+                crash_every=random.choice((1.0, 4.0)),
+                pause_every=random.choice((0.7, 3.0)),
+                longest_pause=random.choice((0.5, 2.0, 5.0)),
+                retain_every=random.choice((0.2, 1.0, 4.0)),
+                closes=random.random() < 0.5,
+                switch_every=random.choice((0.5, 5.0)),
+            )
+            .with_lanes(Random(seed ^ 0xCA2))
+            .with_marks(Random(seed ^ 0xA4EAD))
+        )
+
+    def with_marks(self, random: Random) -> LogConditions:
+        """In half of the runs, marks are staged ahead of objects of any size."""
+        return replace(
+            self, settings=replace(self.settings, ahead_bytes=random.choice((0, self.settings.ahead_bytes)))
+        )
 
     def with_lanes(self, random: Random) -> LogConditions:
         """Small bounds, so that appends change lanes all the time, and packs are many."""
         if random.random() < 0.15:
-            return self
+            return replace(self, settings=replace(self.settings, carry=None))
         carry = CarryLimits(
             chunk_bytes=random.choice((120, 400, 16_384)),
             write_bytes=random.choice((300, 1_000, 65_536)),
             rate=random.choice((2_000, 1 << 20)),
+            rate_seconds=0.25,
             backlog=random.choice((2_000, 1 << 20)),
             stream_backlog=random.choice((1_000, 1 << 20)),
             free_writes=random.choice((1, 50)),

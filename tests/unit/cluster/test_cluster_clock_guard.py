@@ -294,3 +294,67 @@ def test_the_stored_format() -> None:
     beat = StoredBeat("boot id", 1_700_000_000_123, True)
     assert encode_beat(beat) == FIXTURE.read_bytes()
     assert decode_beat(FIXTURE.read_bytes()) == beat
+
+
+# --- whether every process reads carried entries
+
+
+class Listening:
+    """What a process is told after each look: may appends be carried?"""
+
+    def __init__(self) -> None:
+        self.told: list[bool] = []
+
+    @property
+    def last(self) -> bool:
+        return self.told[-1]
+
+
+@simulated
+async def test_appends_are_carried_only_while_every_process_can_read_that() -> None:
+    world = World()
+    first = Listening()
+    process = world.process(on_looked=first.told.append)
+    await passing(1)
+    assert first.last, "alone"
+    newer = Listening()
+    world.process(on_looked=newer.told.append)
+    await passing(2 * process.guard.beat_seconds)
+    assert first.last
+    assert newer.last
+    older = world.process(carries=False)
+    await passing(2 * process.guard.beat_seconds)
+    assert not first.last
+    assert not newer.last
+    await older.guard.stop()
+    await passing(2 * process.guard.beat_seconds)
+    assert first.last
+    assert newer.last
+
+
+@simulated
+async def test_a_process_that_is_silent_counts_until_it_is_known_to_be_gone() -> None:
+    world = World()
+    heard = Listening()
+    process = world.process(on_looked=heard.told.append)
+    older = world.process(carries=False)
+    await passing(2 * process.guard.beat_seconds)
+    assert not heard.last
+    older.store.error = Unavailable("killed")
+    await passing(process.guard.beat_seconds)
+    assert not heard.last, "one missed beat is no death"
+    await passing(12 * process.guard.beat_seconds)
+    assert heard.last
+
+
+@simulated
+async def test_a_beat_that_cannot_be_read_says_nothing_of_carrying() -> None:
+    world = World()
+    heard = Listening()
+    process = world.process(on_looked=heard.told.append)
+    await passing(1)
+    assert heard.last
+    unknown = bytes([200]) + encode_beat(StoredBeat("m", 0, stepped=False, carries=True))[1:]
+    await process.store.write(keys.CLUSTER_DOMAIN, [Put(keys.clock("future"), unknown)])
+    await passing(2 * process.guard.beat_seconds)
+    assert not heard.last

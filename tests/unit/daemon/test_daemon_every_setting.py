@@ -107,8 +107,8 @@ FIXED = frozenset(
         "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
         "HttpSettings": "idle_seconds max_connections port request_seconds tls tokens",
-        "LogSettings": "commit_seconds max_commit_bytes producer_id_block retry_limit retry_seconds "
-        "settle_seconds snapshot_every_entries stream_id_block",
+        "LogSettings": "ahead_bytes commit_seconds max_commit_bytes producer_id_block retry_limit "
+        "retry_seconds settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "
         "linger_seconds listeners max_unsent_bytes receive_buffer_bytes short_frame_bytes_per_second "
         "short_seconds slowest_frame_bytes_per_second small_frame_bytes stranger_frame_bytes unread_seconds",

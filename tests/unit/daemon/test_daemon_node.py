@@ -16,7 +16,7 @@ from dray.config import FlagValue, Settings, load
 from dray.daemon.node import Node
 from dray.daemon.settings import api_settings, broker_configs, log_settings, server_settings, topics_options
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, MetadataStore, Unavailable
+from dray.metadata.contract import MetadataError, MetadataStore, Operation, Outcome, Put, Unavailable
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects import Buffer, ObjectError
 from dray.objects.contract import ObjectStore
@@ -66,8 +66,23 @@ class Objects(MemoryObjects):
 
 
 class Metadata(MemoryStore):
+    """Commits of appends arrive and wait while `commits` is closed."""
+
     closed = False
     broken = False
+
+    def __init__(self, runtime: SystemRuntime, state: MemoryState | None) -> None:
+        super().__init__(runtime, state)
+        self.commits = asyncio.Event()
+        self.commits.set()
+        self.committing = asyncio.Event()
+
+    async def write(self, domain: int, operations: Sequence[Operation]) -> list[Outcome]:
+        commits = any(isinstance(each, Put) and each.key.endswith("/hwm") for each in operations)
+        if commits and not self.commits.is_set():
+            self.committing.set()
+            await self.commits.wait()
+        return await super().write(domain, operations)
 
     async def get(self, domain: int, key: str) -> object:  # type: ignore[override]
         if self.broken:
@@ -115,6 +130,12 @@ async def make_topic(connection: KafkaConnection, name: str) -> MetadataRequestT
         [topic] = (await connection.request(asked)).topics
         if topic.error_code == 0:
             return MetadataRequestTopic(topic_id=topic.topic_id, name=name)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(60):
+        while not condition():  # noqa: ASYNC110 - plain state of the node
+            await asyncio.sleep(0.01)
 
 
 async def test_a_node_serves_is_ready_and_stops() -> None:
@@ -299,7 +320,7 @@ def produce_request(topic: MetadataRequestTopic, records: bytearray) -> ProduceR
 
 async def test_a_stop_answers_what_is_in_flight_and_settles_the_log() -> None:
     state = MemoryState()
-    parts = Parts(state=state)
+    parts = Parts(settings(DRAY_LOG__CARRY_BYTES="0"), state)
     await parts.node.start()
     async with connected(parts.node) as connection:
         topic = await make_topic(connection, "t")
@@ -318,9 +339,52 @@ async def test_a_stop_answers_what_is_in_flight_and_settles_the_log() -> None:
     assert [key for domain in range(4) for key in await staging_keys(state, domain)] == []
 
 
+async def test_a_stop_answers_what_is_being_carried() -> None:
+    """The twin of the one above: a small append, whose commit is under way and another waits behind it."""
+    parts = Parts(settings())
+    await parts.node.start()
+    async with connected(parts.node) as connection, connected(parts.node) as another:
+        topic = await make_topic(connection, "t")
+        data = batch(plain(b"one", b"two", b"three"))
+        await eventually(lambda: parts.node.is_carrying)
+        parts.metadata.commits.clear()
+        producing = [
+            asyncio.ensure_future(each.request(produce_request(topic, bytearray(data))))
+            for each in (connection, another)
+        ]
+        await parts.metadata.committing.wait()
+        stopping = asyncio.ensure_future(parts.node.stop())
+        await asyncio.sleep(0)
+        assert not any(each.done() for each in producing)
+        parts.metadata.commits.set()
+        answers = [(await each).responses[0].partition_responses[0] for each in producing]
+        assert sorted((answer.error_code, answer.base_offset) for answer in answers) == [(0, 0), (0, 3)]
+        await stopping
+    assert [path async for path in parts.objects.list("wal/")] == [], "nothing became an object"
+
+
+async def test_a_broker_carries_unless_it_is_told_not_to_or_an_older_build_is_there() -> None:
+    state = MemoryState()
+    first = Parts(settings(), state)
+    await first.node.start()
+    await eventually(lambda: first.node.is_carrying)
+    told = Parts(settings(DRAY_LOG__CARRY_BYTES="0"), state)
+    await told.node.start()
+    assert not told.node.is_carrying
+    older = Parts(settings(), state)
+    older.node.reads_carried = False
+    await older.node.start()
+    newer = Parts(settings(), state)
+    await newer.node.start()
+    assert not older.node.is_carrying
+    await eventually(lambda: not newer.node.is_carrying)
+    for parts in (first, told, older, newer):
+        await parts.node.stop()
+
+
 async def test_a_store_that_hangs_does_not_keep_a_stop_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dray.daemon.node.LEAST_STOP_SECONDS", 0.2)
-    parts = Parts(settings(DRAY_BROKER__SHUTDOWN_GRACE="0s"))
+    parts = Parts(settings(DRAY_BROKER__SHUTDOWN_GRACE="0s", DRAY_LOG__CARRY_BYTES="0"))
     await parts.node.start()
     async with connected(parts.node) as connection:
         topic = await make_topic(connection, "t")

@@ -197,8 +197,11 @@ async def test_stopping_carries_what_waits(world: World) -> None:
     second = start_append(log, stream, batch_bytes([b"b"]))
     stopping = asyncio.ensure_future(log.stop())
     await asyncio.sleep(1)
+    assert not stopping.done()
     commit.release()
     await stopping
+    assert first.done()
+    assert second.done()
     assert ((await first).base_offset, (await second).base_offset) == (0, 1)
     assert world.bucket.objects == {}
 
@@ -228,6 +231,46 @@ async def test_without_the_object_store_small_appends_go_on_to_the_bound(world: 
         assert (await append(log, stream, data)).base_offset == place
     with pytest.raises(LogUnavailable, match="the object store did not take the records"):
         await append(log, stream, data)
+    await log.stop()
+
+
+async def test_bulk_in_small_batches_becomes_objects_and_a_trickle_beside_it_is_carried(world: World) -> None:
+    """Five streams of a domain; four of them bring three times the rate, batch behind batch."""
+    noticed = Noticed()
+    limits = replace(EMBEDDED, rate=400_000)
+    log = carrying(world, limits, noticed)
+    streams = (await log.create_streams(5 * DOMAINS))[::DOMAINS]
+    *bulk, trickle = streams
+    data, small = batch_bytes([bytes(3_000)]), batch_bytes([bytes(100)])
+    appends = []
+    for step in range(1000):
+        for stream in bulk:
+            appends.append(start_append(log, stream, data))
+        if step % 20 == 0:
+            appends.append(start_append(log, trickle, small))
+        await asyncio.sleep(0.01)
+    await asyncio.gather(*appends)
+    assert all(entry.is_carried for entry in await entries(world, trickle))
+    assert noticed.size <= limits.rate * limits.rate_seconds + len(data) + 50 * len(small)
+    assert set(noticed.switches) == {"rate"}
+    await log.stop()
+
+
+async def test_what_is_much_is_packed_soon_and_goes_on_being_carried(world: World) -> None:
+    """A look comes once in a day here: without a call for one, the bound would be reached."""
+    noticed = Noticed()
+    limits = replace(EMBEDDED, stream_backlog=20_000, pack_seconds=1e9)
+    log = world.log(noticed, carry=limits, pack_look_seconds=86_400.0)
+    log.carry(True)
+    await log.start()
+    [stream] = await log.create_streams(1)
+    for _ in range(100):
+        await append(log, stream, batch_bytes([bytes(1_000)]))
+        await asyncio.sleep(0.2)
+    assert noticed.switches == []
+    assert noticed.batches == 100
+    assert 1 <= len(world.bucket.objects) <= 25, "packs, and not too many"
+    assert len(values_in(await read(world.log(tail_cache_bytes=0), stream, 0))) == 100
     await log.stop()
 
 

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from dray.log.carry import BY_ENGINE, ETCD, CarriedBacklog, CarryLimits, CarryPolicy, LaneSwitch
+from dray.log.carry import (
+    BY_ENGINE,
+    ETCD,
+    LULL_SECONDS,
+    CarriedBacklog,
+    CarryLimits,
+    CarryPolicy,
+    LaneSwitch,
+    SmallBatchRate,
+)
 
 LIMITS = CarryLimits(
     chunk_bytes=100,
@@ -47,18 +56,95 @@ def test_a_write_holds_so_much(lane: Lane) -> None:
     assert lane.refusal(100, write=201) is LaneSwitch.FULL
 
 
-def test_over_the_rate_until_a_second_is_below_half_of_it(lane: Lane) -> None:
-    for _ in range(10):
-        assert lane.refusal(100) is None
-    assert lane.refusal(1) is LaneSwitch.RATE
-    lane.now += 1.0
-    assert lane.refusal(100) is LaneSwitch.RATE
-    for _ in range(5):
-        lane.refusal(100)
-    lane.now += 1.0
-    assert lane.refusal(100) is LaneSwitch.RATE, "600 bytes were asked for in that second"
-    lane.now += 1.0
-    assert lane.refusal(100) is None
+# --- the rate
+
+
+class Arrivals:
+    """Batches on a clock of their own, and how many bytes of each stream were carried."""
+
+    def __init__(self, rate: int, seconds: float = 0.25) -> None:
+        self.rate = SmallBatchRate(rate, seconds)
+        self.now = 100.0
+        self.sent: dict[int, int] = {}
+        self.carried: dict[int, int] = {}
+
+    def send(self, stream: int, size: int) -> None:
+        self.sent[stream] = self.sent.get(stream, 0) + size
+        self.carried[stream] = self.carried.get(stream, 0) + size * self.rate.takes(self.now, stream, size)
+
+    def play(self, seconds: float, loads: dict[int, tuple[int, float]]) -> None:
+        """By stream: the size of its batches, and how many come in a second."""
+        began = self.now
+        arrivals = [
+            (number / often, stream, size)
+            for stream, (size, often) in loads.items()
+            for number in range(round(seconds * often))
+        ]
+        for after, stream, size in sorted(arrivals):
+            self.now = began + after
+            self.send(stream, size)
+        self.now = began + seconds
+
+
+BULK_BATCH = 16_000  # what a client with batches of 16 KiB makes of records of a kilobyte
+
+
+@pytest.mark.parametrize("engine", BY_ENGINE)
+@pytest.mark.parametrize("times", [1.2, 5.0])
+def test_bulk_in_small_batches_is_not_carried(engine: str, times: float) -> None:
+    """Four streams that bring more than the rate, for a minute: what is carried of it is what came before it
+    was recognised, and none of it later."""
+    limits = BY_ENGINE[engine]
+    arrivals = Arrivals(limits.rate, limits.rate_seconds)
+    size = min(BULK_BATCH, limits.chunk_bytes)
+    often = times * limits.rate / 4 / size
+    arrivals.play(60.0, dict.fromkeys(range(4), (size, often)))
+    assert sum(arrivals.sent.values()) > 59 * limits.rate
+    assert sum(arrivals.carried.values()) <= limits.rate_seconds * limits.rate
+    before = sum(arrivals.carried.values())
+    arrivals.play(30.0, dict.fromkeys(range(4), (size, often * 0.6 / times)))
+    assert sum(arrivals.carried.values()) == before, "at 0.6 of the rate it is still not carried"
+
+
+@pytest.mark.parametrize("engine", BY_ENGINE)
+def test_a_trickle_beside_bulk_is_carried(engine: str) -> None:
+    limits = BY_ENGINE[engine]
+    arrivals = Arrivals(limits.rate, limits.rate_seconds)
+    size = min(BULK_BATCH, limits.chunk_bytes)
+    trickle, records = 9, limits.rate / 100 / 500
+    arrivals.play(20.0, {0: (size, 3 * limits.rate / size), trickle: (500, records)})
+    assert arrivals.carried[trickle] == arrivals.sent[trickle] > 0
+    assert arrivals.carried[0] < arrivals.sent[0] / 50
+
+
+def test_after_bulk_its_streams_are_carried_again() -> None:
+    arrivals = Arrivals(1_000_000)
+    arrivals.play(5.0, {1: (10_000, 300)})
+    arrivals.carried.clear()
+    arrivals.play(2.0, {1: (1_000, 300)})
+    assert arrivals.sent[1] == 15_600_000
+    assert arrivals.carried[1] >= 1_000 * 300 * (2.0 - 2 * 0.25) - 1_000
+    arrivals.play(5.0, {1: (10_000, 300)})
+    arrivals.now += 0.25 + LULL_SECONDS
+    arrivals.carried.clear()
+    arrivals.send(1, 10_000)
+    assert arrivals.carried[1] == 10_000
+
+
+def test_many_light_streams_are_bounded_together() -> None:
+    arrivals = Arrivals(100_000)
+    arrivals.play(10.0, dict.fromkeys(range(300), (100, 10.0)))
+    assert sum(arrivals.sent.values()) == 3_000_000
+    assert sum(arrivals.carried.values()) <= 100_000 * 0.25
+    arrivals.carried.clear()
+    arrivals.play(5.0, dict.fromkeys(range(40), (100, 10.0)))
+    assert sum(arrivals.carried.values()) > 0.8 * 200_000, "back at less than half"
+
+
+def test_below_the_rate_a_heavy_stream_is_carried() -> None:
+    arrivals = Arrivals(1_000_000)
+    arrivals.play(10.0, {1: (10_000, 90.0)})
+    assert arrivals.carried == arrivals.sent
 
 
 def test_at_the_bound_of_the_domain_until_half_of_it_is_gone(lane: Lane) -> None:
@@ -130,6 +216,23 @@ def test_streams_are_packed_by_size_entries_and_age() -> None:
         backlog.add(stream, 399, 53.0)
     assert backlog.size >= LIMITS.pack_bytes
     assert backlog.due(53.0) == [1, 2, 3, 4, 5, 6, 7, 8], "the oldest first"
+
+
+def test_what_is_much_does_not_wait_for_a_look() -> None:
+    backlog = CarriedBacklog(LIMITS)
+    assert not backlog.is_much(1)
+    for _ in range(4):
+        backlog.add(1, 10, 0.0)
+    assert not backlog.is_much(1)
+    backlog.add(1, 10, 0.0)
+    assert backlog.is_much(1), "by entries"
+    backlog.add(2, 399, 0.0)
+    assert not backlog.is_much(2)
+    backlog.add(2, 1, 0.0)
+    assert backlog.is_much(2), "half of what a stream may carry"
+    for stream in range(3, 7):
+        backlog.add(stream, 399, 0.0)
+    assert backlog.is_much(6), "what the domain carries"
 
 
 def test_a_look_at_a_stream_sets_the_backlog_right() -> None:
