@@ -265,6 +265,7 @@ class World:
         await self._clean_a_stream()
         await self._leave_an_object_behind()
         await self._carry()
+        await self._refer_to_a_segment()
         await self._close_a_stream_long_ago()
         await self.first.clocks._beat()
         await asyncio.sleep(1.0)
@@ -288,6 +289,12 @@ class World:
         stream = self.topics["orders"].streams[0]
         cleaned = Cleaned((CleanPoint(1, 1_700_000_000_000),))
         put = Put(keys.cleaned(stream), cleaned.encode())
+        await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put])
+
+    async def _refer_to_a_segment(self) -> None:
+        """As of an entry that names a foreign segment which is ours."""
+        stream = self.topics["orders"].streams[1]
+        put = wal_keys.refer_to_segment(self.first.runtime.uuid(), stream, 7)
         await self.first.store.write(keys.domain_of_stream(stream, DOMAINS), [put])
 
     async def _leave_an_object_behind(self) -> None:

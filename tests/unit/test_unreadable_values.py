@@ -339,6 +339,15 @@ CASES = {
         ),
         is_read=False,
     ),
+    "wal/refs/<id>/<number>/<number>": Case(
+        wal_keys.FORMAT,
+        lambda world: next(
+            key
+            for key in world.stored(keys.REFERENCES)
+            if family_of(key) == "wal/refs/<id>/<number>/<number>"
+        ),
+        is_read=False,
+    ),
 }
 
 
@@ -356,6 +365,7 @@ SAMPLES = {
     "group_id": "n",
     "partition": 1,
     "wal_id": UUID(int=1),
+    "segment_id": UUID(int=1),
     "user_name": "n",
     "mechanism": "SCRAM-SHA-256",
     "entity": {"user": "n"},
