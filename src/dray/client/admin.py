@@ -122,6 +122,14 @@ async def alter_configs(
     check(f"cannot alter topic {name}", result.error_code, result.error_message)
 
 
+async def check_may_alter(caller: Caller, name: str) -> None:
+    """Raises `RequestFailed` where the caller may not alter the topic. Nothing is altered."""
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+    result = (await caller.request(request)).responses[0]
+    check(f"not allowed to alter topic {name}", result.error_code, result.error_message)
+
+
 async def list_topics(caller: Caller) -> list[MetadataResponseTopic]:
     response = await caller.request(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     return sorted(response.topics, key=lambda topic: topic.name or "")

@@ -7,10 +7,11 @@ a job that the next compactor carries on. Where a reply is lost, the key is read
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dray.compaction.model import Unit
+from dray.compaction.model import Unit, WrittenKeys
 from dray.compaction.paths import file_path, unit_prefix
+from dray.log.cleaned import Cleaned, CleaningRound
 from dray.log.entries import IndexEntry
 from dray.log.jobs import (
     Abandoned,
@@ -130,6 +131,27 @@ class Saga:
         deletes it."""
         return await self._move(underway.stream, underway.job, Abandoned()) is not None
 
+    # --- cleaning rounds
+
+    async def begin_round(self, unit: Unit, found: WrittenKeys) -> bool:
+        """One at a time. The keys begin at the clean point that was planned with, or at the stream's start;
+        one that has moved meanwhile only leaves less to do."""
+        stored = await self._store.cleaned(unit.stream)
+        if stored.value.round is not None or stored.value.end >= found.end:
+            return False
+        begun = replace(stored.value, round=CleaningRound(found.path, found.end))
+        return await self._put_cleaned(unit.stream, begun, stored.version)
+
+    async def end_round(self, stream: int, keys_path: str) -> None:
+        """A file could not be written against these keys: the next round begins with others."""
+        stored = await self._store.cleaned(stream)
+        if stored.value.round is not None and stored.value.round.keys == keys_path:
+            await self._put_cleaned(stream, replace(stored.value, round=None), stored.version)
+
+    async def _put_cleaned(self, stream: int, cleaned: Cleaned, version: int) -> bool:
+        [outcome] = await self._store.write(stream, [self._store.put_cleaned(stream, cleaned, version)])
+        return outcome.applied
+
     # --- PARQUET_WRITTEN
 
     async def written(self, underway: RunningJob, file: WrittenFile) -> RunningJob | None:
@@ -232,6 +254,27 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
         end=compaction.end,
         prefix=unit_prefix(compaction.topic, compaction.topic_id, compaction.partition, underway.stream),
         cleaning=compaction.cleaning,
+    )
+
+
+def keys_unit(
+    topic: Topic, partition: int, job: Job, inputs: list[Versioned[IndexEntry]], start: int, most_keys: int
+) -> Unit:
+    """The unit that collects the keys of a cleaning round. It bears the number of the last job. Its object is
+    named as soon as it is there; until then the collector's grace protects it, and where that was too short
+    the round begins again."""
+    stream = topic.streams[partition]
+    return Unit(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        stream=stream,
+        job=job.number,
+        entries=tuple(entry.value.encode() for entry in inputs),
+        start=max(start, inputs[0].value.start),
+        end=inputs[-1].value.end,
+        prefix=unit_prefix(topic.name, topic.topic_id, partition, stream),
+        most_keys=most_keys,
     )
 
 

@@ -86,6 +86,7 @@ class CycleSummary:
     left_to_others: int = 0  # unfinished jobs that another compactor works on
     waiting: int = 0  # jobs that wait for the catalog
     sealed: int = 0
+    key_rounds: int = 0  # cleaning rounds that began: large streams, compacted by key
     swept: int = 0  # index entries that late writes had brought back
     raised: int = 0  # streams whose start was raised by retention
     files_deleted: int = 0

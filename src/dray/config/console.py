@@ -54,6 +54,16 @@ class ConsoleSection(Section):
         description="Whether a proxy before the console speaks TLS to browsers. The console itself must then "
         "be reached by nothing else.",
     )
+    command_config: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="How the console connects to brokers: a properties file of Kafka's clients, with "
+        "security.protocol and the like. Needed where the first listener of `drayd up` asks for a login.",
+    )
+    runs: Annotated[str | None, Either("none", Text(r"(?s:.+)", "a directory"))] = Field(
+        default=None,
+        description="A directory of simulated clusters to show: files that `drayd simulate --seed N --json` "
+        "wrote.",
+    )
     masked: Annotated[
         Mapping[str, str],
         TextMap("patterns of topics' names, each with what is hidden of their records", r"(?s:.{1,249})"),

@@ -68,6 +68,10 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
         arguments.append("--stores")
     if config is not None:
         arguments += ["--config", str(config)]
+    if settings.console.command_config is not None:
+        arguments += ["--command-config", settings.console.command_config]
+    if settings.console.runs is not None:
+        arguments += ["--runs", settings.console.runs]
     return Child("the console", arguments)
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.simulation.cluster.builds import two_builds
+from dray.simulation.cluster.by_key import by_key
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.identities import automatic_ids
 from dray.simulation.cluster.limits import at_limits
@@ -34,6 +35,7 @@ KINDS: Final = {
         RunKind("clocks", "a machine whose clock is wrong, or jumps", _wrong_clocks),
         RunKind("builds", "two builds, one of which cannot read what the other stores", two_builds),
         RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
+        RunKind("keys", "a topic that is compacted by key all the time, by several compactors", by_key),
         RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
     )
 }

@@ -83,6 +83,8 @@ ELSEWHERE = {
     "console.certificate_file": "test_console_with_login.py, in a real process",
     "console.key_file": "test_console_with_login.py, in a real process",
     "console.behind_proxy": "test_daemon_console_address.py",
+    "console.command_config": "test_daemon_children.py::test_the_console_gets_its_own",
+    "console.runs": "the same",
     "console.masked": "test_console_with_login.py, in a real process",
     "foreign.stores": "test_daemon_foreign.py::test_the_stores_of_the_config_arrive",
     "foreign.options": "the same",

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tests.simulation.scripted import bucket_is_ours
 from tests.unit.log.harness import QUICK, append, batch_bytes, read, values_in
@@ -78,7 +78,8 @@ class Machine:
         self.runtime = SystemRuntime(threads=4)
         self.store = KilledStore(self._directory / "metadata.sqlite", self.runtime)
         await self.store.open()
-        self.objects = await KilledObjects.open(self._directory / "objects", self.runtime)
+        opened = await KilledObjects.open(self._directory / "objects", self.runtime)
+        self.objects = cast(KilledObjects, opened)
         self.log = Log(self.store, self.objects, self.runtime, 1, SETTINGS, may_delete=bucket_is_ours)
         self.log.carry(True)
         return self

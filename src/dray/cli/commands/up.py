@@ -14,10 +14,12 @@ import typer
 
 from dray.cli.options import (
     BrokerIdOption,
+    CommandConfigOption,
     ConfigOption,
     DataDirOption,
     HttpOption,
     ListenOption,
+    RunsOption,
     load_config,
 )
 from dray.config import Settings
@@ -67,6 +69,8 @@ def up(
             show_default=False,
         ),
     ] = None,
+    command_config: CommandConfigOption = None,
+    runs: RunsOption = None,
 ) -> None:
     """Start everything on this machine: brokers, embedded metadata, objects in local files.
 
@@ -81,6 +85,8 @@ def up(
 
     Where Java 17 and the pipeline's packages are there ([bold]make setup-pipeline[/]), a compactor runs as
     well, and every topic is an Iceberg table a few minutes later.
+
+    The console connects as any client does: [bold]--command-config[/] says how, where clients have to log in.
 
     [dim]Examples:[/]
 
@@ -99,6 +105,8 @@ def up(
         compactor=compactor,
         console=False if no_console else None,
         console_listen=console,
+        console_command_config=command_config,
+        console_runs=runs,
     )
     settings = loaded.settings
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
