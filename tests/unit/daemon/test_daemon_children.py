@@ -177,10 +177,12 @@ def test_the_console_gets_its_own(
 ) -> None:
     """By flags, and by the settings: its arguments are the same, whichever way."""
     monkeypatch.setenv("DRAY_SPARK__MASTER", "sc://sample:15002")
-    given = ["--console", "127.0.0.1:0", "--command-config", "who.properties", "--runs", "some/runs"]
+    who = tmp_path / "who.properties"
+    who.write_text("security.protocol=PLAINTEXT\n")
+    given = ["--console", "127.0.0.1:0", "--command-config", str(who), "--runs", "some/runs"]
     by_flags = console_child(children.settings_of_up(given), None, ["127.0.0.1:9092"])
     file = tmp_path / "dray.yaml"
-    console = {"listen": "127.0.0.1:0", "command_config": "who.properties", "runs": "some/runs"}
+    console = {"listen": "127.0.0.1:0", "command_config": str(who), "runs": "some/runs"}
     file.write_text(yaml.safe_dump({"console": console}))
     by_file = console_child(children.settings_of_up(["--config", str(file)]), None, ["127.0.0.1:9092"])
     assert by_flags is not None
@@ -191,4 +193,4 @@ def test_the_console_gets_its_own(
         replace_everywhere(patch, client_security, lambda file: None)
         CliRunner().invoke(app, list(by_flags.arguments))
     [its] = children._seen
-    assert (its.console.command_config, its.console.runs) == ("who.properties", "some/runs")
+    assert (its.console.command_config, its.console.runs) == (str(who), "some/runs")

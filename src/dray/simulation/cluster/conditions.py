@@ -5,9 +5,11 @@ Kept apart from the run, so that a failing run can be tried again with less of e
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
+from typing import Any, ClassVar
 
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
@@ -127,6 +129,9 @@ class ClusterConditions:
     # Compaction by key: what one merge may hold (None: all), and how many keys one cleaning round has.
     bottom_raw_bytes: int | None = None
     round_keys: int = 100
+
+    script: ClassVar[Callable[[Any], Awaitable[None]] | None] = None
+    """What is played in its `ClusterWorld`, where it is not what all clusters have."""
 
     def clients(self) -> list[tuple[int, Role]]:
         """Who plays, each with the number that its chance comes from."""

@@ -82,7 +82,7 @@ async def _simulate(conditions: ClusterConditions, recorded: list[TraceStep] | N
     world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
     world.conditions.weather.unexpected_errors = conditions.unexpected_errors
     try:
-        await _play(world)
+        await (type(conditions).script or _play)(world)
     except Exception as error:
         raise RunFailed(conditions, world.now(), world.trace.lines()) from _first_found(error)
     finally:
