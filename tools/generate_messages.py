@@ -1,4 +1,5 @@
-"""Write src/dray/protocol/messages from Kafka's schema as the installed `kio` package holds it.
+"""Write src/dray/protocol/messages from Kafka's schema as the installed `kio` package holds it, and what is
+stored in Kafka's own topics from `tools/schemas`.
 
 `python -m tools.generate_messages` writes the files; `generate()` gives them as text, which a test compares
 with what is committed.
@@ -13,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tools.generator.module import module_source
+from tools.generator.plain_schema import load_plain
 from tools.generator.schema import load
 from tools.generator.table import table_source
 
@@ -70,14 +72,28 @@ APIS = [
     "list_config_resources",
 ]
 DATA = ["consumer_protocol_subscription", "consumer_protocol_assignment"]
+# What brokers of Kafka write into topics of their own: a module, and its messages in tools/schemas.
+STORED = {
+    "stored_offsets": ["OffsetCommitKey", "OffsetCommitValue"],
+    "stored_remote_segments": [
+        "RemoteLogSegmentMetadataRecord",
+        "RemoteLogSegmentMetadataUpdateRecord",
+        "RemotePartitionDeleteMetadataRecord",
+    ],
+}
 
 
 def generate() -> dict[str, str]:
     """Each file's name and text."""
     kio_version = version("kio")
+    origin = f"kio {kio_version}"
     apis = {api: load(api) for api in APIS}
-    files = {f"{api}.py": module_source(messages, kio_version) for api, messages in apis.items()}
-    files |= {f"{name}.py": module_source(load(name), kio_version) for name in DATA}
+    files = {f"{api}.py": module_source(messages, origin) for api, messages in apis.items()}
+    files |= {f"{name}.py": module_source(load(name), origin) for name in DATA}
+    files |= {
+        f"{name}.py": module_source([load_plain(message) for message in messages], "tools/schemas")
+        for name, messages in STORED.items()
+    }
     files["schemas.py"] = table_source(apis, kio_version)
     return _formatted(files)
 

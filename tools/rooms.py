@@ -24,8 +24,8 @@ def _room(holds: str, uses: str = "") -> Room:
 
 
 _BELOW_DAEMON = (
-    "api client cluster compaction config console groups inspection log metadata objects parquet protocol "
-    "records runtime security server tables telemetry topics wal"
+    "api client cluster compaction config console groups inspection log metadata migration objects "
+    "parquet protocol records runtime security server tables telemetry topics wal"
 )
 
 ROOMS: dict[str, Room] = {
@@ -85,8 +85,13 @@ ROOMS: dict[str, Room] = {
         "streams: append pipeline, offset index, reads, time lookup, producer state, collector of objects",
         "foreign metadata objects parquet records runtime wal",
     ),
+    "migration": _room(
+        "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach",
+        "foreign groups log metadata objects records runtime topics",
+    ),
     "foreign": _room(
-        "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ", "records"
+        "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ",
+        "protocol records",
     ),
     "upstream": _room(
         "a Kafka cluster that still owns a topic: mirror, fence, and the steps until Dray owns it",

@@ -22,6 +22,8 @@ from dray.foreign.kafka_files import (
     read_transaction_index,
 )
 from dray.foreign.kafscale import KafscaleSegment, read_index, read_segment
+from dray.foreign.remote_segments import read_remote_record
+from dray.foreign.stored_offsets import read_offset_record
 
 SEGMENT = KafscaleSegment(0, 1_000, 1_001, 0, 100_000)
 READERS: dict[str, tuple[Callable[[bytes], object], Path]] = {
@@ -35,6 +37,11 @@ READERS: dict[str, tuple[Callable[[bytes], object], Path]] = {
     "manifest": (read_manifest, segments_of(aiven_partition(0), "rsm-manifest")[0]),
     "kafscale": (read_segment, next(KAFSCALE.glob("*.kfs"))),
     "kafscale index": (lambda data: read_index(data, SEGMENT), next(KAFSCALE.glob("*.index"))),
+    "remote segment": (read_remote_record, segments_of(local_partition(0), "snapshot")[0]),
+    "stored offset": (
+        lambda data: read_offset_record(data, data),
+        segments_of(local_partition(0), "index")[0],
+    ),
     "driftq": (read_wal, segments_of(local_partition(0), "leader_epoch_checkpoint")[0]),
 }
 

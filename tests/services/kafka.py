@@ -75,7 +75,11 @@ class KafkaProcess(ServerProcess):
             raise RuntimeError(f"Kafka's storage could not be formatted:\n{done.stdout}{done.stderr}")
 
     def _java(self, main: str, arguments: Sequence[str], options: Sequence[str] = JVM_OPTIONS) -> list[str]:
-        return ["java", *options, *quick_options(), "-cp", f"{self.jars}/*", main, *arguments]
+        return ["java", *options, *quick_options(), "-cp", self.classpath, main, *arguments]
+
+    @property
+    def classpath(self) -> str:
+        return f"{self.jars}/*"
 
     def command(self) -> Sequence[str]:
         return self._java("kafka.Kafka", [str(self.properties_path)])

@@ -30,6 +30,7 @@ from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put, StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
 from dray.records import Record, twin, validate
@@ -54,6 +55,22 @@ from dray.topics.retention import RetentionLoop
 from dray.wal import object_path
 from tests.services import room_settings
 from tests.simulation.scripted import bucket_is_ours
+
+MIGRATION = MigrationRecord(
+    state=MigrationState.ATTACHED,
+    migration_id=UUID(int=5),
+    topic_id=UUID(int=6),
+    layout="kafka-tiered",
+    source="s3://old/tier",
+    store="old",
+    plan="0" * 64,
+    leader_epoch=65_536,
+    partitions=1,
+    streams=(7,),
+    bounds=((0, 100),),
+    config={"retention.ms": "-1"},
+    created_ms=1_790_000_000_000,
+)
 
 DOMAINS = 2
 ALICE = QuotaEntity(("alice",))
@@ -243,6 +260,7 @@ class World:
         await self.first.groups.configs.alter("rests", lambda _: {SESSION_TIMEOUT: "50000"})
         await self._say_who_may_do_what()
         await CompactionRequests(self.first.store, self.first.runtime).ask(self.topics["orders"])
+        await Migrations(self.first.store, self.first.runtime).begin("orders", MIGRATION)
         await self.first.topics.delete("gone")
         await self._clean_a_stream()
         await self._leave_an_object_behind()

@@ -18,7 +18,7 @@ from uuid import UUID
 
 import pytest
 from tests.services import room_settings
-from tests.services.two_builds import ALICE, DOMAINS, Process, World
+from tests.services.two_builds import ALICE, DOMAINS, MIGRATION, Process, World
 
 from dray.cluster import BrokerIdTaken, Membership, open_cluster
 from dray.cluster.broker import BROKER_FORMAT
@@ -43,6 +43,7 @@ from dray.log import (
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
+from dray.migration.record import MIGRATION_FORMAT, Migrations
 from dray.security.acls.decision import Authorizer
 from dray.security.acls.model import AclFilter, AclOperation, AclResourceType
 from dray.security.acls.store import ACL_FORMAT
@@ -195,6 +196,14 @@ CASES = {
         refusal=lambda world, process: CompactionRequests(process.store, process.runtime).ask(
             world.topics["orders"]
         ),
+        raises=UnreadableValue,
+    ),
+    # Neither taken for no migration, nor written over.
+    "migrations/<name>": Case(
+        MIGRATION_FORMAT,
+        lambda _: keys.migration("orders"),
+        topic=None,
+        refusal=lambda _, process: Migrations(process.store, process.runtime).begin("orders", MIGRATION),
         raises=UnreadableValue,
     ),
     "counters/streams": Case(
@@ -370,7 +379,7 @@ def family_of(key: str) -> str:
     """The key without what it names."""
     family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
     family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
-    named = r"^(topics|compaction-requests|groups|group-leases|group-fences|group-configs)/[^/]+$"
+    named = r"^(topics|compaction-requests|migrations|groups|group-leases|group-fences|group-configs)/[^/]+$"
     family = re.sub(named, r"\1/<name>", family)
     family = re.sub(r"^client-quotas/.+$", "client-quotas/<name>", family)
     if family.startswith(("users/", "acls/")) and not family.endswith("/"):
@@ -406,6 +415,7 @@ NOT_MAKING_KEYS = {
         "topic_of",
         "deleted_topic_of",
         "topic_of_compaction_request",
+        "topic_of_migration",
         "stream_of",
         "stream_of_high_watermark",
         "end_of_index_entry",

@@ -8,7 +8,7 @@ from tools.generator.body import Body, Least, needs_declaration, struct_format
 from tools.generator.schema import Message, Struct
 from tools.generator.source import Source, annotation, attribute_default, local
 
-HEADING = '''"""Generated from Kafka's schema (kio {kio}) by tools/generate_messages.py. Do not edit.
+HEADING = '''"""Generated from Kafka's schema ({origin}) by tools/generate_messages.py. Do not edit.
 
 {summary}
 """
@@ -19,7 +19,7 @@ _WIRE_NAMES = re.compile(
 _PACKERS = re.compile(r"\b(pack|unpack)_([a-zA-Z]+)\(")
 
 
-def module_source(messages: list[Message], kio_version: str) -> str:
+def module_source(messages: list[Message], origin: str) -> str:
     classes = Source()
     written: dict[str, Struct] = {}
     for message in messages:
@@ -30,12 +30,12 @@ def module_source(messages: list[Message], kio_version: str) -> str:
                 raise ValueError(f"two different structs are named {struct.name}")
             written[struct.name] = struct
             _write_class(classes, message, struct)
-    return _heading(messages, classes.text(), kio_version) + classes.text()
+    return _heading(messages, classes.text(), origin) + classes.text()
 
 
-def _heading(messages: list[Message], text: str, kio_version: str) -> str:
+def _heading(messages: list[Message], text: str, origin: str) -> str:
     summary = "\n".join(f"{message.name}: {_span(message.versions).lower()}" for message in messages)
-    lines = [HEADING.format(kio=kio_version, summary=summary)]
+    lines = [HEADING.format(origin=origin, summary=summary)]
     lines.append("from __future__ import annotations\n")
     lines.append(
         "from dataclasses import dataclass, field"

@@ -143,7 +143,7 @@ def _merge_message(direction: str, api_key: int | None, modules: dict[int, types
         struct: Struct(struct, _merge_fields(by_version), set(by_version))
         for struct, by_version in fields.items()
     }
-    return Message(name, direction, api_key, _holders_last(structs, name), flexible)
+    return Message(name, direction, api_key, holders_last(structs, name), flexible)
 
 
 def _entities(module: types.ModuleType) -> list[Any]:
@@ -231,7 +231,7 @@ def _merge_fields(by_version: dict[int, list[Field]]) -> list[Field]:
     return merged
 
 
-def _holders_last(structs: dict[str, Struct], root: str) -> list[Struct]:
+def holders_last(structs: dict[str, Struct], root: str) -> list[Struct]:
     ordered: dict[str, Struct] = {}
 
     def visit(name: str) -> None:

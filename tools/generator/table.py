@@ -10,7 +10,7 @@ from tools.generator.schema import Message
 def table_source(apis: dict[str, list[Message]], kio_version: str) -> str:
     lines = [
         HEADING.format(
-            kio=kio_version,
+            origin=f"kio {kio_version}",
             summary="The keys of Kafka's APIs, and the versions of those that have messages here.",
         )
     ]

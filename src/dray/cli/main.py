@@ -71,6 +71,12 @@ COMMANDS: Final = {
         MANAGE,
         "Look at the configuration: defaults, then a YAML file, then DRAY_... variables, then flags.",
     ),
+    "migrate": CommandEntry(
+        "migrate",
+        "app",
+        MANAGE,
+        "Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.",
+    ),
     "query": CommandEntry(
         "query", "query", MANAGE, "Ask the topics' tables with SQL: a topic's name is a table's name."
     ),

@@ -6,6 +6,7 @@ Offsets may have holes: where compaction removed records, and where a transactio
 from __future__ import annotations
 
 from collections.abc import Iterator
+from struct import Struct
 from typing import Final, NamedTuple
 
 from dray.records import HEADER_SIZE, BatchHeader, Buffer, crc32c, read_header
@@ -17,6 +18,10 @@ _CHECKED_FROM: Final = 21
 """The checksum is of all that follows it: the attributes and on."""
 
 _LARGEST_DELTA: Final = 2**31 - 1
+
+ABORT: Final = 0
+COMMIT: Final = 1
+_MARKER_KEY: Final = Struct(">hh")  # version, kind
 
 
 class SegmentBatch(NamedTuple):
@@ -61,6 +66,23 @@ def walk_batches(segment: Buffer, position: int = 0, *, from_offset: int = 0) ->
         yield batch
         next_offset = batch.last_offset + 1
         position = batch.end
+
+
+def marker_of(segment: Buffer, batch: SegmentBatch) -> int | None:
+    """What the marker of a transaction says: `ABORT` or `COMMIT`. None for a batch that is none, and for
+    control records of other kinds. `segment` is what the batch's position counts in."""
+    if not batch.is_control:
+        return None
+    view = memoryview(segment)[batch.position + HEADER_SIZE : batch.end]
+    at = 0
+    for _ in range(5):  # the record's size, attributes, time, offset; then its key's size
+        while at < len(view) and view[at] & 0x80:
+            at += 1
+        at += 1
+    if at + _MARKER_KEY.size > len(view):
+        raise ForeignDamage("a control record without a key", batch.position)
+    _, kind = _MARKER_KEY.unpack_from(view, at)
+    return kind if kind in (ABORT, COMMIT) else None
 
 
 def cut_torn_tail(segment: Buffer, *, from_offset: int = 0) -> int:

@@ -131,6 +131,34 @@ def read_epochs(data: Buffer) -> list[EpochStart]:
     return starts
 
 
+def read_offset_checkpoint(data: Buffer) -> dict[tuple[str, int], int]:
+    """A broker's checkpoint of one offset for each partition: of high watermarks, of starts, of cleaning."""
+    try:
+        lines = bytes(data).decode("ascii").splitlines()
+    except UnicodeDecodeError as error:
+        raise ForeignDamage("an offset checkpoint is text", error.start) from None
+    if not lines or lines[0] != "0":
+        raise ForeignUnsupported(f"version {lines[0][:20] if lines else ''!r} of an offset checkpoint")
+    if len(lines) < 2 or not lines[1].isdecimal() or int(lines[1]) != len(lines) - 2:
+        raise ForeignDamage(f"an offset checkpoint of {len(lines) - 2} lines, which states another count")
+    found: dict[tuple[str, int], int] = {}
+    for line in lines[2:]:
+        match line.split(" "):
+            case [topic, partition, offset] if partition.isdecimal() and offset.isdecimal():
+                found[topic, int(partition)] = int(offset)
+            case _:
+                raise ForeignDamage("a topic, a partition and an offset make a line of an offset checkpoint")
+    return found
+
+
+def read_partition_metadata(data: Buffer) -> str:
+    """The topic's id in `partition.metadata`, as Kafka writes ids."""
+    fields = dict(line.partition(": ")[::2] for line in bytes(data).decode("ascii", "replace").splitlines())
+    if fields.get("version") != "0":
+        raise ForeignUnsupported(f"version {fields.get('version', '')[:20]!r} of partition.metadata")
+    return fields.get("topic_id", "")
+
+
 def _whole(text: str) -> int:
     if not text.isdecimal() or len(text) > 19:
         raise ForeignDamage(f"{text[:20]!r} in an epoch checkpoint is no number")

@@ -22,6 +22,7 @@ _END: Final = b"END!"
 _INDEX_MAGIC: Final = b"IDX\0"
 _VERSION: Final = 1
 FIRST_BATCH: Final = _HEADER.size
+FOOTER_SIZE: Final = _FOOTER.size
 
 
 class KafscaleSegment(NamedTuple):
@@ -40,33 +41,42 @@ class KafscaleRow(NamedTuple):
     position: int
 
 
-def read_segment(data: Buffer) -> KafscaleSegment:
-    """Checked as a whole: header and footer, the checksum over the batches, every batch, and its offsets."""
-    view = memoryview(data)
-    if len(view) < _HEADER.size + _FOOTER.size:
-        raise ForeignDamage(f"a segment of {len(view)} bytes", len(view))
-    magic, version, flags, base, count, created_ms, _ = _HEADER.unpack_from(view)
+def read_bounds(header: Buffer, footer: Buffer, size: int) -> tuple[KafscaleSegment, int]:
+    """What the first and the last bytes of a segment of this size say, and the checksum of what is
+    between."""
+    if size < FIRST_BATCH + FOOTER_SIZE or len(header) < FIRST_BATCH or len(footer) < FOOTER_SIZE:
+        raise ForeignDamage(f"a segment of {size} bytes", size)
+    magic, version, flags, base, count, created_ms, _ = _HEADER.unpack_from(header)
     if magic != _MAGIC:
         raise ForeignDamage("it does not begin with KAFS")
     if version != _VERSION or flags:
         raise ForeignUnsupported(f"version {version} of a segment, with the flags {flags}", 4)
-    body_end = len(view) - _FOOTER.size
-    checksum, last, end = _FOOTER.unpack_from(view, body_end)
+    checksum, last, end = _FOOTER.unpack_from(footer)
     if end != _END:
-        raise ForeignDamage("it does not end with END!", len(view) - len(_END))
+        raise ForeignDamage("it does not end with END!", size - len(_END))
+    if not 0 <= base <= last or count < 0:
+        raise ForeignDamage(f"{count} records of offsets {base} to {last}", 8)
+    return KafscaleSegment(base, last, count, created_ms, size - FOOTER_SIZE), checksum
+
+
+def read_segment(data: Buffer) -> KafscaleSegment:
+    """Checked as a whole: header and footer, the checksum over the batches, every batch, and its offsets."""
+    view = memoryview(data)
+    segment, checksum = read_bounds(view[:FIRST_BATCH], view[-FOOTER_SIZE:], len(view))
+    base, last, count, _, body_end = segment
     body = view[_HEADER.size : body_end]
     if crc32c(body) != checksum:
         raise ForeignDamage("the checksum of the segment is wrong", body_end)
     records = 0
     found = base - 1
-    for batch in walk_batches(view[:body_end], _HEADER.size, from_offset=max(base, 0)):
+    for batch in walk_batches(view[:body_end], _HEADER.size, from_offset=base):
         records += batch.header.record_count
         found = batch.last_offset
-    if base < 0 or found != last:
+    if found != last:
         raise ForeignDamage(f"the batches end at offset {found}, the footer says {last}", body_end)
     if records != count:
         raise ForeignDamage(f"{records} records, the header says {count}", 16)
-    return KafscaleSegment(base, last, count, created_ms, body_end)
+    return segment
 
 
 def read_index(data: Buffer, segment: KafscaleSegment) -> list[KafscaleRow]:

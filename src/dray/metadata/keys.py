@@ -70,6 +70,7 @@ CLOCKS: Final = f"{ROOT}clocks/"
 TOPICS: Final = f"{ROOT}topics/"
 DELETED_TOPICS: Final = f"{ROOT}deleted-topics/"
 COMPACTION_REQUESTS: Final = f"{ROOT}compaction-requests/"
+MIGRATIONS: Final = f"{ROOT}migrations/"
 STREAM_COUNTER: Final = f"{ROOT}counters/streams"
 PRODUCER_COUNTER: Final = f"{ROOT}counters/producers"
 
@@ -125,6 +126,16 @@ def compaction_request(topic_name: str) -> str:
 def topic_of_compaction_request(key: str) -> str | None:
     """The topic's name in the key of a request."""
     return _name_below(COMPACTION_REQUESTS, key)
+
+
+def migration(topic_name: str) -> str:
+    """How far a topic that began elsewhere has come."""
+    return f"{MIGRATIONS}{name(topic_name)}"
+
+
+def topic_of_migration(key: str) -> str | None:
+    """The topic's name in the key of a migration."""
+    return _name_below(MIGRATIONS, key)
 
 
 # --- streams

@@ -1,0 +1,283 @@
+"""`drayd migrate`: topics that another system wrote become topics here, in place."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
+from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
+from dray.cli.output import print_json
+from dray.daemon import migration
+from dray.daemon.failures import USAGE, Failure
+from dray.migration.inventory import SourceLayout, parse_topic_id
+from dray.migration.plan import AttachPlan
+from dray.migration.record import MigrationState
+
+app = typer.Typer(
+    help="Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.\n\n"
+    "The source keeps every byte. Begin with [bold]drayd migrate plan[/], which only looks.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+)
+
+TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name at the source.")]
+FromOption = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="STORE",
+        help="Where it lies: a name of foreign.stores in the config, or a URL (file:, s3://, gs://, az://), "
+        "or a path. For driftq: the file of its log.",
+    ),
+]
+LayoutOption = Annotated[
+    SourceLayout,
+    typer.Option(
+        "--layout",
+        help="kafka-tiered: Apache's LocalTieredStorage. aiven-1: Aiven's tiered-storage plugin. "
+        "kafscale-1: a stopped KafScale's bucket. log-dir: the log directory of a stopped broker, which is "
+        "uploaded. driftq: DriftQ's log, which is converted.",
+    ),
+]
+TopicIdOption = Annotated[
+    str | None,
+    typer.Option(
+        "--topic-id",
+        metavar="ID",
+        help="Which one, where several topics of this name lie there: a UUID, or as Kafka writes it.",
+        show_default=False,
+    ),
+]
+OffsetsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--offsets",
+        metavar="FILE",
+        help="Offsets that groups had committed: lines of group,topic,partition,offset, or what etcdctl get "
+        "--prefix /kafscale/consumers/ printed. Those in a log directory and in DriftQ's log are found.",
+        show_default=False,
+    ),
+]
+RemoteMetadataOption = Annotated[
+    str | None,
+    typer.Option(
+        "--remote-metadata",
+        metavar="DIR",
+        help="A broker's log directory with __remote_log_metadata: only copies that it says are finished "
+        "count. Without it, those of which all files are there.",
+        show_default=False,
+    ),
+]
+YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+@app.command("plan")
+def plan(
+    topic: TopicArgument,
+    *,
+    place: FromOption,
+    layout: LayoutOption,
+    topic_id: TopicIdOption = None,
+    offsets: OffsetsOption = None,
+    remote_metadata: RemoteMetadataOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show what an attach would do: partitions, offsets, groups, and what stands in the way. Only the
+    source is read, and nothing is written anywhere.
+
+    [dim]Example:[/] drayd migrate plan orders --from s3://old-bucket/tier --layout aiven-1
+    """
+    request = _request(topic, place, layout, topic_id, offsets, remote_metadata)
+    with AttachBar("looking at the source") as bar:
+        found = migration.look(load_config(config, data_dir).settings, request, bar)
+    if json:
+        print_json(plan_as_plain(found))
+    else:
+        print_plan(found)
+    if found.refused:
+        raise Failure(_refusal(found))
+
+
+@app.command("attach")
+def attach(
+    topic: TopicArgument,
+    *,
+    place: FromOption,
+    layout: LayoutOption,
+    topic_id: TopicIdOption = None,
+    offsets: OffsetsOption = None,
+    remote_metadata: RemoteMetadataOption = None,
+    topic_config: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic-config",
+            metavar="NAME=VALUE",
+            help="A config of the topic; repeatable. Without retention.ms and retention.bytes nothing "
+            "expires.",
+        ),
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Make a topic of what lies at the source. Clients then read it with their offsets, and append behind it.
+
+    It shows the plan and asks. It may be run again after a failure, and goes on where it was. Brokers may run
+    meanwhile. A store that segments are read from must be in foreign.stores of every broker's config.
+
+    [dim]Example:[/] drayd migrate attach orders --from old --layout kafka-tiered --config /etc/dray.yaml
+    """
+    request = _request(topic, place, layout, topic_id, offsets, remote_metadata)
+    configs = _pairs(topic_config)
+    shown: list[AttachPlan] = []
+
+    def approve(found: AttachPlan) -> bool:
+        bar.pause()
+        shown.append(found)
+        print_plan(found)
+        if yes:
+            return True
+        if not sys.stdin.isatty():
+            raise Failure("nothing was done: add --yes to attach it", USAGE)
+        return typer.confirm("Attach it?")
+
+    with AttachBar("attaching") as bar:
+        done = migration.attach(load_config(config, data_dir).settings, request, configs, approve, bar)
+    if done is None:
+        if shown and shown[0].refused:
+            raise Failure(_refusal(shown[0]))
+        print("Nothing was done.")
+        return
+    print(f"topic {topic} is attached: {done.partitions} partitions, id {done.topic_id}")
+
+
+@app.command("status")
+def status(
+    topic: Annotated[
+        str | None, typer.Argument(metavar="[TOPIC]", help="One topic; without it, all.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    json: JsonOption = False,
+) -> None:
+    """Show the topics that were attached, how far each has come, and which still need their source."""
+    found = migration.status(load_config(config, data_dir).settings, topic)
+    if json:
+        print_json([status_as_plain(each) for each in found])
+    else:
+        print_status(found)
+    if topic is not None and not found:
+        raise Failure(f"topic {topic} was never attached here")
+
+
+@app.command("copy")
+def copy(
+    topic: TopicArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Copy the segments that a topic still reads from its source into our own store. Then the source may
+    go."""
+    settings = load_config(config, data_dir).settings
+    _confirm(yes, f"Copy all segments of {topic} into the cluster's own object store?")
+    with AttachBar("copying") as bar:
+        count = migration.take_over(settings, topic, copy=True, progress=bar)
+    print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+
+
+@app.command("adopt")
+def adopt(
+    topic: TopicArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Take over the segments of a topic where they lie. From then on they are Dray's: retention, compaction
+    and the deletion of the topic delete them.
+
+    [bold]Only once the source is shut down for good[/]: a source that still runs would find its segments
+    gone, or delete them itself. The credentials of the foreign store must allow to delete.
+    """
+    settings = load_config(config, data_dir).settings
+    _confirm(yes, f"Is the source of {topic} shut down for good, and may Dray delete its segments?")
+    with AttachBar("adopting") as bar:
+        count = migration.take_over(settings, topic, copy=False, progress=bar)
+    print(f"topic {topic}: {count} segments adopted")
+
+
+@app.command("abort")
+def abort(
+    topic: TopicArgument,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
+    yes: YesOption = False,
+) -> None:
+    """Take back an attach that did not come to its end. The source is not touched. A topic that is attached
+    is deleted like any other (drayd admin topics delete); what it borrowed stays where it is."""
+    settings = load_config(config, data_dir).settings
+    found = migration.status(settings, topic)
+    if not found:
+        print(f"topic {topic}: there is nothing to abort")
+        return
+    if found[0].record.state in (MigrationState.ATTACHING, MigrationState.ABORTING):
+        _confirm(yes, f"Take back the attach of {topic}?")
+    migration.abort(settings, topic)
+    print(f"topic {topic}: the attach was taken back")
+
+
+def _request(
+    topic: str,
+    place: str,
+    layout: SourceLayout,
+    topic_id: str | None,
+    offsets: Path | None,
+    remote_metadata: str | None,
+) -> migration.SourceRequest:
+    found = None if topic_id is None else _topic_id(topic_id)
+    return migration.SourceRequest(topic, place, layout, found, offsets, remote_metadata)
+
+
+def _topic_id(text: str) -> UUID:
+    try:
+        return parse_topic_id(text)
+    except ValueError as error:
+        raise Failure(
+            f"--topic-id = {text!r}: must be a UUID, or 22 characters as Kafka writes it", USAGE
+        ) from error
+
+
+def _refusal(plan: AttachPlan) -> str:
+    more = len(plan.refused) - 1
+    return f"topic {plan.topic} cannot be attached: {plan.refused[0]}" + (
+        f" (and {more} more)" if more else ""
+    )
+
+
+def _confirm(yes: bool, question: str) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise Failure("nothing was done: add --yes", USAGE)
+    if not typer.confirm(question):
+        raise Failure("nothing was done")
+
+
+def _pairs(given: Sequence[str] | None) -> dict[str, str]:
+    pairs = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not name or not equals:
+            raise Failure(
+                f"--topic-config = {text!r}: must be NAME=VALUE, such as retention.ms=86400000", USAGE
+            )
+        pairs[name] = value
+    return pairs

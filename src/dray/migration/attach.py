@@ -1,0 +1,439 @@
+"""Carrying a plan out: the steps of an attach, each of which may be the last before a process dies.
+
+    step               what it leaves behind                         who goes on
+    ---------------    ------------------------------------------    -------------------------------------
+    begun              the record                                    attach with the same plan, or abort
+    streams taken      their ids, in the record                      the same
+    uploaded           objects of our own (log directories, DriftQ)  the same; each is put once
+    laid down          the keys of the streams                       the same; each key is put if absent
+    offsets            committed offsets of groups                   the same
+    publishing         the record says so: there is no way back      any process, without the source
+    published          the topic: clients see it                     the same
+    attached           the record says so                            nothing is left to do
+
+Nothing is written to the source, ever.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from dray.foreign.kafka_files import TimeRow
+from dray.groups.coordinator.imported import import_group
+from dray.groups.offsets import CommittedOffset
+from dray.log.counters import IdCounter
+from dray.log.entries import HighWatermark
+from dray.log.foreign_attach import (
+    AttachedStream,
+    AttachRefused,
+    ForeignSegment,
+    SegmentCut,
+    cut_positions,
+    entries_of,
+    lay_down,
+    open_transactions,
+)
+from dray.log.foreign_ownership import COPIED, ForeignOwnership
+from dray.log.foreign_segments import OWN_STORE
+from dray.log.foreign_tables import AbortedRange, ForeignLayout
+from dray.log.lifecycle import Lifecycle
+from dray.log.origins import epoch_above
+from dray.log.stream_store import StreamStore
+from dray.metadata import keys
+from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
+from dray.migration.found import ROW, TIME_ROW, MigrationRefused
+from dray.migration.inventory import Counted, Progress, SourceLayout
+from dray.migration.lineage import ChosenSegment
+from dray.migration.offsets import GroupOffset
+from dray.migration.plan import AttachPlan, PartitionPlan
+from dray.migration.reading import SourceReader, each_of
+from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
+from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
+from dray.records import HEADER_SIZE, read_header
+from dray.runtime import Runtime
+from dray.topics import Topics
+
+FAILPOINTS: Final = (
+    "begun",
+    "streams taken",
+    "uploaded",
+    "laid down",
+    "offsets",
+    "publishing",
+    "published",
+    "attached",
+    "aborting",
+    "closed",
+    "swept",
+)
+"""After each of these steps a test lets the process die."""
+
+UPLOADS: Final = f"{COPIED}/uploads/"
+"""Where segments lie that were uploaded into our own store."""
+
+FIRST_PRODUCER_ID: Final = 1 << 48
+"""From here on Dray hands out producer ids, once a topic was attached: no source comes so far, so that the
+producers of both never meet."""
+
+ENTRY_BYTES: Final = 128 << 20
+"""A large segment becomes several entries of about so many bytes: what retention deletes at once, and what
+compaction takes at once."""
+
+_PIECE: Final = 8 << 20
+_OFFSETS_AT_ONCE: Final = 256
+_KEPT_FOR_EVER: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
+"""Unless something else is asked for: what is attached is mostly older than the default retention."""
+
+_FORMS: Final = {
+    SourceLayout.KAFKA_TIERED: ForeignLayout.KAFKA,
+    SourceLayout.AIVEN: ForeignLayout.AIVEN,
+    SourceLayout.KAFSCALE: ForeignLayout.KAFSCALE,
+    SourceLayout.LOG_DIR: ForeignLayout.KAFKA,
+    SourceLayout.DRIFTQ: ForeignLayout.KAFKA,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class AttachOrder:
+    """What is to be attached, and as what."""
+
+    plan: AttachPlan
+    url: str
+    store: str
+    """The name of the foreign store in the config; not asked for where segments are uploaded."""
+    config: Mapping[str, str]
+
+
+class Attacher:
+    def __init__(
+        self,
+        *,
+        metadata: MetadataStore,
+        domains: int,
+        streams: StreamStore,
+        lifecycle: Lifecycle,
+        producer_ids: IdCounter,
+        topics: Topics,
+        objects: ObjectStore,
+        ownership: ForeignOwnership,
+        runtime: Runtime,
+        reached: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._metadata = metadata
+        self._domains = domains
+        self._streams = streams
+        self._lifecycle = lifecycle
+        self._producer_ids = producer_ids
+        self._topics = topics
+        self._objects = objects
+        self._ownership = ownership
+        self._runtime = runtime
+        self._reached = reached
+        self.migrations = Migrations(metadata, runtime)
+
+    # --- attach
+
+    async def attach(
+        self, source: SourceReader, order: AttachOrder, progress: Progress | None = None
+    ) -> MigrationRecord:
+        """May be called again after any failure, by any process, with the same plan."""
+        plan = order.plan
+        if plan.refused:
+            raise MigrationRefused(str(plan.refused[0]))
+        if await self._topics.refresh(plan.topic, barrier=True) is not None:
+            known = await self.migrations.read(plan.topic)
+            if known is None:
+                raise MigrationRefused(f"topic {plan.topic} exists already, and was not attached")
+        record = await self.migrations.begin(plan.topic, self._new_record(order))
+        self._check_same(record, order)
+        self._reached("begun")
+        try:
+            if record.state is MigrationState.ATTACHING:
+                record = await self._take_streams(plan, record)
+                await self._lay_all_down(source, order, record, progress or Counted())
+                await self._commit_offsets(plan.topic, record, plan.offsets)
+                self._reached("offsets")
+            return await self._publish(plan.topic, record, plan.offsets)
+        except (MigrationLost, AttachRefused):
+            current = await self.migrations.read(plan.topic)
+            same = current is not None and current.migration_id == record.migration_id
+            if same and current is not None and current.state is not MigrationState.ABORTING:
+                raise
+            await self._sweep(record)  # what this process laid down after the abort had swept
+            raise MigrationLost(f"topic {plan.topic}: the migration was aborted meanwhile") from None
+
+    def _new_record(self, order: AttachOrder) -> MigrationRecord:
+        plan = order.plan
+        return MigrationRecord(
+            MigrationState.ATTACHING,
+            self._runtime.uuid(),
+            plan.topic_id or self._runtime.uuid(),
+            plan.layout.value,
+            order.url,
+            order.store if plan.layout.is_borrowed else OWN_STORE,
+            digest(plan),
+            epoch_above(max(plan.epoch, 0)),
+            len(plan.partitions),
+            (),
+            tuple((each.start, each.end) for each in plan.partitions),
+            {**_KEPT_FOR_EVER, **order.config},
+            self._runtime.wall_ms(),
+        )
+
+    def _check_same(self, record: MigrationRecord, order: AttachOrder) -> None:
+        topic = order.plan.topic
+        if record.state is MigrationState.ABORTING:
+            raise MigrationRefused(f"topic {topic}: an abort is under way: drayd migrate abort {topic}")
+        if record.plan != digest(order.plan):
+            what = "attached" if record.state is MigrationState.ATTACHED else "begun"
+            raise MigrationRefused(
+                f"topic {topic}: it was {what} with another plan, and the source has changed since: "
+                f"drayd migrate status {topic}"
+            )
+
+    async def _take_streams(self, plan: AttachPlan, record: MigrationRecord) -> MigrationRecord:
+        await self._producer_ids.raise_to(FIRST_PRODUCER_ID)
+        if not record.streams:
+            taken = tuple(await self._lifecycle.take_ids(len(plan.partitions)))
+
+            def with_streams(current: MigrationRecord) -> MigrationRecord:
+                return current if current.streams else replace(current.to(current.state), streams=taken)
+
+            record = await self.migrations.step(plan.topic, record, with_streams)
+        self._reached("streams taken")
+        return record
+
+    async def _lay_all_down(
+        self, source: SourceReader, order: AttachOrder, record: MigrationRecord, progress: Progress
+    ) -> None:
+        plan = order.plan
+        pieces = [(each, chosen) for each in plan.partitions for chosen in each.lineage.chosen]
+        progress.expect(len(pieces))
+        if not plan.layout.is_borrowed:
+            await each_of(pieces, lambda piece: self._upload(source, plan, record, *piece), progress.advance)
+        self._reached("uploaded")
+        for partition, stream in zip(plan.partitions, record.streams, strict=True):
+            await lay_down(self._streams, stream, await self._stream(source, order, record, partition))
+            if plan.layout.is_borrowed:
+                progress.advance(len(partition.lineage.chosen))
+            else:
+                await self._ownership.adopt(stream)  # what was uploaded is ours: the collector has to know it
+        self._reached("laid down")
+
+    async def _stream(
+        self, source: SourceReader, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan
+    ) -> AttachedStream:
+        chosen = [each for each in partition.lineage.chosen if each.end > partition.start]
+        made = await each_of(
+            chosen, lambda each: self._segment(source, order.plan.layout, record, partition, each)
+        )
+        aborted = {row[:3]: AbortedRange(*row[:3]) for each in chosen for row in each.aborted}
+        for row in open_transactions(partition.producers, partition.end):
+            aborted[row] = row
+        return AttachedStream(
+            entries_of(made, list(aborted.values()), record.created_ms),
+            partition.start,
+            partition.end,
+            record.leader_epoch,
+            partition.producers,
+        )
+
+    async def _segment(
+        self,
+        source: SourceReader,
+        layout: SourceLayout,
+        record: MigrationRecord,
+        partition: PartitionPlan,
+        chosen: ChosenSegment,
+    ) -> tuple[ForeignSegment, list[SegmentCut]]:
+        found = chosen.segment
+        rows = list(ROW.iter_unpack(found.rows))
+        segment = ForeignSegment(
+            segment_id=found.segment_id,
+            store=record.store,
+            path=found.path if layout.is_borrowed else upload_path(record, partition.partition, chosen),
+            layout=_FORMS[layout],
+            start=max(chosen.start, partition.start),
+            end=chosen.end,
+            max_timestamp=found.max_timestamp,
+            min_timestamp=found.min_timestamp,
+            rows=rows,
+            end_position=rows[0][1] + found.segment_size,
+            object_size=found.object_size,
+            manifest=found.state_path if layout is SourceLayout.AIVEN else "",
+            times=[TimeRow(*row) for row in TIME_ROW.iter_unpack(found.times)],
+        )
+        if layout not in (SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR, SourceLayout.KAFSCALE):
+            return segment, []
+        cuts = []
+        for position in cut_positions(segment, ENTRY_BYTES):
+            header = read_header(await source.range(found.path, position, HEADER_SIZE))
+            cuts.append(SegmentCut(position, header.base_offset))
+        return segment, cuts
+
+    # --- segments of our own
+
+    async def _upload(
+        self,
+        source: SourceReader,
+        plan: AttachPlan,
+        record: MigrationRecord,
+        partition: PartitionPlan,
+        chosen: ChosenSegment,
+    ) -> None:
+        """Bytes as they are, up to the last whole batch. What is there already was put whole."""
+        path = upload_path(record, partition.partition, chosen)
+        try:
+            try:
+                if (await self._objects.head(path)).size == chosen.segment.object_size:
+                    return
+            except ObjectMissing:
+                pass
+            converted = plan.converted.get(partition.partition)
+            if converted is not None:
+                await self._objects.put(path, [converted])
+            else:
+                await self._objects.put_stream(path, _pieces(source, chosen))
+        except ObjectError as error:
+            raise MigrationRefused(f"the object store: {error}: run it again to go on") from error
+
+    # --- from here on, the record has all that is needed
+
+    async def _publish(
+        self, topic: str, record: MigrationRecord, offsets: Sequence[GroupOffset] = ()
+    ) -> MigrationRecord:
+        if record.state is MigrationState.ATTACHED:
+            return record
+        record = await self.migrations.step(
+            topic,
+            record,
+            lambda current: (
+                current
+                if current.state in (MigrationState.PUBLISHING, MigrationState.ATTACHED)
+                else current.to(MigrationState.PUBLISHING)
+            ),
+        )
+        self._reached("publishing")
+        await self._topics.attach(topic, record.topic_id, record.streams, record.config, record.leader_epoch)
+        self._reached("published")
+        # Once more: a sweep of offsets whose topic is not there may have come in between.
+        await self._commit_offsets(topic, record, offsets)
+        record = await self.migrations.step(
+            topic,
+            record,
+            lambda current: (
+                current if current.state is MigrationState.ATTACHED else current.to(MigrationState.ATTACHED)
+            ),
+        )
+        self._reached("attached")
+        return record
+
+    async def _commit_offsets(
+        self, topic: str, record: MigrationRecord, offsets: Sequence[GroupOffset]
+    ) -> None:
+        """As of now, so that they do not expire before their groups come back. What is there stays."""
+        now_ms = self._runtime.wall_ms()
+        by_group: dict[str, dict[tuple[str, int], CommittedOffset]] = {}
+        for each in offsets:
+            committed = CommittedOffset(each.offset, -1, each.metadata, now_ms, topic_id=record.topic_id)
+            by_group.setdefault(each.group, {})[topic, each.partition] = committed
+        step = min(_OFFSETS_AT_ONCE, self._metadata.limits.operations)
+        for group, theirs in by_group.items():
+            operations = import_group(group, theirs, now_ms)
+            for first in range(0, len(operations), step):
+                await self._metadata.write(
+                    keys.domain_of_group(group, self._domains), operations[first : first + step]
+                )
+
+    async def finish(self, topic: str) -> MigrationRecord | None:
+        """Do what is left of a migration that has no way back: the source is not needed. None: nothing is."""
+        record = await self.migrations.read(topic)
+        if record is None or record.state is not MigrationState.PUBLISHING:
+            return None
+        return await self._publish(topic, record)
+
+    # --- abort
+
+    async def abort(self, topic: str) -> MigrationRecord | None:
+        """Take back what an attach has left that did not come to its end. None: there is nothing."""
+        record = await self.migrations.read(topic)
+        if record is None:
+            return None
+        record = await self.migrations.step(topic, record, lambda current: _aborting(topic, current))
+        self._reached("aborting")
+        await self._sweep(record)
+        await self._forget_offsets(topic, record)
+        await self.migrations.forget(topic, record)
+        self._reached("swept")
+        return record
+
+    async def _sweep(self, record: MigrationRecord) -> None:
+        """The streams are closed first: a process that still lays them down finds that out by itself."""
+        for stream in record.streams:
+            closed = HighWatermark(closed=True).encode()
+            await self._streams.write(stream, [Put(keys.high_watermark(stream), closed, ABSENT)])
+        await self._lifecycle.close(record.streams)
+        self._reached("closed")
+        await self._lifecycle.sweep(record.streams)
+        try:
+            async for info in self._objects.list(f"{UPLOADS}{record.migration_id.hex}"):
+                await self._objects.delete(info.path)
+        except ObjectError as error:
+            raise MigrationRefused(f"the object store: {error}: run it again to go on") from error
+
+    async def _forget_offsets(self, topic: str, record: MigrationRecord) -> None:
+        """Those that were committed for a topic which never came."""
+        end = keys.prefix_end(keys.GROUP_OFFSETS)
+        for domain in range(self._domains):
+            start = keys.GROUP_OFFSETS
+            while page := await self._metadata.scan(domain, start, end, _OFFSETS_AT_ONCE):
+                start = page[-1].key + "\0"
+                gone: list[Operation] = []
+                for each in page:
+                    place = keys.place_of_offset(each.key)
+                    if place is None or place[1] != topic:
+                        continue
+                    if CommittedOffset.decode(each.value).topic_id == record.topic_id:
+                        gone.append(Delete(each.key, each.version))
+                if gone:
+                    await self._metadata.write(domain, gone)
+
+
+def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
+    if record.state is MigrationState.ABORTING:
+        return record
+    if record.state is not MigrationState.ATTACHING:
+        raise MigrationRefused(
+            f"topic {topic} is {record.state}: there is no way back but to delete it (drayd admin topics "
+            f"delete {topic}), which leaves the source's objects alone"
+        )
+    return record.to(MigrationState.ABORTING)
+
+
+def upload_path(record: MigrationRecord, partition: int, chosen: ChosenSegment) -> str:
+    segment = chosen.segment
+    return f"{UPLOADS}{record.migration_id.hex}/{partition}/{segment.start:020d}-{segment.segment_id.hex}.log"
+
+
+def digest(plan: AttachPlan) -> str:
+    """Equal for equal plans: the same segments, offsets and producers, in the same places."""
+    found = hashlib.sha256(f"{plan.topic} {plan.topic_id} {plan.layout}".encode())
+    for partition in plan.partitions:
+        found.update(
+            f"{partition.partition} {partition.start} {partition.end} {partition.producers}".encode()
+        )
+        for each in partition.lineage.chosen:
+            segment = each.segment
+            known = segment.segment_id, segment.path, segment.object_size, each.start, each.end, each.aborted
+            found.update(str(known).encode())
+    return found.hexdigest()
+
+
+async def _pieces(source: SourceReader, chosen: ChosenSegment) -> AsyncIterator[Sequence[Buffer]]:
+    segment = chosen.segment
+    for position in range(0, segment.object_size, _PIECE):
+        length = min(_PIECE, segment.object_size - position)
+        yield [await source.range(segment.path, position, length)]

@@ -1,0 +1,98 @@
+"""What a stopped KafScale left: `<namespace>/<topic>/<partition>/segment-<20 digits>.kfs`, and an index
+beside it.
+
+A segment without an index is one whose upload was not finished. There are no leaders' epochs: segments that
+overlap are refused. Header, footer, the index and the last batches are read; the batches before are checked
+when they are served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
+
+from dray.foreign import ForeignDamage
+from dray.foreign.kafscale import FIRST_BATCH, FOOTER_SIZE, read_bounds, read_index
+from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned
+from dray.migration.kafka_tiered import check_beginning
+from dray.migration.reading import SourceReader
+from dray.objects.contract import ObjectInfo
+
+_NAME: Final = re.compile(
+    r"(?:.*/)?(?P<topic>[A-Za-z0-9._-]{1,249})/(?P<partition>[0-9]{1,7})/"
+    r"segment-(?P<base>[0-9]{20})\.(?P<suffix>kfs|index)"
+)
+
+
+class KafscaleFiles(NamedTuple):
+    partition: int
+    base_offset: int
+    segment: ObjectInfo
+    beside: ObjectInfo | None
+
+
+def gather_kafscale(listed: Sequence[ObjectInfo], topic: str) -> list[KafscaleFiles]:
+    """Raises `MigrationRefused` where two namespaces of one bucket have the topic."""
+    found: dict[tuple[int, int], dict[str, ObjectInfo]] = {}
+    homes: set[str] = set()
+    for info in listed:
+        name = _NAME.fullmatch(info.path)
+        if name is None or name["topic"] != topic or int(name["base"]) >= 2**63:
+            continue
+        homes.add(info.path.rsplit("/", 2)[0])
+        found.setdefault((int(name["partition"]), int(name["base"])), {})[name["suffix"]] = info
+    if len(homes) > 1:
+        raise MigrationRefused(
+            f"topic {topic} lies in {' and in '.join(sorted(homes))}: name one with --from"
+        )
+    return [
+        KafscaleFiles(partition, base, files["kfs"], files.get("index"))
+        for (partition, base), files in sorted(found.items())
+        if "kfs" in files
+    ]
+
+
+async def read_kafscale(source: SourceReader, files: KafscaleFiles) -> FoundSegment | None:
+    """None where its upload was not finished."""
+    info, index = files.segment, files.beside
+    if index is None:
+        return None
+    if info.size < FIRST_BATCH + FOOTER_SIZE:
+        raise MigrationRefused(f"{info.path}, byte {info.size}: a segment of {info.size} bytes")
+    header, footer, rows_data = await asyncio.gather(
+        source.range(info.path, 0, FIRST_BATCH),
+        source.range(info.path, info.size - FOOTER_SIZE, FOOTER_SIZE),
+        source.whole(index),
+    )
+    with naming(info.path):
+        segment, _ = read_bounds(header, footer, info.size)
+        if segment.base_offset != files.base_offset:
+            raise ForeignDamage(f"it begins at offset {segment.base_offset}, and has the name of another", 8)
+    with naming(index.path):
+        rows = read_index(rows_data, segment)
+    last = rows[-1].position if rows else FIRST_BATCH
+    batches = await source.batches(info.path, last, segment.body_end, segment.base_offset)
+    if not batches or batches[-1].last_offset != segment.last_offset:
+        raise MigrationRefused(f"{info.path}: its last batch does not end at offset {segment.last_offset}")
+    first = batches[0].header
+    if last > FIRST_BATCH:
+        first = await check_beginning(source, info.path, segment.base_offset, FIRST_BATCH)
+    return FoundSegment(
+        segment_id=uuid5(NAMESPACE_URL, info.path),
+        path=info.path,
+        object_size=info.size,
+        segment_size=segment.body_end - FIRST_BATCH,
+        start=segment.base_offset,
+        end=segment.last_offset + 1,
+        max_timestamp=max(first.max_timestamp, *[each.header.max_timestamp for each in batches]),
+        min_timestamp=first.base_timestamp,
+        rows=thinned(
+            [
+                (segment.base_offset, FIRST_BATCH),
+                *[(row.offset, row.position) for row in rows if row.position > FIRST_BATCH],
+            ]
+        ),
+    )
