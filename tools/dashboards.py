@@ -211,6 +211,7 @@ COMPACTION: Final = Dashboard(
         Panel("Compacted by key: records", "short", [
             Query(f"max by (part) (dray_compaction_by_key_records{{{_OURS}}})", "{{part}}"),
             _rate(f"dray_compaction_by_key_removed_records_total{{{_OURS}}}", "instance", "removed {{instance}}"),
+            _rate(f"dray_compaction_by_key_rounds_total{{{_OURS}}}", "instance", "rounds {{instance}}"),
         ]),
         Panel("Dirtiest topics: ratio", "percentunit", [Query(f"topk(10, max by (topic) (dray_compaction_topic_dirty_ratio{{{_OURS}}}))", "{{topic}}")]),
         Panel("Dirtiest topics: bytes", "bytes", [Query(f"topk(10, max by (topic) (dray_compaction_topic_dirty_bytes{{{_OURS}}}))", "{{topic}}")]),

@@ -16,6 +16,9 @@ class ByKeyMetrics:
         self._removed = make.counter(
             "dray_compaction_by_key_removed_records", "Records that compaction by key left out of files"
         )
+        self._rounds = make.counter(
+            "dray_compaction_by_key_rounds", "Cleaning rounds of large partitions that began"
+        )
         self._records = make.gauges(
             "dray_compaction_by_key_records", "Records of compacted topics, by what they are", "part"
         )
@@ -38,6 +41,7 @@ class ByKeyMetrics:
 
     def show(self, summary: CycleSummary) -> None:
         self._removed.value += summary.removed_by_key
+        self._rounds.value += summary.key_rounds
         by_topic = summary.clean_shares
         self._show_parts(sum(by_topic.values(), CleanShares()))
         worst = sorted(by_topic, key=lambda topic: (-by_topic[topic].dirty.size, topic))[: self._topics]

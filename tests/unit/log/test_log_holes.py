@@ -23,6 +23,7 @@ from tests.unit.log.parquet_harness import (
 )
 
 from dray.compaction.executor import LocalUnitWriter
+from dray.compaction.model import UnitFailed
 from dray.compaction.trimming import rows_from
 from dray.log import Log
 from dray.log.entries import IndexEntry
@@ -203,7 +204,7 @@ async def test_a_unit_of_which_nothing_is_left_fails_by_name(log: Log, world: Wo
     unit = unit_of(stream, files[:1])
     unit = type(unit)(**{name: getattr(unit, name) for name in unit.__slots__} | {"start": 27})
     [failed] = await LocalUnitWriter(world.objects, world.runtime).write([unit])
-    assert not isinstance(failed, WrittenFile)
+    assert isinstance(failed, UnitFailed)
     assert not failed.retriable
     assert "no record is left" in failed.reason
 
@@ -222,7 +223,7 @@ async def test_a_hole_that_the_index_does_not_know_is_damage(log: Log, world: Wo
             [changed, *groups[1:]],
         )
         [failed] = await LocalUnitWriter(world.objects, world.runtime).write([unit_of(stream, [wrong])])
-        assert not isinstance(failed, WrittenFile)
+        assert isinstance(failed, UnitFailed)
         assert "does not hold" in failed.reason
 
 
