@@ -1,4 +1,4 @@
-"""How long an attach takes: 10,000 segments, at 20 ms for every read of the source and every write."""
+"""How long an attach takes: 10,000 segments, at 20 ms for every read of the source."""
 
 from __future__ import annotations
 
