@@ -1,6 +1,6 @@
 """TLS beside plaintext, of Dray and of Apache Kafka, in one run.
 
-    python -m bench.tls [--runs 3] [--records 1000000] [--without-kafka] [--tls 1.3]
+    python -m bench.tls [--runs 3] [--records 1000000] [--without-kafka] [--tls 1.3] [--library bundled]
 
 Each broker has both listeners. Runs alternate between all of them, forwards and backwards, since the machine
 may be shared; what is printed are medians, and the ratio to plaintext of neighbouring runs. Seconds of
@@ -51,6 +51,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=1_000_000, help="of 1 KiB, in each run")
     parser.add_argument("--without-kafka", action="store_true")
     parser.add_argument("--tls", default="1.3", choices=("1.2", "1.3"))
+    parser.add_argument("--library", default="bundled", choices=("bundled", "system"), help="of Dray's TLS")
     arguments = parser.parse_args()
     console = Console(highlight=False, width=150)
     with ExitStack() as stack:
@@ -63,7 +64,7 @@ def main() -> None:
         }
         if arguments.tls == "1.2":
             options["ssl.cipher.suites"] = "ECDHE-ECDSA-AES256-GCM-SHA384"
-        sides = start_dray(stack, directory, certificates, options)
+        sides = start_dray(stack, directory, certificates, options, arguments.library)
         if not arguments.without_kafka:
             try:
                 sides += start_kafka(stack, directory, certificates, options)
@@ -79,14 +80,21 @@ def main() -> None:
 
 
 def start_dray(
-    stack: ExitStack, directory: Path, made: Certificates, options: dict[str, object]
+    stack: ExitStack,
+    directory: Path,
+    made: Certificates,
+    options: dict[str, object],
+    library: str = "bundled",
 ) -> list[Side]:
     port = free_port()
     listener = (
         f'{{"address": "127.0.0.1:{port}", "protocol": "SSL", "certificate_file": "{made.certificate}", '
         f'"key_file": "{made.key}"}}'
     )
-    process = DrayProcess(directory / "dray", settings={"DRAY_BROKER__LISTENERS__TLS": listener})
+    process = DrayProcess(
+        directory / "dray",
+        settings={"DRAY_BROKER__LISTENERS__TLS": listener, "DRAY_SECURITY__TLS_LIBRARY": library},
+    )
     stack.enter_context(process)
     target = Target("Dray", process, process.bootstrap)
     return [

@@ -207,6 +207,16 @@ COMPACTION: Final = Dashboard(
             _rate(f"dray_compaction_removed_total{{{_OURS}}}", "kind"),
             Query(f"max(dray_compaction_files_pending{{{_OURS}}})", "files in their grace time"),
         ]),
+        Panel("Compacted by key: bytes", "bytes", [Query(f"max by (part) (dray_compaction_by_key_bytes{{{_OURS}}})", "{{part}}")]),
+        Panel("Compacted by key: records", "short", [
+            Query(f"max by (part) (dray_compaction_by_key_records{{{_OURS}}})", "{{part}}"),
+            _rate(f"dray_compaction_by_key_removed_records_total{{{_OURS}}}", "instance", "removed {{instance}}"),
+        ]),
+        Panel("Dirtiest topics: ratio", "percentunit", [Query(f"topk(10, max by (topic) (dray_compaction_topic_dirty_ratio{{{_OURS}}}))", "{{topic}}")]),
+        Panel("Dirtiest topics: bytes", "bytes", [Query(f"topk(10, max by (topic) (dray_compaction_topic_dirty_bytes{{{_OURS}}}))", "{{topic}}")]),
+        Panel("Since a partition last became clean", "s", [
+            Query(f"time() - max(dray_compaction_by_key_last_timestamp_seconds{{{_OURS}}} > 0)", "by key"),
+        ]),
     ],
 )  # fmt: skip
 

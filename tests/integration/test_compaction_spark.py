@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
+from typing import ClassVar
+from uuid import UUID
 
 import pyarrow.parquet as pq
 import pytest
+from tests.services import room_settings
+from tests.services.compaction_cluster import FixedTopics
 from tests.services.s3 import BUCKET, SECRET_KEY, S3Process
 from tests.services.tools import missing
 from tests.unit.compaction.executor_inputs import kafka_batch, records, unit_of, wal_entry
 
+from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Unit, UnitFailed
+from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, WrittenKeys
 from dray.compaction.spark import packing
 from dray.compaction.spark.java import SparkUnavailable, find_java
 from dray.compaction.spark.packing import pack, weight_of
@@ -28,9 +33,17 @@ from dray.compaction.spark.session import (
 )
 from dray.compaction.spark.worker import StoreAddress, from_row, to_row
 from dray.compaction.spark.writer import SparkJobFailed, SparkUnitWriter
+from dray.compaction.summary import CompactionObserver, Phase
+from dray.log import Log
+from dray.log.stream_store import StreamStore
+from dray.log.types import ReadRequest
 from dray.log.written_file import WrittenFile
+from dray.metadata.memory import MemoryStore
 from dray.objects import LocalStore, open_store
+from dray.records import Record, decode, validate
 from dray.runtime import SystemRuntime
+from dray.topics.model import Topic
+from dray.topics.settings import TopicSettings
 
 
 @pytest.fixture(scope="module")
@@ -106,6 +119,75 @@ def read(tmp_path: Path, written: WrittenFile) -> list[dict[str, object]]:
         tmp_path / "objects" / written.path, partitioning=None
     ).to_pylist()
     return rows
+
+
+async def test_a_compacted_topic_is_cleaned_by_spark(
+    session: SparkProcess, objects: LocalStore, runtime: SystemRuntime, tmp_path: Path
+) -> None:
+    """Merges by key, the keys of a cleaning round and its files: all of it is work for Spark's workers."""
+    store = MemoryStore(runtime)
+    log = Log(store, objects, runtime, 1, room_settings.log())
+    config = {"cleanup.policy": "compact", "retention.ms": "-1"}
+    [stream] = await log.create_streams(1)
+    topic = Topic("orders", UUID(int=1), (stream,), config, 0, TopicSettings.of(config, {}))
+    streams = StreamStore(store, 1, room_settings.log().producer_expiry_ms)
+    written: list[WrittenFile | WrittenKeys | UnitFailed] = []
+
+    class Watched(SparkUnitWriter):
+        async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+            answers = await super().write(units, progress)
+            written.extend(answers)
+            return answers
+
+    class Seen(CompactionObserver):
+        phases: ClassVar[set[Phase]] = set()
+
+        def progress(self, phase: Phase, done: int, total: int) -> None:
+            if total and done == total:
+                self.phases.add(phase)
+
+    def compactor(**changes: int) -> Compactor:
+        return Compactor(
+            CompactorStores(streams, objects),
+            runtime,
+            Watched(session, address(tmp_path), runtime),
+            None,
+            FixedTopics([topic]),
+            room_settings.compaction(**changes),
+            room_settings.log(),
+            Seen(),
+        )
+
+    async def append(*rows: tuple[bytes, bytes | None]) -> None:
+        data = kafka_batch(
+            [Record(place, runtime.wall_ms(), key, value, ()) for place, (key, value) in enumerate(rows)]
+        )
+        [batch] = validate(data, max_batch_bytes=1 << 20, max_decompressed_bytes=1 << 20)
+        await log.append(stream, batch, memoryview(data))
+
+    async def offsets() -> list[int]:
+        reader = Log(store, objects, runtime, 1, room_settings.log())
+        request = ReadRequest(stream, 0, 1 << 20)
+        [result] = await reader.fetch([request], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0)
+        return [
+            record.offset for buffer in result.buffers for record in decode(buffer, sparse=True).records()
+        ]
+
+    try:
+        await append((b"a", b"1"), (b"b", b"1"))
+        await append((b"a", b"2"), (b"c", None))
+        summary = await compactor().run_cycle(everything=True)
+        assert (summary.troubles, await offsets()) == ([], [1, 2, 3])
+        await append((b"b", b"2"), (b"d", b"1"))
+        written.clear()
+        summary = await compactor(bottom_raw_bytes=0, target_file_bytes=1).run_cycle(everything=True)
+        assert (summary.troubles, await offsets()) == ([], [2, 3, 4, 5])
+        assert (summary.key_rounds, [type(each) for each in written].count(WrittenKeys)) == (1, 1)
+        found = (await streams.cleaned(stream)).value
+        assert (found.end, found.round) == (6, None)
+        assert Phase.WRITE in Seen.phases
+    finally:
+        await log.stop()
 
 
 async def test_nothing_to_do_is_no_job(session: SparkProcess, runtime: SystemRuntime, tmp_path: Path) -> None:

@@ -165,6 +165,22 @@ def test_a_live_view_waits_for_records_only_when_it_will_miss_none(page: Page, u
     expect(page.locator("#records tbody .value").first).to_have_text("after")
 
 
+def test_what_came_between_the_page_and_the_live_view_is_told(page: Page, up: BrokerWithConsole) -> None:
+    new_topic(up, page, "between")
+    producer = Producer({"bootstrap.servers": up.bootstrap})
+    producer.produce("between", value="on the page")
+    assert producer.flush(60) == 0
+    page.reload()
+    expect(page.locator("#records tbody .value")).to_have_text("on the page")
+    for value in ("between", "between, too"):
+        producer.produce("between", value=value)
+    assert producer.flush(60) == 0
+    page.get_by_role("button", name="Live").click()
+    expect(page.locator("#records tbody tr").first).to_have_text(
+        "2 written before the live view began, and not shown"
+    )
+
+
 def test_a_live_view_with_a_search_shows_only_what_matches(page: Page, up: BrokerWithConsole) -> None:
     page.goto("/topics/payments?text=needle")
     page.get_by_role("button", name="Live").click()

@@ -12,11 +12,14 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from http.cookiejar import CookieJar
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from playwright.sync_api import Browser, expect
+from tests.services.browser import new_context, picture, running_browser
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.console import ConsoleProcess
 from tests.services.dray import DrayProcess, drayd_path
@@ -142,6 +145,12 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleWithLog
     assert '"principal": "User:app"' in log
 
 
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as running:
+        yield running
+
+
 def test_nothing_is_seen_before_a_login(console: ConsoleWithLogin) -> None:
     visitor = Visitor(console)
     status, page = visitor.get("/topics/app-orders")
@@ -180,3 +189,35 @@ def test_another_user_sees_more_at_the_same_time(console: ConsoleWithLogin) -> N
 def test_only_its_names_are_answered(console: ConsoleWithLogin) -> None:
     assert Visitor(console, NAME).get("/login")[0] == 200
     assert Visitor(console, "evil.example").get("/login")[0] == 400
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+def test_the_login_is_fit_for_all(
+    console: ConsoleWithLogin, browser: Browser, scheme: Literal["light", "dark"], width: int
+) -> None:
+    context = new_context(
+        browser,
+        base_url=console.address,
+        ignore_https_errors=True,
+        color_scheme=scheme,
+        viewport={"width": width, "height": 740},
+    )
+    page = context.new_page()
+    for name in ("login", "login-refused"):
+        if name == "login":
+            page.goto("/topics/app-orders")
+        else:
+            page.get_by_label("User").fill("app")
+            page.get_by_label("Password").fill("a wrong password")
+            page.get_by_role("button", name="Log in").click()
+            expect(page.get_by_role("alert")).to_contain_text("refused this user or password")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        found = Axe().run(page)
+        picture(page, f"{name}-{scheme}-{width}")
+        assert found.violations_count == 0, found.generate_report()
+    page.get_by_label("User").fill("app")
+    page.get_by_label("Password").fill(PASSWORD)
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", name="app-orders")).to_be_visible()
+    context.close()

@@ -8,15 +8,18 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 from uuid import uuid4
 
 import pytest
 from tests.services.iceberg_files import TopicFiles
+from tests.services.keyed_lake import KeyedLake, documented
 from tests.services.spark_sql import SparkError, SparkSql
 from tests.unit.iceberg.harness import CLUSTER, loaded, ours, rows_of, runtime
 
 from dray.runtime.system import SystemRuntime
+from dray.simulation.kernel.loop import run
 from dray.tables.contract import CommitOutcome, TableRefused, TopicTable
 from dray.tables.iceberg.locations import Locations, locations, table_path
 from dray.tables.iceberg.settings import CATALOG_NAME, CatalogSettings
@@ -279,3 +282,28 @@ async def test_a_stream_passes_over_what_was_deleted(
     assert spark.rows(f"select count(*), min(offset) from {name} where partition = 0") == [[5, 15]]
     seen = spark.stream(name, tmp_path, skipping)
     assert seen == sorted([[0, offset] for offset in range(20)] + [[1, offset] for offset in range(12)])
+
+
+def test_the_latest_row_of_every_key_is_what_the_log_stands_for(spark: SparkSql, lake: Path) -> None:
+    """By the documented SQL, after each kind of change. All snapshots are DuckDB's to ask for:
+    `unit/compaction/test_compaction_latest.py`."""
+    topic = f"shop.keyed-{uuid4().hex[:6]}"
+    states = run(KeyedLake(lake, topic, Random(3)).grow(5))
+    name = f"{CATALOG_NAME}.lake.`{topic}`"
+    columns = "partition, key, offset, value"
+    chosen = {each.operation: each for each in states} | {"newest": states[-1]}
+    assert len(chosen) > 2
+    for each in chosen.values():
+        statements = [documented(0, f"{name} version as of {each.snapshot_id}", spark=True)]
+        if each is states[-1]:
+            assert each.least_clean_point is not None
+            statements.append(documented(1, name, clean_point=each.least_clean_point, spark=True))
+        for statement in statements:
+            rows = spark.rows(f"select {columns} from ({statement})")
+            found = {
+                (partition, bytes.fromhex(key["hex"])): (offset, bytes.fromhex(value["hex"]))
+                for partition, key, offset, value in rows
+            }
+            assert (found, len(rows)) == (each.state, len(each.state)), statement
+    properties = dict(spark.rows(f"show tblproperties {name}"))
+    assert min(int(properties[f"dray.clean.{partition}"]) for partition in (0, 1)) == each.least_clean_point

@@ -15,12 +15,13 @@ import cramjam
 import pytest
 from tests.services.batches import GZIP, ZSTD, batch, plain, record
 from tests.services.dray import DrayProcess
-from tests.services.topics import create_topic
+from tests.services.marks import longer
+from tests.services.topics import KEPT, create_topic
 
 from dray.client import KafkaConnection
 from dray.protocol import ErrorCode
 from dray.protocol.messages.api_versions import ApiVersionsRequest
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
 from dray.protocol.messages.list_offsets import (
     ListOffsetsPartition,
@@ -153,16 +154,19 @@ async def test_many_small_batches_of_one_request_take_several_turns(broker: Dray
         assert codes(await connection.request(produce(small, PARTITIONS), 9)) == [0] * PARTITIONS
 
 
-async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: DrayProcess) -> None:
-    many = 10_000
+@pytest.mark.parametrize("many", [4000, longer(10_000)])
+async def test_requests_of_thousands_of_partitions_take_several_turns(broker: DrayProcess, many: int) -> None:
     async with await connected(broker) as connection:
-        new = CreatableTopic(name="wide", num_partitions=many, replication_factor=1)
+        kept = [CreatableTopicConfig(name=name, value=value) for name, value in KEPT.items()]
+        new = CreatableTopic(name=f"wide-{many}", num_partitions=many, replication_factor=1, configs=kept)
         created = await connection.request(CreateTopicsRequest(topics=[new], timeout_ms=60_000), 5)
         assert created.topics[0].error_code == 0
         small = batch(plain(b"value"))
         data = [PartitionProduceData(index=index, records=small) for index in range(many)]
         sent = ProduceRequest(
-            acks=-1, timeout_ms=60_000, topic_data=[TopicProduceData(name="wide", partition_data=data)]
+            acks=-1,
+            timeout_ms=60_000,
+            topic_data=[TopicProduceData(name=f"wide-{many}", partition_data=data)],
         )
         assert codes(await connection.request(sent, 9)) == [0] * many
         for timestamp in (-1, TIMESTAMP):
@@ -170,7 +174,7 @@ async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: Dr
                 ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in range(many)
             ]
             offsets: ListOffsetsResponse = await connection.request(
-                ListOffsetsRequest(topics=[ListOffsetsTopic(name="wide", partitions=asked)]), 5
+                ListOffsetsRequest(topics=[ListOffsetsTopic(name=f"wide-{many}", partitions=asked)]), 5
             )
             expected = 1 if timestamp < 0 else 0
             assert [part.offset for part in offsets.topics[0].partitions] == [expected] * many
@@ -182,7 +186,7 @@ async def test_requests_of_ten_thousand_partitions_take_several_turns(broker: Dr
                 max_wait_ms=100,
                 min_bytes=1,
                 max_bytes=32 * MIB,
-                topics=[FetchTopic(topic="wide", partitions=wanted)],
+                topics=[FetchTopic(topic=f"wide-{many}", partitions=wanted)],
             ),
             11,
         )

@@ -129,7 +129,7 @@ def _audit(world: World) -> Steps[None]:
 
 
 def _collect_files(world: World) -> Steps[None]:
-    for name in [name for name in world.objects if name.kind == "parquet"]:
+    for name in [name for name in world.objects if name.kind in ("parquet", "keys")]:
         used = False
         if "pq-order" in world.without:
             used = _is_indexed(world, name)
@@ -150,4 +150,7 @@ def _collect_files(world: World) -> Steps[None]:
 
 
 def _is_indexed(world: World, name: ObjectName) -> bool:
+    found = world.store.get("cleaned", name.stream).value.round
+    if found is not None and found.keys == name:
+        return True
     return any(entry.name == name for _, (entry, _) in world.store.scan("index", name.stream))

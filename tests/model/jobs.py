@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.model import cleaning
 from tests.model.store import ANY, Delete, DeleteBetween, Key, Operation, Put, Versioned, Violation
 from tests.model.world import (
     STREAMS,
@@ -48,12 +49,17 @@ def _plan(world: World, stream: int, job: Job, version: int) -> Steps[None]:
     if world.finishing:
         return
     begun: Job | None = None
-    if world.chance(0.2) and live:
+    if world.chance(0.2 if world.cleaning is None else 0.04) and live:
         begun = _retention(world, job, live, start)
     elif live and live[0][1].low < start and not live[0][1].has_detail:
         begun = _compaction(world, job, live[:1], start)  # what was deleted leaves its file
     elif len(live) >= 2:
         begun = _compaction(world, job, live, start)
+    if world.cleaning is not None and (begun is None or begun.state == "CREATED"):
+        planned = yield from cleaning.plan(world, stream, live, start)
+        begun = None
+        if planned is not None:
+            begun = replace(_compaction_of(job, planned[0], start), cleaning=planned[1])
     if begun is not None:
         world.send([Put(Key("job", 0, stream), begun, version)])
         yield
@@ -97,7 +103,10 @@ def _compaction(world: World, job: Job, live: list[Found], start: int) -> Job:
     """Over what counts of the entries: the file of one that reaches below the start begins at the start."""
     first = world.random.randint(0, max(0, len(live) - 2))
     last = world.random.randint(min(first + 1, len(live) - 1), min(len(live) - 1, first + 3))
-    inputs = live[first : last + 1]
+    return _compaction_of(job, live[first : last + 1], start)
+
+
+def _compaction_of(job: Job, inputs: list[Found], start: int) -> Job:
     high, _, version = inputs[-1]
     return Job(
         job.number + 1,
@@ -125,11 +134,21 @@ def _write_file(world: World, stream: int, job: Job, version: int) -> Steps[None
         world.counts["abandoned"] += 1
         yield from _move(world, stream, version, Job(job.number))
         return
+    emptied = False
+    if world.cleaning is not None:
+        content = cleaning.Thinned(content)
+    if job.cleaning is not None:
+        left = cleaning.filtered(world, job, content)
+        if left is None:
+            yield from cleaning.end_round(world, stream, job.cleaning.keys)
+            yield from _move(world, stream, version, Job(job.number))
+            return
+        content, emptied = left
     name = ObjectName("parquet", world.number(), stream, job.number)
     written = world.upload(name, content)
     yield
     if written:
-        yield from _move(world, stream, version, replace(job, state="WRITTEN", output=name))
+        yield from _move(world, stream, version, replace(job, state="WRITTEN", output=name, emptied=emptied))
 
 
 def _swap(world: World, stream: int, job: Job, version: int) -> Steps[None]:
@@ -139,6 +158,8 @@ def _swap(world: World, stream: int, job: Job, version: int) -> Steps[None]:
         yield from _move(world, stream, version, Job(job.number))
         return
     assert job.output is not None
+    if "clean-unseen" in world.without:
+        yield from cleaning.note(world, stream, job)
     yield from _put_over_last(world, stream, job, version, Entry(job.low, job.high, job.output))
 
 
@@ -180,6 +201,8 @@ def _swap_merged(world: World, stream: int, job: Job, version: int) -> Steps[Non
 
 
 def _delete_inputs(world: World, stream: int, job: Job, version: int) -> Steps[None]:
+    if not (yield from cleaning.note(world, stream, job)):
+        return
     inner: list[Operation] = [DeleteBetween("index", stream, job.low, job.high)]
     if "refs-apart" in world.without:
         seen = [entry for high, (entry, _) in world.store.scan("index", stream) if job.low < high < job.high]

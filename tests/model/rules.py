@@ -92,6 +92,14 @@ AHEAD = {
     "ahead-unsure": "an object takes a mark the reply to whose staging was lost",
     "ahead-no-recheck": "an object that took a mark commits without looking at it",
 }
+CLEANING = {
+    "clean-tombstone": "any merge drops tombstones, whatever lies further down",
+    "clean-young": "tombstones go below a clean point of any age",
+    "clean-unseen": "the clean point is stored before the swap was seen",
+    "clean-not-start": "a merge that does not begin at the start makes a clean point",
+    "round-first": "a round is over after its first file",
+    "round-emptied": "a superseded record that stands for a whole file is not spoken of",
+}
 # The world of these has carried appends and packers; that of the others has neither.
 WITH_CARRYING = CARRYING | PACKING
-MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | AHEAD
+MUTATIONS = COMMIT | STAGING | COLLECTION | JOBS | PRODUCERS | WITH_CARRYING | AHEAD | CLEANING

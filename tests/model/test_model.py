@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
-from tests.model.rules import AHEAD, MUTATIONS, WITH_CARRYING
+from tests.model.rules import AHEAD, CLEANING, MUTATIONS, WITH_CARRYING
 from tests.model.schedule import STEPS, campaign, run
 from tests.model.store import Violation
 
@@ -80,9 +82,15 @@ BREAKS_AT = {
     "ahead-twice": 2,
     "ahead-unsure": 117,
     "ahead-no-recheck": 3,
+    "clean-tombstone": 0,
+    "clean-young": 141,
+    "clean-unseen": 2,
+    "clean-not-start": 0,
+    "round-first": 45,
+    "round-emptied": 11,
 }
 # Rules that only matter in longer schedules.
-STEPS_OF = {"pack-stg-any": 1500}
+STEPS_OF = {"pack-stg-any": 1500} | dict.fromkeys(CLEANING, 1500)
 
 
 def test_no_schedule_breaks_a_promise() -> None:
@@ -108,6 +116,13 @@ def test_no_schedule_with_marks_staged_ahead_breaks_a_promise() -> None:
             assert result.counts[what] > 50, result.counts
 
 
+def test_no_schedule_with_compaction_by_key_breaks_a_promise() -> None:
+    result = campaign(range(700_000, 700_060), cleans=True, steps=1500)
+    assert not result.broken, result.first
+    for what in ("acknowledged", "crashes", "rounds", "rounds over"):
+        assert result.counts[what] > 50, result.counts
+
+
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_every_rule_is_needed(rule: str) -> None:
     with pytest.raises((Violation, KeyError, IndexError)):
@@ -117,11 +132,17 @@ def test_every_rule_is_needed(rule: str) -> None:
 @pytest.mark.parametrize("rule", MUTATIONS)
 def test_with_the_rule_that_schedule_holds(rule: str) -> None:
     steps = STEPS_OF.get(rule, STEPS)
-    run(BREAKS_AT[rule], steps=steps, carries=rule in WITH_CARRYING, ahead=rule in AHEAD)
+    run(
+        BREAKS_AT[rule],
+        steps=steps,
+        carries=rule in WITH_CARRYING,
+        ahead=rule in AHEAD,
+        cleans=rule in CLEANING,
+    )
 
 
 @pytest.mark.soak
 def test_no_schedule_breaks_a_promise_in_long_runs() -> None:
-    for carries, ahead in ((False, False), (True, False), (False, True), (True, True)):
-        result = campaign(range(1_000_000, 1_020_000), carries=carries, ahead=ahead)
+    for carries, ahead, cleans in product((False, True), repeat=3):
+        result = campaign(range(1_000_000, 1_010_000), carries=carries, ahead=ahead, cleans=cleans)
         assert not result.broken, result.first

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Generator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
+from tests.model.cleaning import Cleaned, Cleaning, CleaningOracle, Thinned, offsets_in
 from tests.model.store import ABSENT, Key, Operation, Put, Reply, Store, Versioned, Violation
 
 T = TypeVar("T")
@@ -45,9 +46,9 @@ class Remembered(NamedTuple):
 
 
 class ObjectName(NamedTuple):
-    kind: str  # "wal", "parquet" or "carried": the last is only an id, and there is no object
+    kind: str  # "wal", "parquet", "keys" or "carried": the last is only an id, and there is no object
     number: int
-    stream: int = -1  # of a Parquet file
+    stream: int = -1  # of a Parquet file, or of keys
     job: int = -1
 
 
@@ -111,16 +112,25 @@ class Job:
     last_version: int = 0  # of the last input's key
     output: ObjectName | None = None
     merged: Entry | None = None  # of a pack: what takes the place of the inputs
+    cleaning: Cleaning | None = None
+    emptied: bool = False  # its file holds one record, which is superseded
     target: int = 0  # of retention: the start it raises to
     covered: int = 0  # of retention: how far the producer snapshot must reach
 
 
 class World:
     def __init__(
-        self, seed: int, without: Collection[str] = (), carries: bool = False, stages_ahead: bool = False
+        self,
+        seed: int,
+        without: Collection[str] = (),
+        *,
+        carries: bool = False,
+        stages_ahead: bool = False,
+        cleans: bool = False,
     ) -> None:
         self.carries = carries
         self.stages_ahead = stages_ahead
+        self.cleaning = CleaningOracle(STREAMS) if cleans else None
         self.random = random.Random(seed)
         self.without = frozenset(without)
         self.store = Store(self._on_put)
@@ -146,8 +156,12 @@ class World:
                     Put(Key("start", 0, stream), 0, ABSENT),
                     Put(Key("job", 0, stream), Job(), ABSENT),
                     Put(Key("snapshot", 0, stream), Snapshot(), ABSENT),
+                    Put(Key("cleaned", 0, stream), Cleaned(), ABSENT),
                 ]
             )
+
+    def new_keys(self, stream: int, job: int) -> ObjectName:
+        return ObjectName("keys", self.number(), stream, job)
 
     def number(self) -> int:
         self._number += 1
@@ -217,6 +231,19 @@ class World:
             self._appended(key.name, old, new)
         elif key.family == "start" and old is not None and new < old:
             raise Violation("the start went back")
+        elif self.cleaning is not None and key.family == "index":
+            self._judge_cleaning(self.cleaning, key.group)
+        elif self.cleaning is not None and key.family == "cleaned" and old is not None:
+            start = self.store.get("start", key.name).value
+            self._judge_cleaning(self.cleaning, key.name)
+            self.cleaning.clean_point(key.name, new.end, self._records[key.name], start)
+
+    def _judge_cleaning(self, oracle: CleaningOracle, stream: int) -> None:
+        contents = [(entry, self.content(stream, entry)) for entry in self.live(stream)]
+        if all(content is not None for _, content in contents):  # else `check` says so
+            start = self.store.get("start", stream).value
+            found = {offset for offset in offsets_in(contents) if offset >= start}
+            oracle.judge(stream, start, self._records[stream], found, self.now)
 
     def _appended(self, stream: int, old: HighWatermark, new: HighWatermark) -> None:
         if new.end < old.end:
@@ -305,6 +332,8 @@ class World:
                 seen |= expand(watermark.head, content, stream)
             for offset in range(start, watermark.end):
                 if offset not in seen:
+                    if self.cleaning is not None and offset in self.cleaning.gone[stream]:
+                        continue
                     raise Violation("a hole")
                 if seen[offset] != self._records[stream][offset]:
                     raise Violation("an offset changed")
@@ -327,6 +356,8 @@ class World:
         """When all is quiet, exactly what is needed is left, and producers are known."""
         live = {stream: self.live(stream) for stream in range(STREAMS)}
         names = {entry.name for entries in live.values() for entry in entries}
+        rounds = [self.store.get("cleaned", stream).value.round for stream in range(STREAMS)]
+        names |= {found.keys for found in rounds if found is not None}
         leaked = {name.kind for name in self.objects if name not in names}
         if leaked:
             raise Violation("leaked objects: " + ", ".join(sorted(leaked)))
@@ -370,6 +401,8 @@ def records_of(batch: Batch) -> list[Record]:
 
 def expand(entry: Entry, content: Any, stream: int) -> dict[int, Record]:
     """The records of an entry by their offsets."""
+    if isinstance(content, Thinned):
+        return dict(content)
     if not entry.has_detail:
         return {offset: content[offset] for offset in range(entry.low, entry.high)}
     batches = content if entry.is_carried else selected(content[stream], entry)

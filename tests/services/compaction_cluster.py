@@ -13,14 +13,13 @@ from pyarrow import parquet
 
 from dray.compaction.cycle import Compactor, CompactorStores
 from dray.compaction.executor import LocalUnitWriter
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter
+from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, UnitWriter
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import CompactionObserver, CycleSummary
 from dray.log import Collector, Log, LogSettings
 from dray.log.deletions import MayDelete
 from dray.log.stream_store import StreamStore
 from dray.log.types import AppendResult, ReadRequest
-from dray.log.written_file import WrittenFile
 from dray.metadata import keys
 from dray.metadata.contract import Limits
 from dray.metadata.memory import MemoryState
@@ -78,9 +77,7 @@ class WatchedWriter:
         self.calls: list[list[Unit]] = []
         self.failing: dict[int, UnitFailed] = {}  # by stream
 
-    async def write(
-        self, units: Sequence[Unit], progress: Progress | None = None
-    ) -> list[WrittenFile | UnitFailed]:
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
         self.calls.append(list(units))
         failed = [
             replace(self.failing[unit.stream], stream=unit.stream, job=unit.job)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.services.tools import cache_directory, exclusively, missing
@@ -20,11 +21,7 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
-    <dependency>
-      <groupId>org.apache.kafka</groupId>
-      <artifactId>{artifact}</artifactId>
-      <version>{kafka}</version>
-    </dependency>
+{artifacts}
     <dependency>
       <groupId>org.slf4j</groupId>
       <artifactId>slf4j-simple</artifactId>
@@ -33,6 +30,12 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 """
+
+ARTIFACT = """    <dependency>
+      <groupId>org.apache.kafka</groupId>
+      <artifactId>{artifact}</artifactId>
+      <version>{kafka}</version>
+    </dependency>"""
 
 DOWNLOAD_SECONDS = 300
 
@@ -43,15 +46,25 @@ class JarsMissing(Exception):
 
 def kafka_jars() -> Path:
     """The directory of jars of Apache Kafka, its clients and their dependencies; downloaded once."""
-    return _jars("kafka_2.13", f"kafka-{KAFKA_VERSION}")
+    return _jars(f"kafka-{KAFKA_VERSION}", "kafka_2.13")
 
 
 def kafka_tool_jars() -> Path:
     """The same of Kafka's command-line tools, which a server does without."""
-    return _jars("kafka-tools", f"kafka-tools-{KAFKA_VERSION}")
+    return _jars(f"kafka-tools-{KAFKA_VERSION}", "kafka-tools")
 
 
-def _jars(artifact: str, directory: str) -> Path:
+def connect_jars() -> Path:
+    """The same of Kafka Connect, with the connectors that read and write files."""
+    return _jars(f"kafka-connect-{KAFKA_VERSION}", "connect-runtime", "connect-file")
+
+
+def streams_jars() -> Path:
+    """The same of Kafka Streams."""
+    return _jars(f"kafka-streams-{KAFKA_VERSION}", "kafka-streams")
+
+
+def _jars(directory: str, *artifacts: str) -> Path:
     for tool in ("java", "mvn"):
         if shutil.which(tool) is None:
             raise JarsMissing(f"needs {tool}, which this machine lacks")
@@ -61,7 +74,8 @@ def _jars(artifact: str, directory: str) -> Path:
         if (jars / f"kafka-clients-{KAFKA_VERSION}.jar").exists():
             return jars
         pom = home / "pom.xml"
-        pom.write_text(POM.format(artifact=artifact, kafka=KAFKA_VERSION, slf4j=SLF4J_VERSION))
+        wanted = [ARTIFACT.format(artifact=artifact, kafka=KAFKA_VERSION) for artifact in artifacts]
+        pom.write_text(POM.format(artifacts="\n".join(wanted), slf4j=SLF4J_VERSION))
         fresh = home / "downloading"
         command = ["mvn", "-q", "-B", "-f", str(pom), "dependency:copy-dependencies"]
         command.append(f"-DoutputDirectory={fresh}")
@@ -79,22 +93,31 @@ def _jars(artifact: str, directory: str) -> Path:
 
 
 def require_kafka_jars() -> Path:
-    try:
-        return kafka_jars()
-    except JarsMissing as reason:
-        missing(str(reason))
+    return _required(kafka_jars)
 
 
 def require_kafka_tools() -> Path:
+    return _required(kafka_tool_jars)
+
+
+def require_connect_jars() -> Path:
+    return _required(connect_jars)
+
+
+def require_streams_jars() -> Path:
+    return _required(streams_jars)
+
+
+def _required(jars: Callable[[], Path]) -> Path:
     try:
-        return kafka_tool_jars()
+        return jars()
     except JarsMissing as reason:
         missing(str(reason))
 
 
-def compile_java(sources: Path) -> Path:
-    """Compile a directory of Java sources against Kafka's jars: the directory of classes."""
-    jars = require_kafka_jars()
+def compile_java(sources: Path, jars: Path | None = None) -> Path:
+    """Compile a directory of Java sources against Kafka's jars, or others: the directory of classes."""
+    jars = jars or require_kafka_jars()
     if shutil.which("javac") is None:
         missing("needs javac, which this machine lacks")
     files = sorted(sources.glob("*.java"))

@@ -49,7 +49,7 @@ def test_brokers_with_automatic_ids_never_share_one() -> None:
 
 
 def test_an_id_that_is_claimed_for_ever_is_noticed() -> None:
-    assert first_noticed(an_automatic_id_is_claimed_for_ever, run_automatic_ids, 0, SEARCH) is not None
+    assert first_noticed(an_automatic_id_is_claimed_for_ever, run_automatic_ids, 5, SEARCH) is not None
 
 
 @pytest.mark.soak

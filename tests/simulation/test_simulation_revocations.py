@@ -8,12 +8,18 @@ from random import SystemRandom
 import pytest
 from tests.simulation.noticing import first_noticed
 from tests.simulation.revocation_mutations import MUTATIONS
-from tests.simulation.revocations import simulate_revocations
+
+from dray.simulation.cluster.revocations import taken_rights
+from dray.simulation.cluster.run import ClusterReport, simulate_cluster
 
 SEEDS = 8
 SEARCH = 20
 SOAK_SEEDS = 100
 SOAK_SEARCH = 60
+
+
+def simulate_revocations(seed: int) -> ClusterReport:
+    return simulate_cluster(seed, taken_rights(seed))
 
 
 def test_nobody_is_served_later_than_the_bound() -> None:

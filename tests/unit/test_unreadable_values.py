@@ -55,7 +55,7 @@ from dray.security.users import CREDENTIAL_FORMAT, Upsertion
 from dray.simulation.kernel.loop import run
 from dray.topics import NewTopic, TopicExists, TopicsUnavailable, TopicUnreadable
 from dray.topics.compaction_requests import REQUEST_FORMAT, CompactionRequests
-from dray.topics.model import TOMBSTONE_FORMAT, TOPIC_FORMAT
+from dray.topics.model import EPOCH_FORMAT, TOMBSTONE_FORMAT
 
 Refusal = Callable[[World, Process], Awaitable[object]]
 
@@ -182,7 +182,7 @@ CASES = {
         raises=BrokerIdTaken,
     ),
     "topics/<name>": Case(
-        TOPIC_FORMAT, lambda _: keys.topic("orders"), refusal=use_the_topic, raises=TopicUnreadable
+        EPOCH_FORMAT, lambda _: keys.topic("orders"), refusal=use_the_topic, raises=TopicUnreadable
     ),
     "deleted-topics/<id>": Case(
         TOMBSTONE_FORMAT, lambda world: keys.deleted_topic(world.topics["gone"].topic_id), topic="gone"

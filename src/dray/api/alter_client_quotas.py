@@ -21,7 +21,7 @@ from dray.protocol.messages.alter_client_quotas import (
     RequestedEntryData,
 )
 from dray.security.faults import SecurityUnavailable
-from dray.security.quotas.entities import KINDS, Parts, entity_of, fault_of, shown
+from dray.security.quotas.entities import KINDS, Parts, entity_of, fault_of, shown, text_of_change
 from dray.security.quotas.limits import fault_of_value
 
 _MOST_CHANGES: Final = 10_000
@@ -33,7 +33,8 @@ Fault = tuple[ErrorCode, str]
 
 @handles(AlterClientQuotasRequest, 0, 1, checks={ALTER_CLUSTER_CONFIGS: Denial.REQUEST})
 async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterClientQuotasResponse:
-    if not context.may(ALTER_CLUSTER_CONFIGS):
+    about = (_about(entry, request.validate_only) for entry in request.entries[:_MOST_CHANGES])
+    if not context.may_change(ALTER_CLUSTER_CONFIGS, about):
         return _refused(request, (ALTER_CLUSTER_CONFIGS.refusal, ALTER_CLUSTER_CONFIGS.reason))
     if sum(max(1, len(entry.ops)) for entry in request.entries) > _MOST_CHANGES:
         return _refused(request, _TOO_MANY)
@@ -48,6 +49,11 @@ async def handle(context: Context, request: AlterClientQuotasRequest) -> AlterCl
             fault = await _alter(context, parts, changes, validate_only=request.validate_only)
         outcomes[entity] = _outcome(parts, fault)
     return AlterClientQuotasResponse(entries=list(outcomes.values()))
+
+
+def _about(entry: RequestedEntryData, validate_only: bool) -> str:
+    changes = text_of_change(_parts(entry), {op.key: None if op.remove else op.value for op in entry.ops})
+    return f"only checked: {changes}" if validate_only else changes
 
 
 def _refused(request: AlterClientQuotasRequest, fault: Fault) -> AlterClientQuotasResponse:

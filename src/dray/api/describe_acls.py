@@ -5,7 +5,7 @@ A filter with a number 0 (UNKNOWN) is no request: as with Kafka, the connection 
 
 from __future__ import annotations
 
-from dray.api.shared import Context, RefuseConnection, handles
+from dray.api.shared import PARTS_A_TURN, Context, LargeAnswer, RefuseConnection, handles
 from dray.api.shared.acls import DISABLED, filter_of
 from dray.api.shared.checks import DESCRIBE_CLUSTER, Denial
 from dray.protocol.messages.describe_acls import (
@@ -43,7 +43,12 @@ async def handle(context: Context, request: DescribeAclsRequest) -> DescribeAcls
         return DescribeAclsResponse(
             error_code=DESCRIBE_CLUSTER.refusal, error_message=DESCRIBE_CLUSTER.reason
         )
-    return await acls.look_through(lambda bindings: _described(matching(bindings, wanted)))
+    response = await acls.look_through(lambda bindings: _described(matching(bindings, wanted)))
+    if sum(len(resource.acls) for resource in response.resources) > PARTS_A_TURN:
+        large = LargeAnswer(context.services.runtime, context.version)
+        for resource in response.resources:
+            resource.acls = [await large.written(acl) for acl in resource.acls]
+    return response
 
 
 def _described(bindings: list[AclBinding]) -> DescribeAclsResponse:

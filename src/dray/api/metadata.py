@@ -31,7 +31,9 @@ from __future__ import annotations
 from typing import Final
 
 from dray.api.shared import (
+    AT_A_TIME,
     Context,
+    LargeAnswer,
     Routes,
     gather_some,
     handles,
@@ -83,12 +85,15 @@ async def handle(context: Context, request: MetadataRequest) -> MetadataResponse
     else:
         found = await _find_all(context, request, asked)
     routes = Routes(context)
-    topics = [_describe(one, routes) if isinstance(one, Topic) else one for one in found]
-    if request.include_topic_authorized_operations:
-        for topic in topics:
-            if topic.name is not None and topic.error_code != DESCRIBE_TOPIC.refusal:
-                operations = context.operations(AclResourceType.TOPIC, topic.name)
-                topic.topic_authorized_operations = operations
+    with_operations = request.include_topic_authorized_operations
+    if len(found) <= AT_A_TIME:
+        topics = [_described(context, one, routes, with_operations) for one in found]
+    else:
+        large = LargeAnswer(services.runtime, context.version)
+        topics = []
+        for one in found:
+            topic = _described(context, one, routes, with_operations)
+            topics.append(await large.written(topic, 1 + len(topic.partitions)))
     response = MetadataResponse(
         brokers=_brokers(context, routes),
         cluster_id=services.cluster.cluster_id,
@@ -188,6 +193,15 @@ async def _find_by_id(context: Context, asked: MetadataRequestTopic) -> Topic | 
 
 def _unknown(code: ErrorCode, name: str) -> MetadataResponseTopic:
     return MetadataResponseTopic(error_code=code, name=name, is_internal=is_internal(name))
+
+
+def _described(
+    context: Context, found: Topic | MetadataResponseTopic, routes: Routes, with_operations: bool
+) -> MetadataResponseTopic:
+    topic = _describe(found, routes) if isinstance(found, Topic) else found
+    if with_operations and topic.name is not None and topic.error_code != DESCRIBE_TOPIC.refusal:
+        topic.topic_authorized_operations = context.operations(AclResourceType.TOPIC, topic.name)
+    return topic
 
 
 def _describe(topic: Topic, routes: Routes) -> MetadataResponseTopic:

@@ -39,6 +39,15 @@ CommandConfigOption = Annotated[
         show_default=False,
     ),
 ]
+RunsOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--runs",
+        metavar="DIR",
+        help="Show simulated clusters in the console: files that `drayd simulate --seed N --json` wrote.",
+        show_default=False,
+    ),
+]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 
 DEFAULT_BOOTSTRAP = "127.0.0.1:9092"
@@ -153,6 +162,8 @@ def load_config(
     compactor_http: str | None = None,
     console: bool | None = None,
     console_listen: str | None = None,
+    console_command_config: Path | None = None,
+    console_runs: Path | None = None,
 ) -> LoadedConfig:
     """The effective config of a command, or its one-line failure."""
     given: Iterable[tuple[str, str, str | None]] = (
@@ -165,9 +176,15 @@ def load_config(
         ("--compactor", "compaction.enabled", None if compactor is None else str(compactor).lower()),
         ("--no-console", "console.enabled", None if console is None else str(console).lower()),
         ("--console", "console.listen", console_listen),
+        ("--command-config", "console.command_config", _text(console_command_config)),
+        ("--runs", "console.runs", _text(console_runs)),
     )
     flags = [FlagValue(flag, key, text) for flag, key, text in given if text is not None]
     try:
         return load(file, os.environ, flags)
     except ConfigError as error:
         raise Failure(str(error), USAGE) from error
+
+
+def _text(file: Path | None) -> str | None:
+    return None if file is None else str(file)

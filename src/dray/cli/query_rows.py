@@ -15,7 +15,7 @@ from uuid import UUID
 from rich.cells import cell_len
 from rich.console import Console
 
-from dray.cli.output import print_json, print_table
+from dray.cli.output import print_table
 
 Rows = Iterable[Sequence[Any]]
 
@@ -63,7 +63,7 @@ def _print_csv(columns: Sequence[str], rows: Rows) -> None:
 
 
 def _print_json(columns: Sequence[str], rows: Rows) -> None:
-    print_json([dict(zip(columns, map(plain, row), strict=True)) for row in rows])
+    print(json_text([dict(zip(columns, map(plain, row), strict=True)) for row in rows], "\n"))
 
 
 _PRINTERS: Final[dict[str, Callable[[Sequence[str], Rows], None]]] = {
@@ -75,7 +75,8 @@ FORMATS: Final = tuple(_PRINTERS)
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it. Bytes that are text are shown as such, others in hexadecimal."""
+    """A value as JSON has it; a decimal stays one. Bytes that are text are shown as such, others in
+    hexadecimal."""
     if isinstance(value, bytes | bytearray | memoryview):
         data = bytes(value)
         try:
@@ -86,13 +87,31 @@ def plain(value: Any) -> Any:
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, date | time | UUID):
         return str(value)
-    if isinstance(value, Decimal):
-        return float(value)
     if isinstance(value, dict):
         return {str(plain(name)): plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
-    return value if isinstance(value, int | float | str | None) else str(value)
+    return value if isinstance(value, int | float | str | Decimal | None) else str(value)
+
+
+def json_text(value: Any, margin: str | None = None) -> str:
+    """JSON, with every digit of a decimal: the library would round it to a float. `margin`: the line break
+    and the indentation of this place; None: all in one line."""
+    if isinstance(value, Decimal):
+        return format(value, "f")
+    if not isinstance(value, dict | list) or not value:
+        return json.dumps(value, ensure_ascii=False)
+    inner = None if margin is None else margin + "  "
+    if isinstance(value, dict):
+        first, last = "{}"
+        items = [
+            f"{json.dumps(name, ensure_ascii=False)}: {json_text(item, inner)}"
+            for name, item in value.items()
+        ]
+    else:
+        first, last = "[]"
+        items = [json_text(item, inner) for item in value]
+    return first + (inner or "") + ("," + (inner or " ")).join(items) + (margin or "") + last
 
 
 def printable(value: object) -> str:
@@ -112,4 +131,4 @@ def _is_number(value: object) -> bool:
 
 def _cell(value: Any) -> Any:
     found = plain(value)
-    return json.dumps(found, ensure_ascii=False) if isinstance(found, dict | list) else found
+    return json_text(found) if isinstance(found, dict | list | Decimal) else found

@@ -36,6 +36,14 @@ TOPIC_RESOURCE: Final = 2
 SET: Final = 0
 DELETE: Final = 1
 DYNAMIC_TOPIC_CONFIG: Final = 1
+CLEANUP_POLICY: Final = "cleanup.policy"
+OF_COMPACTION: Final = (
+    "min.cleanable.dirty.ratio",
+    "min.compaction.lag.ms",
+    "max.compaction.lag.ms",
+    "delete.retention.ms",
+)
+"""What steers compaction by key."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +61,8 @@ class TopicDescription:
     topic_id: str
     partitions: Sequence[PartitionDescription]
     configs: Mapping[str, str | None]
+    compaction: Mapping[str, str | None]
+    """What steers its compaction by key, whether or not the topic sets it; empty if it is not compacted."""
 
 
 async def create_topic(
@@ -112,6 +122,14 @@ async def alter_configs(
     check(f"cannot alter topic {name}", result.error_code, result.error_message)
 
 
+async def check_may_alter(caller: Caller, name: str) -> None:
+    """Raises `RequestFailed` where the caller may not alter the topic. Nothing is altered."""
+    resource = AlterConfigsResource(resource_type=TOPIC_RESOURCE, resource_name=name, configs=[])
+    request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=True)
+    result = (await caller.request(request)).responses[0]
+    check(f"not allowed to alter topic {name}", result.error_code, result.error_message)
+
+
 async def list_topics(caller: Caller) -> list[MetadataResponseTopic]:
     response = await caller.request(MetadataRequest(topics=None, allow_auto_topic_creation=False))
     return sorted(response.topics, key=lambda topic: topic.name or "")
@@ -144,6 +162,7 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[TopicD
                 for config in configs[name]
                 if config.config_source == DYNAMIC_TOPIC_CONFIG
             },
+            compaction=_compaction(configs[name]),
         )
         for name in names
     ]
@@ -171,7 +190,14 @@ def as_plain(description: TopicDescription) -> dict[str, Any]:
             for partition in description.partitions
         ],
         "configs": dict(description.configs),
+        **({"compaction": dict(description.compaction)} if description.compaction else {}),
     }
+
+
+def _compaction(configs: Sequence[DescribeConfigsResourceResult]) -> dict[str, str | None]:
+    values = {config.name: config.value for config in configs}
+    policies = [policy.strip() for policy in (values.get(CLEANUP_POLICY) or "").split(",")]
+    return {name: values.get(name) for name in OF_COMPACTION} if "compact" in policies else {}
 
 
 async def _topic_configs(

@@ -31,7 +31,8 @@ __all__ = [
     "read_security",
 ]
 
-PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+PLAINTEXT: Final = "PLAINTEXT"
+PROTOCOLS: Final = (PLAINTEXT, "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 SASL_KEYS: Final = (
     "sasl.mechanism",
     "sasl.jaas.config",
@@ -84,6 +85,13 @@ class ClientSecurity:
 
     tls: TlsSettings | None = None
     credential: ClientCredential | TokenCredential | None = None
+
+    @property
+    def protocol(self) -> str:
+        """Kafka's `security.protocol`."""
+        if self.credential is None:
+            return PLAINTEXT if self.tls is None else "SSL"
+        return "SASL_PLAINTEXT" if self.tls is None else "SASL_SSL"
 
     def dialer(self, client_id: str, runtime: Runtime, largest_frame: int = DEFAULT_LARGEST_FRAME) -> Dialer:
         """Raises `PropertiesRefused` for certificates that cannot be used."""

@@ -16,13 +16,10 @@ from typing import Final
 
 import structlog
 
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
-from dray.log.written_file import WrittenFile
+from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, UnitWriter, WriterGone
 from dray.runtime import Runtime
 
 _log = structlog.get_logger(__name__)
-
-Answer = WrittenFile | UnitFailed
 
 _ONCE_MORE: Final = 1  # a unit that was alone from the start has one more try, in the next cycle
 
@@ -35,9 +32,9 @@ class CarefulWriter:
         self._runtime = runtime
         self._failed_alone: dict[tuple[int, int], int] = {}  # by stream and job, while they go on failing
 
-    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[Answer]:
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
         try:
-            answers = await self._inner.write(units, progress)
+            answers = list(await self._inner.write(units, progress))
         except WriterGone:
             raise
         except Exception as error:
@@ -52,9 +49,9 @@ class CarefulWriter:
         self._forget(units)
         return answers
 
-    async def _halves(self, units: Sequence[Unit]) -> tuple[list[Answer], list[tuple[Unit, Exception]]]:
+    async def _halves(self, units: Sequence[Unit]) -> tuple[list[UnitAnswer], list[tuple[Unit, Exception]]]:
         """What was written, and the units that failed alone too."""
-        answers: list[Answer] = []
+        answers: list[UnitAnswer] = []
         broken: list[tuple[Unit, Exception]] = []
         middle = len(units) // 2
         for half in (units[:middle], units[middle:]):

@@ -6,26 +6,38 @@ per key, and sets a clean point. It is due when the part above the last clean po
 (`min.cleanable.dirty.ratio`) or old enough (`max.compaction.lag.ms`). Every other merge, also the first one
 of WAL entries, drops what it holds twice on its way.
 
+Where one merge would be too large, or its file would hold two days and the table is partitioned by them, a
+*cleaning round* does what a bottom merge does (`log/cleaned.py`): first the keys of the dirty part are
+collected, then file after file is written against them.
+
 There are no transactions: the last stable offset is the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
-from dray.log.cleaned import Cleaned
+from dray.log.cleaned import Cleaned, CleaningRound
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
 from dray.log.jobs import Cleaning
 from dray.log.stream_store import Versioned
 from dray.topics.settings import TopicSettings
 
-# A merge holds the distinct keys in memory. Streams of more are cleaned by their ordinary merges only.
-MOST_RAW_BYTES: Final = 3 << 29
 _MANY_DIRTY_FILES: Final = 8
+DAY_MS: Final = 24 * 3_600_000
 
 Entries = list[Versioned[IndexEntry]]
+
+
+@dataclass(frozen=True, slots=True)
+class CleanStep:
+    """A bottom merge, or the next files of a cleaning round, or the files whose keys begin one."""
+
+    inputs: Entries = field(default_factory=list)
+    cleaning: Cleaning | None = None
+    collects_keys: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +47,8 @@ class CleaningRules:
     settings: TopicSettings
     cleaned: Cleaned
     now_ms: int
-    most_raw_bytes: int = MOST_RAW_BYTES
+    most_raw_bytes: int  # of a bottom merge
+    by_day: bool = False  # no file may hold records of two days
 
     def may_clean(self, entries: Sequence[Versioned[IndexEntry]]) -> bool:
         """Are all of these old enough?"""
@@ -45,10 +58,12 @@ class CleaningRules:
         lag = self.settings.min_compaction_lag_ms
         return lag == 0 or _newest_ms(entry) <= self.now_ms - lag
 
-    def cleaning(self, *, from_start: bool) -> Cleaning:
+    def cleaning(self, *, from_start: bool, of: CleaningRound | None = None) -> Cleaning:
         retention_ms = self.settings.delete_retention_ms
         below = self.cleaned.tombstones_below(self.now_ms, retention_ms)
-        return Cleaning(below, retention_ms, from_start)
+        if of is None:
+            return Cleaning(below, retention_ms, from_start)
+        return Cleaning(below, retention_ms, from_start, of.keys, of.reached)
 
     def waits(self, live: Entries) -> bool:
         """May a bottom merge become due by the passing of time alone?"""
@@ -56,21 +71,62 @@ class CleaningRules:
         limited = self.settings.min_compaction_lag_ms > 0 or self.settings.max_compaction_lag_ms < 2**62
         return bool(dirty or any(entry.value.end > self.cleaned.end for entry in live)) and limited
 
-    def bottom(self, live: Entries, most_inputs: int, *, everything: bool) -> Entries:
-        """The files of a bottom merge that is due; none if none is. `everything`: due as soon as there is
-        anything to clean."""
+    def next_step(self, live: Entries, most_inputs: int, target_bytes: int, *, everything: bool) -> CleanStep:
+        """A bottom merge or a step of a round, if one is due. `everything`: due as soon as there is anything
+        to clean."""
+        if self.cleaned.round is not None:
+            inputs = self._next_of_round(live, self.cleaned.round, most_inputs, target_bytes)
+            return CleanStep(inputs, self.cleaning(from_start=False, of=self.cleaned.round))
         clean, dirty = self._parts(live)
         inputs = clean + dirty
-        if not dirty or len(inputs) > most_inputs or _raw_bytes(inputs) > self.most_raw_bytes:
-            return []
+        if not dirty:
+            return CleanStep()
         size, of_all = _file_bytes(dirty), _file_bytes(inputs)
         oldest_ms = min(entry.value.min_timestamp for entry in dirty)
         too_old = oldest_ms < self.now_ms - self.settings.max_compaction_lag_ms
-        return inputs if everything or too_old or size > self.settings.dirty_ratio * of_all else []
+        if not (everything or too_old or size > self.settings.dirty_ratio * of_all):
+            return CleanStep()
+        if self.by_day or len(inputs) > most_inputs or _raw_bytes(inputs) > self.most_raw_bytes:
+            return CleanStep(dirty, collects_keys=True)
+        return CleanStep(inputs, self.cleaning(from_start=True))
 
-    def is_urgent(self, inputs: Entries) -> bool:
-        """Are there so many dirty files that a bottom merge comes before new ones?"""
-        return sum(entry.value.end > self.cleaned.end for entry in inputs) >= _MANY_DIRTY_FILES
+    def _next_of_round(
+        self, live: Entries, round_: CleaningRound, most_inputs: int, target_bytes: int
+    ) -> Entries:
+        """The next files of a round: as many small ones as make a file, and one in any case. One that is
+        emptied goes with the file behind it, of whatever day, since nothing of it is left then."""
+        taken: Entries = []
+        size = 0
+        for entry in live:
+            value = entry.value
+            if value.end <= round_.reached:
+                continue
+            follows = not taken or taken[-1].value.end == value.start
+            if not value.is_parquet or not follows:
+                break
+            size += value.file_size
+            if taken and not (round_.emptied and len(taken) == 1):
+                ends = value.start >= round_.end or len(taken) >= most_inputs or size > target_bytes
+                if ends or (self.by_day and _day(value) != _day(taken[-1].value)):
+                    break
+            taken.append(entry)
+        return taken
+
+    def comes_first(self, step: CleanStep, planned: Entries) -> bool:
+        """Is the step taken, or what is planned otherwise? New files come before bottom merges, unless so
+        many files are dirty that they would go on growing in number; new files, and merges above it, before
+        the steps of a round, which takes its time."""
+        if not step.inputs:
+            return False
+        if not planned:
+            return True
+        if self.cleaned.round is not None or step.collects_keys:
+            end = 0 if self.cleaned.round is None else self.cleaned.round.end
+            return planned[0].value.is_parquet and planned[0].value.start < max(
+                end, step.inputs[-1].value.end
+            )
+        dirty = sum(entry.value.end > self.cleaned.end for entry in step.inputs)
+        return planned[0].value.is_parquet or dirty >= _MANY_DIRTY_FILES
 
     def _parts(self, live: Entries) -> tuple[Entries, Entries]:
         """The files that may be cleaned: those below the last clean point, and those above."""
@@ -86,6 +142,10 @@ class CleaningRules:
             reached = value.end
             (clean if value.end <= self.cleaned.end else dirty).append(entry)
         return clean, dirty
+
+
+def _day(entry: IndexEntry) -> int:
+    return entry.min_timestamp // DAY_MS
 
 
 def _newest_ms(entry: IndexEntry) -> int:

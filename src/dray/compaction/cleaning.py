@@ -62,7 +62,9 @@ class LastOffsets:
 
         if not self._pieces:
             return
-        folded = pa.concat_tables(self._pieces).group_by("key").aggregate([("offset", "max")])
+        # On one thread: this costs a third less, and a unit has one core of its own anyhow.
+        rows = pa.concat_tables(self._pieces)
+        folded = rows.group_by("key", use_threads=False).aggregate([("offset", "max")])
         self._pieces = [folded.rename_columns({"offset_max": "offset"}).select(["key", "offset"])]
         self._rows = self._folded = len(folded)
 

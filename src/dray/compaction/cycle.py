@@ -17,10 +17,10 @@ import structlog
 from dray.compaction.asked_topics import LOOK_SECONDS, AskedTopics
 from dray.compaction.careful_writer import CarefulWriter
 from dray.compaction.job_board import JobBoard
-from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone
+from dray.compaction.model import Progress, Unit, UnitFailed, UnitWriter, WriterGone, WrittenKeys
 from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import FORESEEN, Round, interrupted
-from dray.compaction.saga import RunningJob, Saga, mismatch
+from dray.compaction.saga import RunningJob, Saga, mismatch, removed_by_key
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.stream_memory import Hints, StreamMemories
 from dray.compaction.stream_planner import StreamPlanner
@@ -206,6 +206,7 @@ class Compactor:
             await self._board.read()  # before any index is looked at: stale plans must not start
             await now.each(list(self._board.jobs.items()), self._planner.sort, self._progress_of(Phase.PLAN))
         summary.backlog = summary.backlog or self._known.backlog(now.places)
+        summary.clean_shares = summary.clean_shares or self._known.clean_shares(now.places)
         with self._timed(Phase.WRITE):
             await self._write(now)
         with self._timed(Phase.COMMIT):
@@ -230,11 +231,12 @@ class Compactor:
     # --- write
 
     async def _write(self, now: Round) -> None:
-        if not now.units:
+        if not (now.units or now.key_units):
             return
         by_job = {(unit.stream, unit.job): (underway, unit) for underway, unit in now.units}
         now.summary.units += len(by_job)
-        units = [unit for _, unit in by_job.values()]
+        key_units = {(unit.stream, unit.job): unit for unit in now.key_units}
+        units = [*(unit for _, unit in by_job.values()), *key_units.values()]
         try:
             results = await self._writer.write(units, self._progress_of(Phase.WRITE))
         except WriterGone:
@@ -246,8 +248,18 @@ class Compactor:
             for unit in units:
                 now.note(unit.stream, str(error) or type(error).__name__)
             return
-        answered = [(result.stream, (*by_job[result.stream, result.job], result)) for result in results]
+        answered = [
+            (result.stream, (*by_job[result.stream, result.job], result))
+            for result in results
+            if (result.stream, result.job) in by_job and not isinstance(result, WrittenKeys)
+        ]
+        keys_of = [
+            (result.stream, (key_units[result.stream, result.job], result))
+            for result in results
+            if (result.stream, result.job) in key_units and not isinstance(result, WrittenFile)
+        ]
         await now.each(answered, self._take_result)
+        await now.each(keys_of, self._take_keys)
 
     async def _take_result(
         self, now: Round, _: int, answer: tuple[RunningJob, Unit, WrittenFile | UnitFailed]
@@ -265,6 +277,21 @@ class Compactor:
             now.summary.files += 1
             now.summary.records += result.record_count
             now.summary.output_bytes += result.file_size
+            now.summary.removed_by_key += removed_by_key(unit, result)
+
+    async def _take_keys(
+        self, now: Round, stream: int, answer: tuple[Unit, WrittenKeys | UnitFailed]
+    ) -> None:
+        """The keys of a dirty part are there: its cleaning round begins."""
+        unit, result = answer
+        if isinstance(result, WrittenKeys):
+            begun = await self._saga.begin_round(unit, result)
+            now.summary.key_rounds += begun
+            now.progressed = now.progressed or begun
+        elif result.retriable:
+            now.note(stream, result.reason)
+        else:
+            self._planner.stop(now, stream, result.reason)
 
     async def _failed(self, now: Round, underway: RunningJob, failed: UnitFailed) -> None:
         """Nothing is swapped; the job is given up, so that retention can go on. A stream that would fail
@@ -273,6 +300,9 @@ class Compactor:
             now.note(underway.stream, failed.reason)
             return
         self._planner.stop(now, underway.stream, failed.reason)
+        cleaning = underway.compaction.cleaning
+        if cleaning is not None and cleaning.keys is not None:
+            await self._saga.end_round(underway.stream, cleaning.keys)
         if await self._saga.abandon(underway):
             now.summary.abandoned += 1
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from dray.compaction.cleaning import COLUMNS, LastOffsets, Survivors
-from dray.compaction.model import Progress, Unit, UnitFailed
-from dray.compaction.paths import file_path
+from dray.compaction.key_objects import KeyCollection, KeyObject
+from dray.compaction.model import Progress, Unit, UnitAnswer, UnitFailed, WrittenKeys
+from dray.compaction.paths import file_path, keys_path
 from dray.compaction.sources import rows_of
+from dray.log.jobs import Cleaning
 from dray.log.types import ObjectCorrupt
 from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError, ObjectMissing, ObjectStore
@@ -26,13 +29,12 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenFile | UnitFailed:
+async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> UnitAnswer:
     """One attempt. Its file has a name of its own, so that no two attempts ever meet."""
-    parquet_id = runtime.uuid()
-    path = file_path(unit.prefix, unit.job, parquet_id)
     try:
-        async with aclosing(_rows(unit, objects, runtime)) as rows:
-            statistics = await _write(rows, path, objects, runtime)
+        if unit.most_keys:
+            return await _write_keys(unit, objects, runtime)
+        return await _write_file(unit, objects, runtime)
     except ObjectCorrupt as error:
         return UnitFailed(unit.stream, unit.job, str(error), retriable=False)
     except ObjectMissing as error:
@@ -40,6 +42,14 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         return UnitFailed(unit.stream, unit.job, str(error), retriable=True)
     except ObjectError as error:
         return UnitFailed(unit.stream, unit.job, f"the object store did not answer: {error}", retriable=True)
+
+
+async def _write_file(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenFile | UnitFailed:
+    parquet_id = runtime.uuid()
+    path = file_path(unit.prefix, unit.job, parquet_id)
+    source = UnitRows(unit, objects, runtime)
+    async with aclosing(source.rows()) as rows:
+        statistics = await _write(rows, path, objects, runtime)
     if not statistics.record_count:
         reason = f"{unit.topic}-{unit.partition}: no record is left between {unit.start} and {unit.end}"
         return UnitFailed(unit.stream, unit.job, reason, retriable=False)
@@ -52,22 +62,83 @@ async def write_unit(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Writ
         start=unit.start,
         end=unit.end,
         cleaned_to=unit.end if unit.cleaning is not None and unit.cleaning.from_start else None,
+        cleaned_with=None if unit.cleaning is None else unit.cleaning.keys,
+        emptied=True if source.emptied else None,
     )
 
 
-async def _rows(
-    unit: Unit, objects: ObjectStore, runtime: Runtime
-) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+class UnitRows:
     """What goes into the file: every record of the unit, or what compaction by key leaves of them."""
-    survivors = None
-    if unit.cleaning is not None:
-        survivors = await _survivors(unit, objects, runtime)
-    async with aclosing(rows_of(unit, objects, runtime)) as batches:
-        async for batch in batches:
-            if survivors is None or unit.cleaning is None:
+
+    def __init__(self, unit: Unit, objects: ObjectStore, runtime: Runtime) -> None:
+        self._unit = unit
+        self._objects = objects
+        self._runtime = runtime
+        self.emptied = False  # all that there was is superseded, and one row stands for it
+
+    async def rows(self) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+        cleaning = self._unit.cleaning
+        if cleaning is None:
+            kept: AsyncGenerator[pyarrow.RecordBatch, None] = rows_of(
+                self._unit, self._objects, self._runtime
+            )
+        elif cleaning.keys is None:
+            kept = self._survivors(cleaning)
+        else:
+            kept = self._not_superseded(cleaning, cleaning.keys)
+        async with aclosing(kept) as batches:
+            async for batch in batches:
                 yield batch
-            else:
-                yield await runtime.in_thread(survivors.filtered, batch, unit.cleaning)
+
+    async def _survivors(self, cleaning: Cleaning) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+        """What no later row of the unit itself supersedes."""
+        survivors = await _survivors(self._unit, self._objects, self._runtime)
+        async with aclosing(rows_of(self._unit, self._objects, self._runtime)) as batches:
+            async for batch in batches:
+                yield await self._runtime.in_thread(survivors.filtered, batch, cleaning)
+
+    async def _not_superseded(
+        self, cleaning: Cleaning, path: str
+    ) -> AsyncGenerator[pyarrow.RecordBatch, None]:
+        """What the keys of a cleaning round do not supersede. If nothing is left, the last row stays."""
+        keys = await _read_keys(path, self._objects, self._runtime)
+        last: pyarrow.RecordBatch | None = None
+        count = 0
+        async with aclosing(rows_of(self._unit, self._objects, self._runtime)) as batches:
+            async for batch in batches:
+                left = await self._runtime.in_thread(keys.filtered, batch, cleaning)
+                count += len(left)
+                if len(batch):
+                    last = batch.slice(len(batch) - 1)
+                yield left
+        if not count and last is not None:
+            self.emptied = keys.is_superseded(last)[0].as_py()
+            yield last
+
+
+async def _read_keys(path: str, objects: ObjectStore, runtime: Runtime) -> KeyObject:
+    try:
+        data = await objects.get(path)
+    except ObjectMissing as error:
+        raise ObjectCorrupt(f"the keys of its cleaning round are gone: {error}") from error
+    return await runtime.in_thread(KeyObject, path, data)
+
+
+async def _write_keys(unit: Unit, objects: ObjectStore, runtime: Runtime) -> WrittenKeys:
+    """The keys of as many of the unit's files as fit, from the first on."""
+    secret = runtime.uuid().bytes + runtime.uuid().bytes
+    collection = KeyCollection(secret, unit.most_keys, unit.start)
+    path = keys_path(unit.prefix, unit.job, runtime.uuid())
+    for entry in unit.decoded():
+        file = replace(unit, entries=(entry.encode(),), start=max(unit.start, entry.start), end=entry.end)
+        async with aclosing(rows_of(file, objects, runtime, COLUMNS)) as batches:
+            async for batch in batches:
+                await runtime.in_thread(collection.add, batch)
+        if not await runtime.in_thread(collection.end_file, entry.end):
+            break
+    parts, count = await runtime.in_thread(collection.encode)
+    await objects.put(path, parts)
+    return WrittenKeys(unit.stream, unit.job, path, collection.end, count)
 
 
 async def _survivors(unit: Unit, objects: ObjectStore, runtime: Runtime) -> Survivors:
@@ -102,10 +173,8 @@ class LocalUnitWriter:
         self._objects = objects
         self._runtime = runtime
 
-    async def write(
-        self, units: Sequence[Unit], progress: Progress | None = None
-    ) -> list[WrittenFile | UnitFailed]:
-        answers: list[WrittenFile | UnitFailed] = []
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
+        answers: list[UnitAnswer] = []
         for unit in units:
             answers.append(await write_unit(unit, self._objects, self._runtime))
             if progress is not None:

@@ -178,10 +178,13 @@ async def settled_files(store: StreamStore, files: dict[str, FilePath]) -> dict[
 
 
 async def indexed_files(store: StreamStore, streams: set[int]) -> set[str]:
-    """The files that any entry of these streams names, live or not."""
+    """The files that any entry of these streams names, live or not, and the keys of their cleaning rounds."""
     found: set[str] = set()
     for stream in sorted(streams):
         await store.barrier(stream)
+        cleaned = (await store.cleaned(stream)).value
+        if cleaned.round is not None:
+            found.add(cleaned.round.keys)
         for entry in await store.entries_above(stream, -1):
             if entry.value.is_parquet:
                 found.add(entry.value.path)

@@ -31,6 +31,9 @@ class Unit:
     end: int
     prefix: str  # of the path of its file, without a slash at the end
     cleaning: Cleaning | None = None  # compaction by key; None: every row is written
+    # Not 0: no file is written, but an object with the keys of a cleaning round, so many at most. Such a unit
+    # has no job: what it says of the log stays true, whatever becomes of the entries.
+    most_keys: int = 0
 
     def decoded(self) -> list[IndexEntry]:
         return [IndexEntry.decode(entry) for entry in self.entries]
@@ -47,6 +50,18 @@ class UnitFailed:
     retriable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class WrittenKeys:
+    """The answer for a unit that collects keys: an object with those of the offsets up to `end`."""
+
+    stream: int
+    job: int
+    path: str
+    end: int
+    count: int
+
+
+UnitAnswer = WrittenFile | WrittenKeys | UnitFailed
 Progress = Callable[[int, int], None]  # units done, units in all
 
 
@@ -55,9 +70,7 @@ class WriterGone(Exception):
 
 
 class UnitWriter(Protocol):
-    async def write(
-        self, units: Sequence[Unit], progress: Progress | None = None
-    ) -> list[WrittenFile | UnitFailed]:
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> Sequence[UnitAnswer]:
         """One answer per unit, in any order. An error that it raises means that all of them failed,
         `WriterGone` that no later call can succeed. Some may have left files behind, which the collector
         finds."""

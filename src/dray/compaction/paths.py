@@ -1,8 +1,10 @@
 """Where the files of compaction lie, and what a path says about its file.
 
     compaction/v1/topic=<name>/id=<topic id>/partition=<p>/stream=<s>/job-<number>-<attempt id>.parquet
+    compaction/v1/topic=<name>/id=<topic id>/partition=<p>/stream=<s>/keys-<number>-<attempt id>.keys
 
 The collector goes by topic id, stream and job; the topic's name and the partition are for people. The
+second ones are the keys of cleaning rounds, with the number of the job before. The
 topic's id keeps the files of a deleted topic apart from those of another one with the same name.
 """
 
@@ -20,7 +22,8 @@ TABLES_PREFIX = "iceberg/"
 _NUMBER = "0|[1-9][0-9]{0,19}"
 _HEX = "[0-9a-f]{32}"
 _PATH = re.compile(
-    rf"compaction/v1/topic=([^/]+)/id=({_HEX})/partition=({_NUMBER})/stream=({_NUMBER})/job-({_NUMBER})-({_HEX})\.parquet"
+    rf"compaction/v1/topic=([^/]+)/id=({_HEX})/partition=({_NUMBER})/stream=({_NUMBER})"
+    rf"/(?:job-({_NUMBER})-({_HEX})\.parquet|keys-({_NUMBER})-({_HEX})\.keys)"
 )
 
 _METADATA = re.compile(rf"iceberg/topic=([^/]+)/id=({_HEX})/.+")
@@ -45,14 +48,19 @@ def file_path(prefix: str, job: int, parquet_id: UUID) -> str:
     return f"{prefix}/job-{job}-{parquet_id.hex}.parquet"
 
 
+def keys_path(prefix: str, job: int, attempt: UUID) -> str:
+    return f"{prefix}/keys-{job}-{attempt.hex}.keys"
+
+
 def parse_file_path(path: str) -> FilePath | None:
     """None for a path that no file of ours has: something foreign, to be left alone."""
     matched = _PATH.fullmatch(path)
     if matched is None:
         return None
-    topic, topic_id, partition, stream, job, parquet_id = matched.groups()
+    topic, topic_id, partition, stream, *number_and_id = matched.groups()
+    job, attempt = [part for part in number_and_id if part is not None]
     return FilePath(
-        unquote(topic), UUID(hex=topic_id), int(partition), int(stream), int(job), UUID(hex=parquet_id)
+        unquote(topic), UUID(hex=topic_id), int(partition), int(stream), int(job), UUID(hex=attempt)
     )
 
 

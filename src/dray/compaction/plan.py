@@ -9,15 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from typing import Final
 
-from dray.compaction.clean_plan import CleaningRules
+from dray.compaction.clean_plan import DAY_MS, CleaningRules
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Cleaning
 from dray.log.stream_store import StreamView, Versioned
-
-DAY_MS: Final = 24 * 3_600_000
 
 Entries = list[Versioned[IndexEntry]]
 
@@ -35,6 +32,7 @@ class StreamPlan:
     start: int = 0  # the stream's, as it was seen: what lies below it goes into no file
     cleaning: Cleaning | None = None  # the inputs are compacted by key
     waits: bool = False  # time alone may make a bottom merge due
+    collects_keys: bool = False  # of the inputs no file is made, but an object with their keys
 
     @property
     def is_empty(self) -> bool:
@@ -63,9 +61,11 @@ def plan_stream(
         return plan
     live = view.split()[0]
     most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
-    bottom = [] if by_day else rules.bottom(live, most, everything=everything)
-    if bottom and (not plan.inputs or plan.inputs[0].value.is_parquet or rules.is_urgent(bottom)):
-        return replace(plan, inputs=bottom, more=True, cleaning=rules.cleaning(from_start=True))
+    step = rules.next_step(live, most, settings.target_file_bytes, everything=everything)
+    if rules.comes_first(step, plan.inputs):
+        return replace(
+            plan, inputs=step.inputs, more=True, cleaning=step.cleaning, collects_keys=step.collects_keys
+        )
     cleans = bool(plan.inputs) and rules.may_clean(plan.inputs)
     return replace(
         plan, cleaning=rules.cleaning(from_start=False) if cleans else None, waits=rules.waits(live)

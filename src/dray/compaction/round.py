@@ -39,6 +39,7 @@ class Round:
     background: BackgroundTasks
     places: dict[int, tuple[Topic, int]] = field(default_factory=dict)  # stream: topic and partition
     units: list[tuple[RunningJob, Unit]] = field(default_factory=list)
+    key_units: list[Unit] = field(default_factory=list)  # without a job: see `Unit.most_keys`
     written: list[RunningJob] = field(default_factory=list)
     committed: list[RunningJob] = field(default_factory=list)
     planned_bytes: int = 0

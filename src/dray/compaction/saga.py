@@ -7,10 +7,11 @@ a job that the next compactor carries on. Where a reply is lost, the key is read
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from dray.compaction.model import Unit
+from dray.compaction.model import Unit, WrittenKeys
 from dray.compaction.paths import file_path, unit_prefix
+from dray.log.cleaned import Cleaned, CleaningRound
 from dray.log.entries import IndexEntry
 from dray.log.jobs import (
     Abandoned,
@@ -130,6 +131,27 @@ class Saga:
         deletes it."""
         return await self._move(underway.stream, underway.job, Abandoned()) is not None
 
+    # --- cleaning rounds
+
+    async def begin_round(self, unit: Unit, found: WrittenKeys) -> bool:
+        """One at a time. The keys begin at the clean point that was planned with, or at the stream's start;
+        one that has moved meanwhile only leaves less to do."""
+        stored = await self._store.cleaned(unit.stream)
+        if stored.value.round is not None or stored.value.end >= found.end:
+            return False
+        begun = replace(stored.value, round=CleaningRound(found.path, found.end))
+        return await self._put_cleaned(unit.stream, begun, stored.version)
+
+    async def end_round(self, stream: int, keys_path: str) -> None:
+        """A file could not be written against these keys: the next round begins with others."""
+        stored = await self._store.cleaned(stream)
+        if stored.value.round is not None and stored.value.round.keys == keys_path:
+            await self._put_cleaned(stream, replace(stored.value, round=None), stored.version)
+
+    async def _put_cleaned(self, stream: int, cleaned: Cleaned, version: int) -> bool:
+        [outcome] = await self._store.write(stream, [self._store.put_cleaned(stream, cleaned, version)])
+        return outcome.applied
+
     # --- PARQUET_WRITTEN
 
     async def written(self, underway: RunningJob, file: WrittenFile) -> RunningJob | None:
@@ -180,6 +202,16 @@ class Saga:
 
     # --- looking
 
+    async def files_below(self, underway: RunningJob, end: int) -> frozenset[str]:
+        """The files that hold the stream's records below an offset once the job's own is swapped in. While
+        the job is there nothing else changes them."""
+        await self._store.barrier(underway.stream)
+        view = await self._store.view(underway.stream)
+        live = [] if view is None else [entry.value for entry in view.split()[0]]
+        replaced = {each.path for each in underway.compaction.inputs}
+        left = {entry.path for entry in live if entry.is_parquet and entry.start < end}
+        return frozenset(left - replaced | {underway.written.path})
+
     async def is_closed(self, stream: int) -> bool:
         found = await self._store.high_watermark(stream)
         if found is None:  # every stream has one, for ever, so this may be a stale read
@@ -225,6 +257,27 @@ def _unit(underway: RunningJob, entries: list[IndexEntry]) -> Unit:
     )
 
 
+def keys_unit(
+    topic: Topic, partition: int, job: Job, inputs: list[Versioned[IndexEntry]], start: int, most_keys: int
+) -> Unit:
+    """The unit that collects the keys of a cleaning round. It bears the number of the last job. Its object is
+    named as soon as it is there; until then the collector's grace protects it, and where that was too short
+    the round begins again."""
+    stream = topic.streams[partition]
+    return Unit(
+        topic=topic.name,
+        topic_id=topic.topic_id,
+        partition=partition,
+        stream=stream,
+        job=job.number,
+        entries=tuple(entry.value.encode() for entry in inputs),
+        start=max(start, inputs[0].value.start),
+        end=inputs[-1].value.end,
+        prefix=unit_prefix(topic.name, topic.topic_id, partition, stream),
+        most_keys=most_keys,
+    )
+
+
 def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     """How a written file differs from what its unit asked for; None if it does not."""
     inputs = unit.decoded()
@@ -242,6 +295,16 @@ def mismatch(unit: Unit, file: WrittenFile) -> str | None:
     ]
     wrong = [what for what, right in checks if not right()]
     return f"{file.path}: {', '.join(wrong)} are not those of its unit" if wrong else None
+
+
+def removed_by_key(unit: Unit, file: WrittenFile) -> int:
+    """How many records of a unit compaction by key left out of its file. Of a file with holes that the unit's
+    start lies in, those below it are among them."""
+    if unit.cleaning is None:
+        return 0
+    inputs = unit.decoded()
+    most = _expected_records(unit, inputs, sparse=any(entry.sparse for entry in inputs))[1]
+    return most - file.record_count
 
 
 def _expected_records(unit: Unit, inputs: list[IndexEntry], *, sparse: bool) -> tuple[int, int]:

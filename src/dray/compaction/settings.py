@@ -29,6 +29,10 @@ class CompactionSettings:
     takeover_seconds: float
     # A stream whose unit could not be written is tried again after so long.
     failed_pause_seconds: float = 3600.0
+    # A bottom merge holds the distinct keys in memory: of more uncompressed bytes a stream is cleaned by a
+    # round, whose object has so many keys at most (24 bytes each, and as much again while it is made).
+    bottom_raw_bytes: int = 3 << 29
+    round_keys: int = 4 << 20
     streams_at_once: int = 16
     topics_at_once: int = 4
     # Collecting

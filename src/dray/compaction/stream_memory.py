@@ -24,6 +24,7 @@ import structlog
 from dray.compaction.plan import due_ms, reaches_below, settled
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.summary import Backlog
+from dray.log.clean_shares import CleanShares
 from dray.log.entries import NO_TIMESTAMP, IndexEntry
 from dray.log.stream_store import StreamStore, StreamView
 from dray.metadata import keys
@@ -81,6 +82,7 @@ class StreamMemories:
         self._settings = settings
         self._streams: dict[int, StreamMemory] = {}
         self.backlogs: dict[int, Backlog] = {}
+        self._shares: dict[int, CleanShares] = {}  # of streams that are compacted by key
 
     def hear(self, changed: Mapping[int, int], doubtful: set[int], domains: int) -> None:
         """Take in hints: by stream, the offset from which on its index may have changed, and domains in
@@ -99,6 +101,8 @@ class StreamMemories:
             del self._streams[gone]
         for gone in self.backlogs.keys() - streams.keys():
             del self.backlogs[gone]
+        for gone in self._shares.keys() - streams.keys():
+            del self._shares[gone]
 
     def backlog(self, places: Mapping[int, tuple[Topic, int]]) -> dict[str, Backlog]:
         """By topic, what is not compacted of the streams that were looked at."""
@@ -106,6 +110,14 @@ class StreamMemories:
         for stream, backlog in self.backlogs.items():
             topic = places[stream][0].name
             found[topic] = found.get(topic, Backlog()) + backlog
+        return found
+
+    def clean_shares(self, places: Mapping[int, tuple[Topic, int]]) -> dict[str, CleanShares]:
+        """By topic, what of the compacted streams that were looked at is clean and dirty."""
+        found: dict[str, CleanShares] = {}
+        for stream, shares in self._shares.items():
+            topic = places[stream][0].name
+            found[topic] = found.get(topic, CleanShares()) + shares
         return found
 
     def recall(self, stream: int, settings: TopicSettings, now: float) -> StreamMemory | None:
@@ -156,6 +168,10 @@ class StreamMemories:
         )
         self._streams[stream] = known
         self.backlogs[stream] = Backlog.of(view)
+        if settings.compacts:
+            self._shares[stream] = CleanShares.of(view)
+        else:
+            self._shares.pop(stream, None)
         return known
 
     def rests(self, known: StreamMemory, view: StreamView, job: int) -> None:

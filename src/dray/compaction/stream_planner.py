@@ -14,7 +14,7 @@ from dray.compaction.job_board import JobBoard
 from dray.compaction.plan import StreamPlan, plan_stream, size_of
 from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import Round
-from dray.compaction.saga import RunningJob, Saga
+from dray.compaction.saga import RunningJob, Saga, keys_unit
 from dray.compaction.settings import CompactionSettings
 from dray.compaction.stream_memory import StreamMemories, StreamMemory
 from dray.log.jobs import Awaits, Job
@@ -120,6 +120,12 @@ class StreamPlanner:
             now.progressed = now.summary.more = True  # there is a next round for it
             return
         now.planned_bytes += size
+        if plan.collects_keys:
+            now.key_units.append(
+                keys_unit(topic, partition, job.value, plan.inputs, plan.start, self._settings.round_keys)
+            )
+            now.summary.more = True
+            return
         table = self._has_tables and topic.settings.iceberg_enabled
         created = await self._saga.create(
             topic, partition, job, plan.inputs, start=plan.start, table=table, cleaning=plan.cleaning
@@ -145,6 +151,8 @@ class StreamPlanner:
         if view is None or view.high_watermark.value.closed:
             return None
         now.summary.looked += 1
+        if view.cleaned.round is not None and not topic.settings.compacts:
+            await self._saga.end_round(stream, view.cleaned.round.keys)  # and its keys are collected
         if self._asked is not None:
             self._asked.saw(stream, view)
         trim = self._trims(topic, stream)
@@ -177,7 +185,12 @@ class StreamPlanner:
     def _rules(self, topic: Topic, view: StreamView) -> CleaningRules | None:
         """None: nothing is compacted by key, since the topic is not, or as long as the clock is doubted."""
         now_ms = self._expiry.now_ms() if topic.settings.compacts else None
-        return None if now_ms is None else CleaningRules(topic.settings, view.cleaned, now_ms)
+        if now_ms is None:
+            return None
+        settings = topic.settings
+        return CleaningRules(
+            settings, view.cleaned, now_ms, self._settings.bottom_raw_bytes, settings.partition_by_day
+        )
 
     def _wants_everything(self, now: Round, stream: int) -> bool:
         return now.everything or (self._asked is not None and self._asked.wants(stream))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from dray.compaction.plan import size_of
+from dray.log.clean_shares import CleanShares
 from dray.log.stream_store import StreamView
 
 
@@ -85,6 +86,7 @@ class CycleSummary:
     left_to_others: int = 0  # unfinished jobs that another compactor works on
     waiting: int = 0  # jobs that wait for the catalog
     sealed: int = 0
+    key_rounds: int = 0  # cleaning rounds that began: large streams, compacted by key
     swept: int = 0  # index entries that late writes had brought back
     raised: int = 0  # streams whose start was raised by retention
     files_deleted: int = 0
@@ -99,7 +101,9 @@ class CycleSummary:
     braked: str | None = None  # why they deleted only what is proven to be garbage
     seconds: float = 0.0
     more: bool = False  # there is more to do already
+    removed_by_key: int = 0  # records of units that were compacted by key and are not in their files
     backlog: dict[str, Backlog] = field(default_factory=dict)  # by topic, as it was before this cycle's work
+    clean_shares: dict[str, CleanShares] = field(default_factory=dict)  # of compacted topics, as above
     troubles: list[StalledStream] = field(default_factory=list)
 
 

@@ -15,6 +15,7 @@ from dray.compaction.saga import RunningJob, Saga
 from dray.compaction.summary import Cause, CompactionObserver, CycleSummary, StalledStream
 from dray.runtime import Runtime
 from dray.tables.contract import (
+    CleanRange,
     CommitOutcome,
     TableChange,
     TableFile,
@@ -52,7 +53,7 @@ class TableCommits:
             else:
                 changing[job.identity] = job
         if changing and self._tables is not None:
-            changes = [_change(job) for job in changing.values()]
+            changes = [await self._change(job) for job in changing.values()]
             outcomes = await self._commit(self._tables, table, changes, changing, summary)
             passed += [job for identity, job in changing.items() if outcomes.get(identity)]
         moved = [await self._saga.committed(job) for job in passed]
@@ -106,6 +107,16 @@ class TableCommits:
         self.raced = self.raced or bool(waiting)
         return {job: outcome is CommitOutcome.COMMITTED for job, outcome in outcomes.items()}
 
+    async def _change(self, job: RunningJob) -> TableChange:
+        """The new file instead of those that it was merged from."""
+        compaction = job.compaction
+        removed = tuple(each.path for each in compaction.inputs if each.path)
+        clean = None
+        if compaction.cleaned_to is not None:
+            files = await self._saga.files_below(job, compaction.cleaned_to)
+            clean = CleanRange(compaction.partition, compaction.cleaned_to, files)
+        return TableChange(job.identity, (TableFile(compaction.partition, job.written),), removed, clean)
+
     @staticmethod
     def _waits(table: TopicTable, jobs: int, error: Exception, summary: CycleSummary) -> None:
         summary.waiting += jobs
@@ -117,9 +128,3 @@ def table_of_job(job: RunningJob) -> TopicTable:
     """As it was when the job was planned: the topic may be gone."""
     compaction = job.compaction
     return TopicTable(compaction.topic, compaction.topic_id, compaction.by_day)
-
-
-def _change(job: RunningJob) -> TableChange:
-    """The new file instead of those that it was merged from."""
-    removed = tuple(each.path for each in job.compaction.inputs if each.path)
-    return TableChange(job.identity, (TableFile(job.compaction.partition, job.written),), removed)

@@ -25,6 +25,18 @@ class ConsoleSection(Section):
         description="Where browsers connect. An address that is not a loopback one needs `console.auth`, and "
         "a certificate or `console.behind_proxy`.",
     )
+    command_config: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="How the console connects to brokers: a properties file of Kafka's clients, with "
+        "security.protocol and the like. Needed where the listener that it uses asks for a login.",
+    )
+    listener: Annotated[str | None, Either("none", Text(r"[A-Z][A-Z0-9_]{0,99}", "a listener's name"))] = (
+        Field(
+            default=None,
+            description="Which of `broker.listeners` the console beside `drayd up` connects to; `none`: "
+            "`broker.listen`, where clients are not asked who they are.",
+        )
+    )
     auth: Annotated[str, Choice("none", "sasl")] = Field(
         default="none",
         description="`sasl`: people log in with their user of the cluster, and see and change what that user "
@@ -53,6 +65,11 @@ class ConsoleSection(Section):
         default=False,
         description="Whether a proxy before the console speaks TLS to browsers. The console itself must then "
         "be reached by nothing else.",
+    )
+    runs: Annotated[str | None, Either("none", Text(r"(?s:.+)", "a directory"))] = Field(
+        default=None,
+        description="A directory of simulated clusters to show: files that `drayd simulate --seed N --json` "
+        "wrote.",
     )
     masked: Annotated[
         Mapping[str, str],

@@ -30,6 +30,12 @@ class HttpSection(Section):
         default=None,
         description="The key of the certificate.",
     )
+    client_ca_file: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="The authorities of clients' certificates; with `certificate_file`. A client with such a "
+        "certificate reads everything, as one with a token does, and one with neither sees only whether a "
+        "process is alive and ready. Re-read when it changes. The console presents `certificate_file`.",
+    )
     ca_file: Annotated[str | None, Either("none", _FILE)] = Field(
         default=None,
         description="The authority that signed those certificates: with it, the console reads the numbers of "

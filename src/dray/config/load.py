@@ -120,6 +120,11 @@ def _check_together(settings: Settings, layer: Layer) -> None:
     if (settings.http.certificate_file is None) != (settings.http.key_file is None):
         missing = "key_file" if settings.http.key_file is None else "certificate_file"
         raise refuse(f"http.{missing}", "given with the other of certificate_file and key_file")
+    if settings.http.client_ca_file is not None and settings.http.certificate_file is None:
+        raise refuse("http.client_ca_file", "given with certificate_file: certificates are for HTTPS")
+    console_at = settings.console.listener
+    if console_at is not None and not settings.broker.listeners.get(console_at, Address("", 0)).port:
+        raise refuse("console.listener", "the name of one of broker.listeners, with a port of its own")
     taken = {settings.broker.listen: "broker.listen"}
     if settings.broker.http is not None:
         taken[settings.broker.http] = "broker.http"

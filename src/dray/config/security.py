@@ -39,6 +39,12 @@ class SecuritySection(Section):
         description="Whether all may do everything to a resource that no ACL names: Kafka's "
         "`allow.everyone.if.no.acl.found`.",
     )
+    tls_library: Annotated[str, Choice("bundled", "system")] = Field(
+        default="bundled",
+        description="Whose OpenSSL encrypts the listeners of brokers: the one that the package "
+        "`cryptography` brings along, which is faster than most systems' own, or the one that Python uses "
+        "here, where a system's policy asks for that. Health, metrics and the console always use the latter.",
+    )
 
 
 class OAuthSection(Section):

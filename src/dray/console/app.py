@@ -118,13 +118,17 @@ def make_login_app(
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
     tables: ClusterTables | None = None,
+    compactions: CompactionRequests | None = None,
 ) -> tuple[ASGIApp, Sessions]:
     """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
-    another. A topic cannot be asked to be compacted there: the request is the console's own, and no broker
-    judges it."""
+    another; and samples the lag of the groups that it looked at, as long as it lasts."""
 
-    def pages_of(brokers: Brokers, user: str) -> ASGIApp:
-        return make_pages(settings, brokers, stored, history, tables, principal=f"User:{user}")
+    def pages_of(brokers: Brokers, user: str) -> tuple[ASGIApp, LagHistory]:
+        time_of = None if stored is None else stored.time_of
+        lags = LagHistory(brokers, runtime, time_of, only_seen=True)
+        principal = f"User:{user}"
+        pages = make_pages(settings, brokers, stored, history, tables, lags, compactions, principal)
+        return pages, lags
 
     nothing = dict.fromkeys(
         ("writable", "has_stores", "has_history", "has_tables", "has_runs", "can_compact"), False
@@ -170,7 +174,7 @@ def make_pages(
 
     async def cluster(_request: Request) -> Content:
         flow = None if history is None else flow_of(history)
-        view = await cluster_view(brokers, stored, flow)
+        view = await cluster_view(brokers, stored, flow, None if history is None else stores_view(history))
         return Content(view, {"now": brokers.runtime.wall_ms()})
 
     routes: list[BaseRoute] = [

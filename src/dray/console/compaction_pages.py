@@ -1,4 +1,8 @@
-"""Compacting a topic now: asked for on a page of its own, which then says how far it is."""
+"""Compacting a topic now: asked for on a page of its own, which then says how far it is.
+
+The request goes to the metadata store, which knows no users. So a broker is asked first: to compact a topic,
+one has to be allowed to alter it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from dray.client.admin import check_may_alter
 from dray.console.audit import note
 from dray.console.forms import BadInput, form_of, named
 from dray.console.rendering import Content
@@ -38,6 +43,8 @@ def routes(console: Console, stored: StoredCluster, requests: CompactionRequests
         name = named(request)
         await form_of(request)
         with note(console.principal, "compact topic", name):
+            async with console.brokers.fresh() as connection:
+                await check_may_alter(connection, name)
             try:
                 await ask_compaction(stored, requests, name)
             except (TooManyRequests, UnreadableValue) as error:

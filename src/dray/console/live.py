@@ -32,6 +32,8 @@ _log = structlog.get_logger(__name__)
 MOST_STREAMS: Final = 16
 """At once, over all browsers."""
 RETRY_MS: Final = 1000
+PARTITIONS_SECONDS: Final = 10.0
+"""How often it is asked whether the topic has more partitions."""
 
 
 def routes(console: Console) -> list[Route]:
@@ -53,7 +55,7 @@ class _Tails:
         match = matcher(asked.where, asked.way, asked.text)
         positions = await self._positions(name, asked, request.headers.get("last-event-id", ""))
         return StreamingResponse(
-            self._events(name, positions, match),
+            self._events(name, positions, match, whole=asked.partition is None),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -66,12 +68,21 @@ class _Tails:
         chosen = list(bounds) if asked.partition is None else [asked.partition]
         if len(chosen) > MOST_PARTITIONS:
             raise BadInput(f"a live view follows at most {MOST_PARTITIONS} partitions: choose one")
-        known = positions_of(last_event or asked.continuation) if last_event or asked.continuation else {}
-        return {number: known.get(number, bounds[number].end) for number in chosen}
+        place = last_event or asked.continuation
+        if not place:
+            return {number: bounds[number].end for number in chosen}
+        known = positions_of(place)
+        # A partition that is not among them was added since: none of its records have been seen.
+        return {number: known.get(number, bounds[number].start) for number in chosen}
 
-    async def _events(self, name: str, positions: dict[int, int], match: Match | None) -> AsyncIterator[str]:
+    async def _events(
+        self, name: str, positions: dict[int, int], match: Match | None, *, whole: bool
+    ) -> AsyncIterator[str]:
+        """`whole`: of all partitions, also of those that are added. For these it ends: the browser comes back
+        at once, and gets a reader for each."""
         self._open += 1
         apart = self._brokers.apart(30.0)
+        looked = apart.runtime.monotonic()
         # One that waits holds up what comes after it on its connection: each partition has its own.
         each = {number: self._brokers.apart(30.0) for number in positions}
         readers = {number: self._console.reader(name, brokers) for number, brokers in each.items()}
@@ -86,6 +97,10 @@ class _Tails:
                     if piece.rows
                     else f"id: {_id(piece.positions)}\n:\n\n"
                 )
+                if whole and apart.runtime.monotonic() - looked >= PARTITIONS_SECONDS:
+                    looked = apart.runtime.monotonic()
+                    if len(await self._console.reader(name, apart).partitions()) > len(positions):
+                        return
         except (ClientError, RequestFailed, BrokerUnreachable, NoSuchTopic, NoSuchPartition) as error:
             yield _event("failed", {"reason": str(error)}, None)
         finally:

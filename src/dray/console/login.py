@@ -26,13 +26,15 @@ from dray.client import AuthenticationFailed, ClientError
 from dray.console.forms import BadInput, form_of
 from dray.console.rendering import Content, Pages
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.runtime import Runtime
+from dray.inspection.lag_history import LagHistory
+from dray.runtime import KeptTask, Runtime, keep_running
 
 _log = structlog.get_logger("dray.console.audit")
 
 MOST_SESSIONS: Final = 100
 IDLE_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 12 * 3600.0
+SWEEP_SECONDS: Final = 60.0
 MOST_FAILURES: Final = 20
 """Logins that failed within a minute; then all wait."""
 _AT_ONCE: Final = 4
@@ -40,8 +42,8 @@ _LONGEST_NAME: Final = 500
 
 Identify = Callable[[str, str], Awaitable[Brokers]]
 """Connections of a user with that password. Raises `AuthenticationFailed`, or `BrokerUnreachable`."""
-MakePages = Callable[[Brokers, str], ASGIApp]
-"""The pages for a user, over connections of theirs."""
+MakePages = Callable[[Brokers, str], tuple[ASGIApp, LagHistory]]
+"""The pages for a user, over connections of theirs, and the lag that they show."""
 
 
 @dataclass
@@ -49,6 +51,7 @@ class UserSession:
     user: str
     brokers: Brokers
     pages: ASGIApp
+    lags: LagHistory
     begun: float
     used: float
     ended: bool = False
@@ -60,18 +63,29 @@ class Sessions:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         self._known: OrderedDict[str, UserSession] = OrderedDict()
+        self._sweeping: KeptTask | None = None
+
+    def start(self) -> None:
+        """End sessions when they are over, also while nobody comes."""
+        self._sweeping = keep_running(self._runtime, "end sessions that are over", self._sweep)
+
+    async def _sweep(self) -> None:
+        while True:
+            await self.sweep()
+            await self._runtime.sleep(SWEEP_SECONDS)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    async def begin(self, user: str, brokers: Brokers, pages: ASGIApp) -> str:
+    async def begin(self, user: str, brokers: Brokers, pages: ASGIApp, lags: LagHistory) -> str:
         """The cookie of a new session. Where there are too many, the one that was idle longest ends."""
         await self.sweep()
         while len(self._known) >= MOST_SESSIONS:
             await self._end(next(iter(self._known)))
         token = f"{self._runtime.random.getrandbits(256):064x}"
         now = self._runtime.monotonic()
-        self._known[_digest(token)] = UserSession(user, brokers, pages, now, now)
+        self._known[_digest(token)] = UserSession(user, brokers, pages, lags, now, now)
+        lags.start()
         return token
 
     def find(self, token: str) -> UserSession | None:
@@ -91,6 +105,9 @@ class Sessions:
             await self._end(key)
 
     async def close(self) -> None:
+        if self._sweeping is not None:
+            await self._sweeping.stop()
+            self._sweeping = None
         for key in list(self._known):
             await self._end(key)
 
@@ -102,6 +119,7 @@ class Sessions:
         session = self._known.pop(key, None)
         if session is not None:
             session.ended = True
+            await session.lags.stop()
             await session.brokers.close()
 
 
@@ -201,7 +219,7 @@ class LoginGate:
             return self._page(request, after, f"The cluster does not answer: {error}", 503)
         finally:
             self._trying -= 1
-        token = await self.sessions.begin(user, brokers, self._make_pages(brokers, user))
+        token = await self.sessions.begin(user, brokers, *self._make_pages(brokers, user))
         _log.info("console action", principal=f"User:{user}", action="log in", outcome="done")
         answer = RedirectResponse(_local(after), 303)
         answer.set_cookie(

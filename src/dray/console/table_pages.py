@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 
 from dray.client import RequestFailed
 from dray.console.drawing import Chart, chart_of, is_number
-from dray.console.forms import named
+from dray.console.forms import moment_ms, named
 from dray.console.rendering import Content
 from dray.console.security import FROM_HERE, came_from
 from dray.console.text import path
@@ -57,6 +57,8 @@ class SqlView:
     """Whole numbers exact; a text that is too long as `{"cut": its beginning, "size": its length}`."""
     more: bool
     milliseconds: int
+    as_of_ms: int | None = None
+    """The tables as they were then; None: as they are."""
 
 
 def routes(console: Console, tables: ClusterTables) -> list[Route]:
@@ -90,7 +92,9 @@ class _TablePages:
         self._console = console
         self._brokers = console.brokers
         self._tables = tables
-        self._permitted = TableQueries(tables.source, tables.locations, self._why_unread)
+
+    def _permitted(self, as_of_ms: int | None) -> TableQueries:
+        return TableQueries(self._tables.source, self._tables.locations, self._why_unread, as_of_ms)
 
     async def _why_unread(self, topic: str) -> str | None:
         """A fetch with the identity that the console has says whether the topic's records may be read. Where
@@ -115,10 +119,11 @@ class _TablePages:
     async def sql(self, request: Request) -> Content:
         topic = await topic_view(self._brokers, named(request))
         statement = request.query_params.get("q", "")
+        as_of_ms = _as_of(request)
         if statement.strip() and came_from(request.scope) in FROM_HERE:
-            view = await self._run(topic.name, statement)
+            view = await self._run(topic.name, statement, as_of_ms)
         else:
-            view = SqlView(topic.name, statement, False, None, (), (), (), False, 0)
+            view = SqlView(topic.name, statement, False, None, (), (), (), False, 0, as_of_ms)
         kinds = [column.kind for column in view.columns]
         names = [printable(column.name, lines=False) for column in view.columns]
         return Content(
@@ -127,6 +132,7 @@ class _TablePages:
                 "topic": topic,
                 "tab": "sql",
                 "statement": statement or first_query(topic.name),
+                "as_of": request.query_params.get("as_of", ""),
                 "names": names,
                 "numbers": [is_number(kind) for kind in kinds],
                 "cells": [[_shown(value) for value in row] for row in view.rows],
@@ -135,20 +141,20 @@ class _TablePages:
             },
         )
 
-    async def _run(self, topic: str, statement: str) -> SqlView:
+    async def _run(self, topic: str, statement: str, as_of_ms: int | None) -> SqlView:
         runtime = self._brokers.runtime
         begun = runtime.monotonic()
         rows: list[list[Any]] = []
         try:
-            async with self._tables.queries.run(statement, PAGE, self._permitted) as running:
+            async with self._tables.queries.run(statement, PAGE, self._permitted(as_of_ms)) as running:
                 async for row in running.rows:
                     rows.append([_plain(cell) for cell in row])
         except (SqlRefused, QueriesBusy) as error:
             took = round(1000 * (runtime.monotonic() - begun))
-            return SqlView(topic, statement, True, str(error), (), (), (), False, took)
+            return SqlView(topic, statement, True, str(error), (), (), (), False, took, as_of_ms)
         took = round(1000 * (runtime.monotonic() - begun))
         return SqlView(
-            topic, statement, True, None, running.tables, running.columns, rows, running.more, took
+            topic, statement, True, None, running.tables, running.columns, rows, running.more, took, as_of_ms
         )
 
     async def save(self, request: Request) -> Response:
@@ -158,9 +164,15 @@ class _TablePages:
             raise SqlRefused(f"a result is saved as one of {', '.join(_FORMATS)}")
         if came_from(request.scope) not in FROM_HERE:
             raise SqlRefused("open the query on its own page, and run it there")
+        permitted = self._permitted(_as_of(request))
         return _SavedResult(
-            self._tables.queries, self._permitted, topic.name, request.query_params.get("q", ""), form
+            self._tables.queries, permitted, topic.name, request.query_params.get("q", ""), form
         )
+
+
+def _as_of(request: Request) -> int | None:
+    text = request.query_params.get("as_of", "").strip()
+    return moment_ms(text) if text else None
 
 
 class _SavedResult(Response):

@@ -9,10 +9,11 @@ from typing import TypeVar
 
 from dray.config import Settings
 from dray.daemon.failures import Failure
+from dray.daemon.store_audit import note_changes
 from dray.daemon.stores import open_metadata
 from dray.metadata.contract import MetadataError
 from dray.runtime import SystemRuntime
-from dray.security.acls.model import AclBinding, AclFilter
+from dray.security.acls.model import AclBinding, AclFilter, text_of
 from dray.security.acls.store import Acls
 from dray.security.faults import SecurityUnavailable
 from dray.telemetry import quiet_logs
@@ -22,6 +23,7 @@ T = TypeVar("T")
 
 def create_acls(settings: Settings, bindings: Sequence[AclBinding]) -> None:
     _with_acls(settings, lambda acls: acls.create(bindings))
+    note_changes(f"add {text_of(each)}" for each in bindings)
 
 
 def list_acls(settings: Settings, wanted: AclFilter) -> list[AclBinding]:
@@ -36,7 +38,9 @@ def delete_acls(settings: Settings, wanted: AclFilter) -> list[AclBinding]:
         [found] = await acls.delete([wanted])
         return found
 
-    return _with_acls(settings, delete)
+    deleted = _with_acls(settings, delete)
+    note_changes(f"delete {text_of(each)}" for each in deleted)
+    return deleted
 
 
 def _with_acls(settings: Settings, work: Callable[[Acls], Awaitable[T]]) -> T:

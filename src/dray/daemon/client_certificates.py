@@ -21,13 +21,13 @@ def read_certificates(settings: Settings) -> dict[str, ServerCertificate]:
     for name, listener in settings.broker.listeners.items():
         if listener.encrypts:
             try:
-                found[name] = _certificates_of(listener)
+                found[name] = _certificates_of(listener, settings.security.tls_library == "bundled")
             except CertificateUnusable as error:
                 raise CertificateUnusable(f"broker.listeners.{name}: {error}") from error
     return found
 
 
-def _certificates_of(listener: ListenerAddress) -> ServerCertificate:
+def _certificates_of(listener: ListenerAddress, bundled: bool) -> ServerCertificate:
     return ServerCertificate(
         Path(listener.certificate_file),
         Path(listener.key_file),
@@ -37,6 +37,7 @@ def _certificates_of(listener: ListenerAddress) -> ServerCertificate:
         ),
         client_auth=listener.client_auth,
         client_authorities=Path(listener.client_ca_file) if listener.client_ca_file else None,
+        bundled=bundled,
     )
 
 

@@ -35,6 +35,7 @@ from dray.daemon.log_format import log_format
 from dray.daemon.notify import tell_manager
 from dray.daemon.process import StopSignals
 from dray.daemon.scrape_security import scrape_access
+from dray.daemon.session_priority import SessionPriority, leads_session
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
 from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
@@ -54,7 +55,8 @@ _log = structlog.get_logger(__name__)
 _CONNECTIONS: Final = 256
 _STOP_SECONDS: Final = 2
 _NICENESS: Final = 10
-"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first."""
+"""A search decodes records as fast as it gets the processor. Brokers on the same machine come first: see
+`SessionPriority`, too."""
 
 
 def serve_console(
@@ -64,13 +66,12 @@ def serve_console(
     *,
     stores: bool,
     writable: bool,
-    runs: Path | None = None,
 ) -> None:
     """`security`: how brokers are connected to. `stores`: read the cluster's own stores too, as the settings
-    name them. `runs`: a directory of simulated runs."""
+    name them."""
     os.nice(_NICENESS)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable, runs=runs))
+        runner.run(_run(settings, bootstrap, security, stores=stores, writable=writable))
 
 
 async def _run(
@@ -80,7 +81,6 @@ async def _run(
     *,
     stores: bool,
     writable: bool,
-    runs: Path | None,
 ) -> None:
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields={"process": "console"})
@@ -89,11 +89,13 @@ async def _run(
     )  # a page that fails is logged by the console
     logging.getLogger("pyiceberg").setLevel(logging.WARNING)
     signals = StopSignals(asyncio.get_running_loop())
-    served = _console_settings(settings, writable=writable, runs=runs)
+    served = _console_settings(settings, writable=writable)
     listening = _listen(settings.console)
     host, port = listening.getsockname()[:2]
     opened = await open_stores(settings, runtime) if stores else None
-    brokers = Brokers(bootstrap, runtime, dial=security.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+    priority = SessionPriority(runtime, leads=leads_session())
+    dial = security.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
+    brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
     sampling = brokers.apart()
     lags: LagHistory | None = None
     sessions: Sessions | None = None
@@ -117,15 +119,14 @@ async def _run(
             source = TablesWhenAsked(settings, cluster.cluster_id, runtime)
             tables = tables_for_console(settings, stored, source, runtime)
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
+        requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
         if settings.console.auth == "sasl":
-            identify = _identify(bootstrap, security, settings.console.mechanism, runtime)
-            app, sessions = make_login_app(served, identify, runtime, stored, history, tables)
+            identify = _identify(bootstrap, security, settings.console.mechanism, runtime, priority)
+            app, sessions = make_login_app(served, identify, runtime, stored, history, tables, requests)
+            sessions.start()
         else:
             lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
             lags.start()
-            requests = (
-                CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
-            )
             app = make_app(served, brokers, stored, history, tables, lags, requests)
         address = f"{served.scheme}://{Address(host, port)}/"
         _log.info("console is serving", address=address, writable=writable)
@@ -155,7 +156,7 @@ def _stored(settings: Settings, opened: Stores, cluster: ClusterInfo) -> StoredC
     return StoredCluster(opened.metadata, cluster.domains, settings.topics.defaults, expiry_ms)
 
 
-def _console_settings(settings: Settings, *, writable: bool, runs: Path | None) -> ConsoleSettings:
+def _console_settings(settings: Settings, *, writable: bool) -> ConsoleSettings:
     """Its hosts are not known before it listens."""
     try:
         Masking(settings.console.masked)
@@ -168,12 +169,16 @@ def _console_settings(settings: Settings, *, writable: bool, runs: Path | None) 
         writable=writable,
         wal_max_age_ms=round(settings.compaction.wal_max_age * 1000),
         masked=settings.console.masked,
-        runs=runs,
+        runs=None if settings.console.runs is None else Path(settings.console.runs),
     )
 
 
 def _identify(
-    bootstrap: Sequence[tuple[str, int]], security: ClientSecurity, mechanism: str, runtime: Runtime
+    bootstrap: Sequence[tuple[str, int]],
+    security: ClientSecurity,
+    mechanism: str,
+    runtime: Runtime,
+    priority: SessionPriority,
 ) -> Identify:
     """Connections as `security` says, but for who connects."""
     if mechanism == PLAIN and security.tls is None and not all(map(_is_here, bootstrap)):
@@ -185,7 +190,8 @@ def _identify(
 
     async def identify(user: str, password: str) -> Brokers:
         theirs = replace(security, credential=ClientCredential(mechanism, user, password))
-        brokers = Brokers(bootstrap, runtime, dial=theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME))
+        dial = theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
+        brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
         try:
             await brokers.first()
         except BrokerUnreachable as error:

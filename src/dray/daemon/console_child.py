@@ -63,12 +63,25 @@ def console_child(settings: Settings, config: Path | None, brokers: Sequence[str
         _log.warning("there is no console here", reason=reason)
         return None
     arguments = ["console", "--data-dir", settings.data_dir, "--listen", str(settings.console.listen)]
+    if settings.console.listener is not None:
+        brokers = _addresses_at(settings, settings.console.listener, len(brokers))
     arguments += ["--bootstrap", ",".join(brokers), "--writable"]
+    if settings.console.command_config is not None:
+        arguments += ["--command-config", settings.console.command_config]
     if _is_shared(settings):
         arguments.append("--stores")
     if config is not None:
         arguments += ["--config", str(config)]
+    if settings.console.runs is not None:
+        arguments += ["--runs", settings.console.runs]
     return Child("the console", arguments)
+
+
+def _addresses_at(settings: Settings, listener: str, count: int) -> list[str]:
+    """Of so many brokers, whose ports count up. Certificates have names: the advertised one comes first."""
+    broker = settings.broker
+    place: Address = broker.advertised_listeners.get(listener) or broker.listeners[listener]
+    return [str(Address(place.host, place.port + number)) for number in range(count)]
 
 
 def _is_shared(settings: Settings) -> bool:

@@ -36,18 +36,24 @@ class HttpTokenFile(WatchedFile[tuple[bytes, ...]]):
 
 
 class HttpSecurity:
-    """The token and the certificate of a process' own HTTP server. Raises `TokensUnusable` and
+    """The tokens and certificates of a process' own HTTP server. Raises `TokensUnusable` and
     `CertificateUnusable` where the files of the config cannot be used."""
 
     def __init__(self, settings: Settings, runtime: Runtime) -> None:
         given = settings.http
         self._runtime = runtime
         self._refreshing: KeptTask | None = None
+        self._client_certificates = given.client_ca_file is not None
         self._tokens = None if given.token_file is None else HttpTokenFile(Path(given.token_file))
         self._certificate: ServerCertificate | None = None
         if given.certificate_file is not None and given.key_file is not None:
             try:
-                self._certificate = ServerCertificate(Path(given.certificate_file), Path(given.key_file))
+                self._certificate = ServerCertificate(
+                    Path(given.certificate_file),
+                    Path(given.key_file),
+                    client_auth="none" if given.client_ca_file is None else "requested",
+                    client_authorities=None if given.client_ca_file is None else Path(given.client_ca_file),
+                )
             except CertificateUnusable as error:
                 raise CertificateUnusable(f"http.certificate_file: {error}") from error
 
@@ -57,6 +63,7 @@ class HttpSecurity:
             http_settings(address),
             tls=None if self._certificate is None else self._certificate.context,
             tokens=None if tokens is None else BearerTokens(lambda: tokens.current),
+            client_certificates=self._client_certificates,
         )
 
     def start(self) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dray.compaction.summary import Backlog, Cause, CompactionObserver, CycleSummary, Phase
+from dray.daemon.by_key_metrics import ByKeyMetrics
 from dray.groups.coordinator import GROUP_STATES, Groups, GroupsObserver
 from dray.log import Collection, LogObserver
 from dray.protocol import SCHEMAS, ApiKey
@@ -178,6 +179,7 @@ class CompactorMetrics(CompactionObserver):
         self._topic_backlog = _BacklogGauges(
             metrics, "dray_compaction_topic_backlog", "Of the topics furthest behind", "topic"
         )
+        self._by_key = ByKeyMetrics(metrics, topics)
         for phase in Phase:
             self._phase_seconds.labels(phase.value)
         for cause in Cause:
@@ -245,6 +247,7 @@ class CompactorMetrics(CompactionObserver):
         for reason, held in (("owner", summary.held), ("brake", summary.braked)):
             self._held.labels(reason).value += held is not None
         self._show_backlog(summary.backlog, now)
+        self._by_key.show(summary)
 
     def _show_backlog(self, by_topic: dict[str, Backlog], now_ms: int) -> None:
         self._backlog.show(sum(by_topic.values(), Backlog()), now_ms)

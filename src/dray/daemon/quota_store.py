@@ -8,11 +8,13 @@ from typing import TypeVar
 
 from dray.config import Settings
 from dray.daemon.failures import Failure
+from dray.daemon.store_audit import note_changes
 from dray.daemon.stores import open_metadata
 from dray.metadata.contract import MetadataError
 from dray.runtime import SystemRuntime
+from dray.security.acls.model import AclOperation
 from dray.security.faults import SecurityUnavailable
-from dray.security.quotas.entities import Parts, entity_of, parts_of
+from dray.security.quotas.entities import Parts, entity_of, parts_of, text_of_change
 from dray.security.quotas.store import Quotas
 from dray.telemetry import quiet_logs
 
@@ -38,6 +40,7 @@ def alter_quotas(settings: Settings, changes: Sequence[tuple[Parts, Mapping[str,
             await quotas.alter(entity_of(parts), wanted)
 
     _with_quotas(settings, alter)
+    note_changes((text_of_change(*change) for change in changes), AclOperation.ALTER_CONFIGS)
 
 
 def _with_quotas(settings: Settings, work: Callable[[Quotas], Awaitable[T]]) -> T:

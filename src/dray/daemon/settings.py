@@ -39,7 +39,7 @@ def server_settings(
     certificates: Mapping[str, ServerCertificate] | None = None,
     identifications: Mapping[str, Callable[[bytes | None], str | None]] | None = None,
 ) -> ServerSettings:
-    contexts = {name: certificate.context for name, certificate in (certificates or {}).items()}
+    encryptions = {name: certificate.encryption for name, certificate in (certificates or {}).items()}
     listen = settings.broker.listen
     return ServerSettings(
         listeners=(
@@ -49,10 +49,10 @@ def server_settings(
                     name,
                     address.host,
                     address.port,
-                    contexts.get(name),
-                    address.asks,
-                    (identifications or {}).get(name),
-                    address.connections,
+                    asks=address.asks,
+                    identify=(identifications or {}).get(name),
+                    max_connections=address.connections,
+                    encryption=encryptions.get(name),
                 )
                 for name, address in settings.broker.listeners.items()
             ),

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from dray.config import Settings
 from dray.daemon.failures import Failure
+from dray.daemon.store_audit import note_changes
 from dray.daemon.stores import open_metadata
 from dray.metadata.contract import MetadataError
 from dray.runtime import Runtime, SystemRuntime
@@ -31,6 +32,7 @@ def put_user(
             await users.put(Upsertion(name, mechanism, credential))
 
     _with_users(settings, put)
+    note_changes([f"set the password of user {name}"])
 
 
 def delete_user(settings: Settings, name: str) -> bool:
@@ -46,7 +48,10 @@ def delete_user(settings: Settings, name: str) -> bool:
                 continue
         return deleted
 
-    return _with_users(settings, delete)
+    deleted = _with_users(settings, delete)
+    if deleted:
+        note_changes([f"delete the password of user {name}"])
+    return deleted
 
 
 def list_users(settings: Settings) -> dict[str, dict[str, int]]:

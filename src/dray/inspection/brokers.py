@@ -123,8 +123,11 @@ class Brokers:
         runtime: Runtime,
         seconds: float = 10.0,
         dial: Dialer = PLAIN_DIALER,
+        at_work: Callable[[], None] = lambda: None,
     ) -> None:
-        """`seconds`: how long a broker may take to answer."""
+        """`seconds`: how long a broker may take to answer. `at_work`: told before each piece of work that is
+        long, so that this process can let others have the processor."""
+        self.at_work = at_work
         self._dialer = dial
         self.runtime = runtime
         self._bootstrap = tuple(bootstrap)
@@ -139,7 +142,7 @@ class Brokers:
     def apart(self, seconds: float | None = None) -> Brokers:
         """The same cluster over connections of its own: requests that wait would hold up all that come
         after them on a shared one."""
-        return Brokers(self._bootstrap, self.runtime, seconds or self._seconds, self._dialer)
+        return Brokers(self._bootstrap, self.runtime, seconds or self._seconds, self._dialer, self.at_work)
 
     async def first(self) -> BrokerLink:
         """A broker that answers."""

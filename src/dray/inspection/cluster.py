@@ -10,8 +10,17 @@ from dray.client import ClientError, RequestFailed
 from dray.client.admin import describe_cluster
 from dray.cluster.broker import Broker
 from dray.inspection.brokers import Brokers
-from dray.inspection.costs import Flow
+from dray.inspection.costs import Flow, StoresView
 from dray.inspection.groups import listed_groups
+from dray.inspection.health import (
+    HealthCheck,
+    State,
+    broker_check,
+    compactor_check,
+    partition_check,
+    store_checks,
+    worst,
+)
 from dray.inspection.stored import StoredCluster
 
 
@@ -53,10 +62,18 @@ class ClusterSummary:
     trouble: Sequence[str]
     flow: Flow | None = None
     """The traffic of its brokers; None where it is not known."""
+    health: Sequence[HealthCheck] = ()
+
+    @property
+    def state(self) -> State:
+        return worst(self.health)
 
 
 async def cluster_view(
-    brokers: Brokers, stored: StoredCluster | None = None, flow: Flow | None = None
+    brokers: Brokers,
+    stored: StoredCluster | None = None,
+    flow: Flow | None = None,
+    stores: StoresView | None = None,
 ) -> ClusterSummary:
     described = await describe_cluster(await brokers.first())
     metadata = await brokers.metadata()
@@ -69,8 +86,15 @@ async def cluster_view(
             leaderless += partition.leader_id < 0
     registered = {broker.broker_id: broker for broker in await _registered(stored)}
     groups, trouble = await _groups(brokers)
-    if leaderless:
-        trouble.append(f"{leaderless} partitions have no leader")
+    compactors = await _compactors(stored)
+    health = [
+        broker_check(len(described.brokers), () if flow is None else flow.silent),
+        partition_check(partitions, leaderless),
+    ]
+    if stores is not None:
+        health += store_checks(stores)
+    if stored is not None:
+        health.append(compactor_check([row.seen_ms for row in compactors], brokers.runtime.wall_ms()))
     return ClusterSummary(
         described.cluster_id,
         described.controller_id,
@@ -82,10 +106,11 @@ async def cluster_view(
         partitions,
         leaderless,
         groups,
-        await _compactors(stored),
+        compactors,
         stored is not None,
         trouble,
         flow,
+        health,
     )
 
 

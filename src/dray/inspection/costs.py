@@ -10,6 +10,8 @@ from dray.inspection.scrape import Numbers, Point, ScrapeHistory, summed
 
 PUTS: Final = ("put", "put_if_absent", "put_stream", "list")
 GETS: Final = ("get", "get_ranges", "head")
+ANSWERS: Final = ("ObjectMissing", "ObjectExists")
+"""What a store answers is no failure of it, though the caller may have hoped for something else."""
 GIGABYTE: Final = 1e9
 DAY: Final = 86400.0
 
@@ -100,7 +102,11 @@ def _operations(grown: Numbers, store: str, span: float) -> list[OperationRow]:
     rows = []
     for name in names:
         count = _count(grown, f"{store}_seconds", name)
-        failures = round(summed(grown, f"{store}_failures_total", operation=name))
+        failed = summed(grown, f"{store}_failures_total", operation=name)
+        answered = sum(
+            summed(grown, f"{store}_failures_total", operation=name, error=error) for error in ANSWERS
+        )
+        failures = round(failed - answered)
         if count or failures:
             spent = summed(grown, f"{store}_seconds_sum", operation=name)
             mean_ms = 1000 * spent / count if count else None

@@ -34,7 +34,16 @@ class LagPoint:
 
 
 class LagHistory:
-    def __init__(self, brokers: Brokers, runtime: Runtime, time_of: TimeOf | None = None) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        runtime: Runtime,
+        time_of: TimeOf | None = None,
+        *,
+        only_seen: bool = False,
+    ) -> None:
+        """`only_seen`: sample no other groups than those whose pages were looked at."""
+        self._only_seen = only_seen
         self._brokers = brokers
         self._runtime = runtime
         self._time_of = time_of
@@ -76,6 +85,9 @@ class LagHistory:
         curve.append(LagPoint(now, lag.records, lag.milliseconds))
 
     async def sample(self) -> None:
+        if self._only_seen:
+            self.take(await lags_of(self._brokers, list(self._curves), self._time_of))
+            return
         listed = [group.group_id for group in await group_calls(self._brokers).list_groups()]
         known = set(listed)
         watched = [name for name in reversed(self._curves) if name in known]

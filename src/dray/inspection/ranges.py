@@ -80,7 +80,7 @@ async def items_in(reader: TopicReader, spans: Spans, match: Match | None = None
         at = start
         while at < stop:
             try:
-                fetched = await reader.fetch(partition, at)
+                fetched = await reader.fetch_gently(partition, at, match)
             except OffsetGone as error:
                 if error.start <= at:
                     break
@@ -88,12 +88,10 @@ async def items_in(reader: TopicReader, spans: Spans, match: Match | None = None
                 yield RangeItem(partition, at, None)
                 continue
             for item in fetched.items:
-                is_batch = isinstance(item, Unreadable)
                 offset = item.batch.base_offset if isinstance(item, Unreadable) else item.record.offset
                 if offset >= stop:
                     break
-                if is_batch or match is None or match(item.record):  # type: ignore[union-attr]
-                    yield RangeItem(partition, offset + 1, item)
+                yield RangeItem(partition, offset + 1, item)
             if fetched.following <= at:
                 break  # the end moved back
             at = min(fetched.following, stop)

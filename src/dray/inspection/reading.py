@@ -1,6 +1,9 @@
 """A topic read over Kafka's protocol: bounds, times, and records from an offset on.
 
 A read follows leaders: what fails because a leader moved is asked again, of the new one.
+
+Who reads much (a search, an export) reads gently: other clients of the brokers, and other processes of this
+machine, come first (`pace.py`).
 """
 
 from __future__ import annotations
@@ -11,17 +14,23 @@ from dataclasses import dataclass, field
 from typing import Final
 from uuid import UUID
 
+from dray import __version__
 from dray.client import ClientError, RequestFailed
 from dray.client.errors import check
 from dray.client.records import EARLIEST, LATEST
 from dray.inspection.batches import BatchDetails, Record, RecordError, batches_in
-from dray.inspection.brokers import Brokers
+from dray.inspection.brokers import BrokerLink, Brokers
 from dray.inspection.masking import TopicMask
+from dray.inspection.matching import Match
+from dray.inspection.pace import Pace
 from dray.protocol import ErrorCode
+from dray.protocol.messages.api_versions import ApiVersionsRequest
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic, PartitionData
 from dray.protocol.messages.metadata import MetadataResponse
 
 FETCH_BYTES: Final = 1024 * 1024
+GENTLE_BYTES: Final = 128 * 1024
+"""An answer to a fetch takes a broker's event loop in one go, and more bytes take it for longer."""
 
 _MOVED: Final = frozenset(
     {
@@ -74,6 +83,7 @@ class Unreadable:
 @dataclass(frozen=True)
 class Fetched:
     items: Sequence[FetchedRecord | Unreadable]
+    """Those that are wanted."""
     following: int
     """Where to go on: after everything that was looked at."""
     size: int
@@ -95,6 +105,7 @@ class TopicReader:
     name: str
     mask: TopicMask | None = None
     """What of the records is hidden: they are read without it."""
+    pace: Pace = field(default_factory=Pace)
     _known: MetadataResponse | None = field(default=None, init=False)
     _topic_id: UUID | None = field(default=None, init=False)
 
@@ -124,9 +135,43 @@ class TopicReader:
         }
 
     async def fetch(
-        self, partition: int, offset: int, *, max_bytes: int = FETCH_BYTES, wait_ms: int = 0
+        self,
+        partition: int,
+        offset: int,
+        *,
+        match: Match | None = None,
+        max_bytes: int = FETCH_BYTES,
+        wait_ms: int = 0,
     ) -> Fetched:
-        """Records from that offset on, none where it is the end. Raises `OffsetGone`."""
+        """Records from that offset on, none where it is the end; of those, what is matched, and batches that
+        cannot be read. Raises `OffsetGone`."""
+        data = await self._data(partition, offset, max_bytes, wait_ms)
+        return await self.brokers.runtime.in_thread(_fetched, data, offset, self.mask, match)
+
+    async def fetch_gently(self, partition: int, offset: int, match: Match | None = None) -> Fetched:
+        """As `fetch`, one of many: in small pieces, and with pauses while the brokers are busy."""
+        runtime = self.brokers.runtime
+        self.brokers.at_work()
+        if self.pace.wants_to_hear(runtime.monotonic()):
+            await self._listen(partition)
+        if self.pace.pause:
+            await runtime.sleep(self.pace.pause)
+        data = await self._data(partition, offset, GENTLE_BYTES, 0)
+        return await runtime.in_thread(_fetched, data, offset, self.mask, match)
+
+    async def _listen(self, partition: int) -> None:
+        """How long the partition's broker takes to answer what is no work: the rest is other clients'. What
+        is wrong with it, the fetch that follows finds out, and tries again."""
+        runtime = self.brokers.runtime
+        question = ApiVersionsRequest(client_software_name="dray", client_software_version=__version__)
+        with suppress(ClientError):
+            link = await self._leader(partition)
+            begun = runtime.monotonic()
+            await link.request(question)
+            now = runtime.monotonic()
+            self.pace.hear(now - begun, now)
+
+    async def _data(self, partition: int, offset: int, max_bytes: int, wait_ms: int) -> PartitionData:
         failure = ""
         for attempt in range(_ATTEMPTS):
             if attempt:
@@ -143,7 +188,7 @@ class TopicReader:
                 failure, self._known = ErrorCode(data.error_code).name, None
                 continue
             check(f"cannot read {self.name}-{partition}", data.error_code)
-            return _fetched(data, offset, self.mask)
+            return data
         raise RequestFailed(f"cannot read {self.name}-{partition}: {failure}")
 
     async def probe(self) -> None:
@@ -155,14 +200,8 @@ class TopicReader:
             return
 
     async def _ask(self, partition: int, offset: int, max_bytes: int, wait_ms: int) -> PartitionData:
-        metadata = await self._metadata()
-        topic = metadata.topics[0]
-        leaders = {each.partition_index: each.leader_id for each in topic.partitions}
-        if partition not in leaders:
-            raise NoSuchPartition(f"topic {self.name} has no partition {partition}")
-        link = self.brokers.of(metadata).get(leaders[partition])
-        if link is None:
-            raise ClientError(f"{self.name}-{partition} has no leader")
+        link = await self._leader(partition)
+        topic = (await self._metadata()).topics[0]
         response = await link.request(
             FetchRequest(
                 max_wait_ms=wait_ms,
@@ -184,6 +223,16 @@ class TopicReader:
         check(f"cannot read {self.name}-{partition}", response.error_code)
         return response.responses[0].partitions[0]
 
+    async def _leader(self, partition: int) -> BrokerLink:
+        metadata = await self._metadata()
+        leaders = {each.partition_index: each.leader_id for each in metadata.topics[0].partitions}
+        if partition not in leaders:
+            raise NoSuchPartition(f"topic {self.name} has no partition {partition}")
+        link = self.brokers.of(metadata).get(leaders[partition])
+        if link is None:
+            raise ClientError(f"{self.name}-{partition} has no leader")
+        return link
+
     async def _metadata(self) -> MetadataResponse:
         if self._known is None:
             metadata = await self.brokers.metadata([self.name])
@@ -198,17 +247,19 @@ class TopicReader:
         return self._known
 
 
-def _fetched(data: PartitionData, offset: int, mask: TopicMask | None) -> Fetched:
+def _fetched(data: PartitionData, offset: int, mask: TopicMask | None, match: Match | None) -> Fetched:
+    """The mask comes first: what it hides cannot be searched for."""
     items: list[FetchedRecord | Unreadable] = []
     following, size = offset, 0
     for batch in batches_in(data.records):
         size += batch.header.length
         following = max(following, batch.header.last_offset + 1)
         try:
+            records = [record for record in batch.records() if record.offset >= offset]
+            if mask is not None:
+                records = [mask.applied(record) for record in records]
             items += [
-                FetchedRecord(record if mask is None else mask.applied(record), batch.header)
-                for record in batch.records()
-                if record.offset >= offset
+                FetchedRecord(record, batch.header) for record in records if match is None or match(record)
             ]
         except RecordError as error:
             items.append(Unreadable(batch.header, str(error)))

@@ -177,14 +177,18 @@ async def onwards(
             if read >= most_bytes or reader.brokers.runtime.monotonic() > deadline:
                 break
             try:
-                fetched = await reader.fetch(number, at[number])
+                fetched = (
+                    await reader.fetch(number, at[number])
+                    if match is None
+                    else await reader.fetch_gently(number, at[number], match)
+                )
             except OffsetGone as error:
                 gone.append(f"partition {number}: {error}")
                 scanned += max(0, error.start - at[number])
                 at[number] = max(error.start, at[number] + 1)
                 continue
             read += fetched.size
-            found, following = _taken(fetched, match, stops[number], count - len(rows))
+            found, following = _taken(fetched, stops[number], count - len(rows))
             rows += [row_of(number, item) for item in found]
             scanned += following - at[number]
             if following <= at[number]:
@@ -237,16 +241,13 @@ async def _range(reader: TopicReader, partition: int, begin: int, stop: int, mos
     return _Part(rows, size, stop - begin, False)
 
 
-def _taken(
-    fetched: Fetched, match: Match | None, stop: int, room: int
-) -> tuple[list[FetchedRecord | Unreadable], int]:
+def _taken(fetched: Fetched, stop: int, room: int) -> tuple[list[FetchedRecord | Unreadable], int]:
     """What is shown of a fetch, and the offset after the last one that was looked at."""
     found: list[FetchedRecord | Unreadable] = []
     for item in _below(fetched.items, stop):
         if len(found) == room:
             return found, _offset(item)
-        if match is None or isinstance(item, Unreadable) or match(item.record):
-            found.append(item)
+        found.append(item)
     return found, min(fetched.following, max(stop, 0))
 
 

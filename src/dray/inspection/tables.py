@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 
 from dray.inspection.groups import TimeOf
-from dray.inspection.snapshots import SnapshotSource, table_history
+from dray.inspection.snapshots import SnapshotSource, table_as_of, table_history
 from dray.inspection.sql_queries import QuerySource, SqlQueries, SqlRefused
 from dray.inspection.topics import InspectedTopic
 from dray.tables.contract import TablesError
@@ -131,7 +131,11 @@ async def _partitions(
 class TableQueries:
     """The tables that a query names, as what DuckDB reads."""
 
-    def __init__(self, source: TableSource, locations: Locations, may_read: MayRead) -> None:
+    def __init__(
+        self, source: TableSource, locations: Locations, may_read: MayRead, as_of_ms: int | None = None
+    ) -> None:
+        """`as_of_ms`: the tables as they were then, but for rows that were deleted since."""
+        self._as_of_ms = as_of_ms
         self._source = source
         self._locations = locations
         self._may_read = may_read
@@ -152,20 +156,37 @@ class TableQueries:
             refused = await self._may_read(name)
             if refused is not None:
                 raise SqlRefused(refused)
+            ends = await self._ends(name)
             try:
-                found.append(self._source_of(duckdb_views, view, number))
+                found.append(self._source_of(duckdb_views, view, number, ends))
             except duckdb_views.QueryRefused as error:
                 raise SqlRefused(str(error)) from error
         return found
 
-    def _source_of(self, views: object, view: TableView, number: int) -> QuerySource:
+    async def _ends(self, name: str) -> Mapping[int, int] | None:
+        if self._as_of_ms is None:
+            return None
+        try:
+            found = await table_as_of(self._source, name, self._as_of_ms)
+        except TablesError as error:
+            raise SqlRefused(str(error)) from error
+        if found is None:
+            raise SqlRefused(
+                f"{name} has no snapshot from then: it was made later, or its snapshot has expired "
+                "(iceberg.keep_snapshots)"
+            )
+        return found.ends
+
+    def _source_of(
+        self, views: object, view: TableView, number: int, ends: Mapping[int, int] | None
+    ) -> QuerySource:
         make = views.view_statement  # type: ignore[attr-defined]
         if self._locations.is_local or not view.files:
             paths = [location.removeprefix("file://") for location in view.files]
-            return QuerySource(make(view, self._locations), paths)
+            return QuerySource(make(view, self._locations, None, ends), paths)
         name = f"dray_files_{number}"
         return QuerySource(
-            make(view, self._locations, name), (), name, view.files, dict(self._locations.properties)
+            make(view, self._locations, name, ends), (), name, view.files, dict(self._locations.properties)
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.inspection.matching import Match
-from dray.inspection.reading import OffsetGone, TopicReader, Unreadable
+from dray.inspection.reading import OffsetGone, TopicReader
 from dray.inspection.records import RecordRow, row_of
 from dray.runtime import Runtime
 
@@ -45,7 +45,7 @@ async def follow(
         position = at[partition]
         while True:
             try:
-                fetched = await reader.fetch(partition, position, wait_ms=_WAIT_MS)
+                fetched = await reader.fetch(partition, position, match=match, wait_ms=_WAIT_MS)
             except OffsetGone as error:
                 if error.start > position:
                     await pieces.put((partition, [], error.start, str(error)))
@@ -54,11 +54,7 @@ async def follow(
                     await pieces.put((partition, [], error.end, str(error)))
                     position = error.end
                 continue
-            rows = [
-                row_of(partition, item)
-                for item in fetched.items
-                if match is None or isinstance(item, Unreadable) or match(item.record)
-            ]
+            rows = [row_of(partition, item) for item in fetched.items]
             position = fetched.following
             await pieces.put((partition, rows, position, None))
 

@@ -81,6 +81,8 @@ class InspectedTopic:
     internal: bool
     partitions: Sequence[PartitionRow]
     configs: Sequence[ConfigRow]
+    configs_refused: str | None = None
+    """Why there are none here. Who may read a topic may not always see its settings."""
 
     @property
     def records(self) -> int:
@@ -181,6 +183,12 @@ async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
     starts = await brokers.offsets(metadata, EARLIEST)
     ends = await brokers.offsets(metadata, LATEST)
     sizes = await partition_sizes(brokers, metadata)
+    configs: Sequence[ConfigRow] = ()
+    refused = None
+    try:
+        configs = await topic_configs(brokers, name)
+    except RequestFailed as error:
+        refused = str(error)
     return InspectedTopic(
         name,
         str(topic.topic_id),
@@ -196,7 +204,8 @@ async def topic_view(brokers: Brokers, name: str) -> InspectedTopic:
             )
             for item in sorted(topic.partitions, key=lambda item: item.partition_index)
         ],
-        await topic_configs(brokers, name),
+        configs,
+        refused,
     )
 
 

@@ -8,14 +8,19 @@ By clean points tombstones go. One that lies below a clean point is the only rec
 that it deletes is left. Consumers that read the older value before the point's time have until
 `delete.retention.ms` after it to read the tombstone. So it may go once a point above it is that old. Dropped
 by any other rule, a value further down would come back to life.
+
+A stream that is too large for one merge is cleaned by a *round*: file after file is written against an object
+with its keys (`compaction/key_objects.py`), each by a job of its own, from the start on. How far it is, is
+kept here too. Only when the last of them was seen in the index there is a clean point: up to then a file may
+hold what a later one supersedes. A round that is forgotten costs work, and nothing else.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Annotated, Final, NamedTuple
 
-from dray.metadata.codec import JsonCodec
+from dray.metadata.codec import NOT_IF_NONE, JsonCodec
 
 FORMAT: Final = 1
 _PARTS: Final = 32  # of the time for which tombstones stay: about as many points are kept
@@ -27,8 +32,20 @@ class CleanPoint(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class CleaningRound:
+    keys: str  # the path of the object with the last offset of each key from the last clean point to `end`
+    end: int
+    reached: int = 0  # what lies below was written against the keys
+    # All rows of the next file are superseded, and one of them was kept, since no file is empty. It goes when
+    # the file is written together with the one behind it.
+    emptied: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Cleaned:
     points: tuple[CleanPoint, ...] = ()  # both ends and times rise
+    # No new format: a build from before there were any reads past it, and forgets it with the next point.
+    round: Annotated[CleaningRound | None, NOT_IF_NONE] = None
 
     @property
     def end(self) -> int:
@@ -50,7 +67,25 @@ class Cleaned:
         if len(points) > 1 and points[-1].since_ms - points[-2].since_ms < retention_ms // _PARTS:
             points.pop()
         since_ms = max([now_ms, *(point.since_ms for point in points)])
-        return Cleaned((*points, CleanPoint(end, since_ms)))
+        left = self.round if self.round is not None and self.round.end > end else None
+        return Cleaned((*points, CleanPoint(end, since_ms)), left)
+
+    def advanced(
+        self, keys: str, after: int, end: int, now_ms: int | None, retention_ms: int, *, emptied: bool
+    ) -> Cleaned:
+        """After a file up to `end`, written against those keys, was seen in the index. `after`: how far the
+        round was when it was planned; where a file does not follow those before it, it says nothing of what
+        lies between, and a file of other keys says nothing at all. `emptied`: it holds one row, and that is
+        superseded. The last file of a round makes a clean point, if the clock is not doubted; else it is
+        written once more."""
+        found = self.round
+        if found is None or found.keys != keys or after > found.reached or end <= found.reached:
+            return self
+        if emptied:
+            return replace(self, round=replace(found, emptied=True))
+        if end < found.end:
+            return replace(self, round=replace(found, reached=end, emptied=False))
+        return self if now_ms is None else replace(self.moved(found.end, now_ms, retention_ms), round=None)
 
     def encode(self) -> bytes:
         return _CODEC.encode(self)

@@ -90,11 +90,15 @@ class Cleaning:
     tombstones_below: int = 0  # an offset: those below it have been seen for long enough
     retention_ms: int = 0  # how long that is, when the job was planned
     from_start: bool = False  # the job begins where the stream does: a bottom merge
+    # Of a cleaning round: the path of the object with its keys, which say what is superseded.
+    keys: Annotated[str | None, NOT_IF_NONE] = None
+    # How far the round was then: from there on to the job's own range the stream has no records.
+    after: Annotated[int | None, NOT_IF_NONE] = None
 
     @property
     def drops_keyless(self) -> bool:
         """Rows without a key go, as in Kafka: a topic that is compacted takes none."""
-        return self.from_start
+        return self.from_start or self.keys is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +125,17 @@ class Compaction:
         planned, since an older build may have taken the job over and dropped nothing."""
         found = None if self.written is None else self.written.get("cleaned_to")
         return found if isinstance(found, int) else None
+
+    @property
+    def cleaned_with(self) -> str | None:
+        """The object with the keys that the file was written against, as its writer said, for that reason."""
+        found = None if self.written is None else self.written.get("cleaned_with")
+        return found if isinstance(found, str) else None
+
+    @property
+    def is_emptied(self) -> bool:
+        """Does the file hold nothing but one row that those keys supersede?"""
+        return self.written is not None and self.written.get("emptied") is True
 
     @property
     def file(self) -> WrittenFile:

@@ -10,7 +10,15 @@ the next step looks at that key again: `jobs.py` says what follows from what it 
 from __future__ import annotations
 
 from dray.log.entries import IndexEntry
-from dray.log.jobs import IllegalEvent, Job, JobState, LastInputSeen, Resumed, advance
+from dray.log.jobs import (
+    Compaction,
+    IllegalEvent,
+    Job,
+    JobState,
+    LastInputSeen,
+    Resumed,
+    advance,
+)
 from dray.log.snapshots import advance_snapshot
 from dray.log.stream_store import StreamStore, Versioned
 from dray.runtime import ExpiryClock, Runtime, UndoubtedClock
@@ -46,15 +54,24 @@ class Swap:
     async def _snapshot_covers(self, stream: int, end: int) -> bool:
         return await advance_snapshot(self._store, stream, end, self._expiry.now_ms())
 
-    async def _note_cleaned(self, stream: int, end: int, retention_ms: int) -> bool:
+    async def _note_cleaned(self, stream: int, compaction: Compaction) -> bool:
         """Only here, where the job says that the swap was seen: as long as an input is still the entry, a key
         may have two records, and a tombstone that goes would bring the older one back. True once it is
         stored; while the clock is doubted it is left out, and the next bottom merge makes up for it."""
+        end, keys = compaction.cleaned_to, compaction.cleaned_with
+        cleaning = compaction.cleaning
+        if cleaning is None or (end is None and keys is None):
+            return True
         now_ms = self._expiry.now_ms()
         stored = await self._store.cleaned(stream)
-        if now_ms is None or stored.value.end >= end:
+        moved = stored.value
+        if end is not None and now_ms is not None:
+            moved = moved.moved(end, now_ms, cleaning.retention_ms)
+        if keys is not None and cleaning.after is not None:
+            reached, emptied = (cleaning.after, compaction.end), compaction.is_emptied
+            moved = moved.advanced(keys, *reached, now_ms, cleaning.retention_ms, emptied=emptied)
+        if moved == stored.value:
             return True
-        moved = stored.value.moved(end, now_ms, retention_ms)
         [outcome] = await self._store.write(stream, [self._store.put_cleaned(stream, moved, stored.version)])
         return outcome.applied
 
@@ -70,8 +87,6 @@ class Swap:
 
     async def _delete_replaced(self, stream: int, job: Versioned[Job]) -> Versioned[Job] | None:
         compaction = job.value.compaction  # None for a pack, which drops nothing
-        if compaction is not None and compaction.cleaned_to is not None and compaction.cleaning is not None:
-            retention_ms = compaction.cleaning.retention_ms
-            if not await self._note_cleaned(stream, compaction.cleaned_to, retention_ms):
-                return None
+        if compaction is not None and not await self._note_cleaned(stream, compaction):
+            return None
         return await self._store.perform(stream, job, advance(stream, job.value, Resumed()))

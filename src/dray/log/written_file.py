@@ -28,6 +28,10 @@ class WrittenFile(FileStatistics):
     split_offsets: tuple[int, ...]
     # The file begins where the stream does, and below this offset no key has two records in it.
     cleaned_to: Annotated[int | None, NOT_IF_NONE] = None
+    # The path of the object with keys that the file was written against: it holds no row that they supersede.
+    cleaned_with: Annotated[str | None, NOT_IF_NONE] = None
+    # But one, where that is all of it.
+    emptied: Annotated[bool | None, NOT_IF_NONE] = None
 
     @classmethod
     def of(
@@ -41,6 +45,8 @@ class WrittenFile(FileStatistics):
         start: int,
         end: int,
         cleaned_to: int | None = None,
+        cleaned_with: str | None = None,
+        emptied: bool | None = None,
     ) -> WrittenFile:
         """A file of the offsets `start` up to `end`, as its writer counted it."""
         groups = counted.row_groups
@@ -60,6 +66,8 @@ class WrittenFile(FileStatistics):
             max_timestamp=max(group.max_timestamp for group in groups),
             split_offsets=tuple(group.position for group in groups),
             cleaned_to=cleaned_to,
+            cleaned_with=cleaned_with,
+            emptied=emptied,
         )
 
     @classmethod

@@ -10,7 +10,7 @@ behind its own noise for longer than that. All of them are counted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -76,12 +76,12 @@ class AuditLog:
         self._write(act, times, left_out)
 
 
-def write_line(act: AuditedAct, times: int, left_out: int) -> None:
+def write_line(act: AuditedAct, times: int, left_out: int, log: Any = _log) -> None:
     """The request that it was part of is in the line too: the dispatcher bound it."""
     more: dict[str, object] = {"about": act.about} if act.about else {}
     if left_out:
         more["lines_left_out"] = left_out
-    _log.info(
+    log.info(
         "allowed" if act.allowed else "denied",
         audit=True,
         principal=act.principal,

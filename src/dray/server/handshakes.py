@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 MOST_AT_ONCE: Final = 1000
 """A handshake may hold 100 KiB (the client's certificates). One that is done counts as a connection."""
 
-RECEIVE_BYTES: Final = 128 << 10
+RECEIVE_BYTES: Final = 256 << 10
 
 WAKE_BYTES: Final = 64 << 10
 _RECORD_BYTES: Final = 17 << 10
@@ -25,6 +26,9 @@ _NEW_SECONDS: Final = 1.0
 
 KIND: Final = "TLS handshake"
 
+_OLD_PREFIX: Final = re.compile("^(SSLV3|TLSV1|SSL/TLS|TLS)_(?=ALERT_)")
+"""Of alerts: whatever version of TLS is spoken, and different in each OpenSSL."""
+
 _MEANINGS: Final = {
     "HTTP_REQUEST": "the client speaks HTTP, and this listener TLS",
     "HTTPS_PROXY_REQUEST": "the client speaks HTTP, and this listener TLS",
@@ -33,10 +37,10 @@ _MEANINGS: Final = {
     "UNSUPPORTED_PROTOCOL": "the client has no version of TLS from 1.2 on",
     "NO_SHARED_CIPHER": "client and broker have no cipher in common",
     "PEER_DID_NOT_RETURN_A_CERTIFICATE": "the client has no certificate, and this listener asks for one",
-    "TLSV1_ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "the client does not trust the broker's certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "the client does not trust the broker's certificate",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "to the client the broker's certificate has expired",
+    "ALERT_UNKNOWN_CA": "the client does not trust the broker's certificate",
+    "ALERT_CERTIFICATE_UNKNOWN": "the client does not trust the broker's certificate",
+    "ALERT_BAD_CERTIFICATE": "the client does not trust the broker's certificate",
+    "ALERT_CERTIFICATE_EXPIRED": "to the client the broker's certificate has expired",
 }
 
 
@@ -51,15 +55,26 @@ class PeerRefused(Exception):
 def reason_of(error: ssl.SSLError) -> str:
     """One line, from a finite number of them: without anything that the peer sent."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the client's certificate is not good: {error.verify_message.rstrip('.')}"
-    name = error.reason or type(error).__name__
-    return _MEANINGS.get(name, name.replace("_", " ").lower())
+        return verification_failed(error.verify_message)
+    return meaning_of(error.reason or type(error).__name__)
+
+
+def verification_failed(words: str) -> str:
+    return f"the client's certificate is not good: {words.rstrip('.')}"
+
+
+def meaning_of(reason: str) -> str:
+    """`reason` is OpenSSL's: its name for the error, or its words, which differ in nothing else."""
+    name = reason.upper().replace(" ", "_")
+    return _MEANINGS.get(_OLD_PREFIX.sub("", name), name.replace("_", " ").lower())
 
 
 class Handshakes:
     def __init__(self, shared: ServerResources, most: int = MOST_AT_ONCE) -> None:
         self.scratch = memoryview(bytearray(RECEIVE_BYTES))
         """Where every connection with TLS receives: it is copied out at once."""
+        self.thrown_away = memoryview(bytearray(_RECORD_BYTES))
+        """Where is read what no connection wants any more."""
         self.seconds = shared.settings.handshake_seconds
         self.much_bytes = max(WAKE_BYTES + _RECORD_BYTES, shared.settings.receive_buffer_bytes)
         """Where more than this is missing in a buffer, it is that of one large frame, and `WAKE_BYTES` more

@@ -45,12 +45,14 @@ class HttpSettings:
     """How long a connection may be idle between two requests."""
     tls: ssl.SSLContext | None = None
     tokens: BearerTokens | None = None
-    """None: all clients may read everything."""
+    client_certificates: bool = False
+    """The context has clients show one if they have one; it counts as much as a token. Where neither is asked
+    for, all clients may read everything."""
 
 
 class HttpServer:
     """Serves exact paths. A route that fails is a 500 and one logged traceback. `open_paths` are those that
-    also answer clients without a token; they see that by `HttpRequest.known`."""
+    also answer clients with neither token nor certificate; they see that by `HttpRequest.known`."""
 
     def __init__(
         self,
@@ -100,11 +102,11 @@ class HttpServer:
             connection.abort()
         await self._runtime.sleep(0)
 
-    async def answer(self, request: HttpRequest) -> HttpAnswer:
-        tokens = self.settings.tokens
-        if tokens is not None and not tokens.knows(request):
+    async def answer(self, request: HttpRequest, certified: bool = False) -> HttpAnswer:
+        """`certified`: the client has a certificate, and it was verified."""
+        if not self._knows(request, certified):
             if request.path not in self._open_paths:
-                return HttpAnswer(401, b"a token is needed: Authorization: Bearer ...\n")
+                return self._refusal()
             request = replace(request, known=False)
         route = self.routes.get(request.path)
         if route is None:
@@ -114,6 +116,17 @@ class HttpServer:
         except Exception:
             _log.exception("http request failed", path=request.path)
             return HttpAnswer(500, b"internal error\n")
+
+    def _knows(self, request: HttpRequest, certified: bool) -> bool:
+        tokens, certificates = self.settings.tokens, self.settings.client_certificates
+        if tokens is None and not certificates:
+            return True
+        return (certificates and certified) or (tokens is not None and tokens.knows(request))
+
+    def _refusal(self) -> HttpAnswer:
+        if self.settings.tokens is None:
+            return HttpAnswer(403, b"a client certificate is needed\n")
+        return HttpAnswer(401, b"a token is needed: Authorization: Bearer ...\n")
 
 
 class _HttpProtocol(asyncio.Protocol):
@@ -129,6 +142,7 @@ class _HttpProtocol(asyncio.Protocol):
         self._hung_up = False
         self._writable = True
         self._ended = False
+        self._certified = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -136,6 +150,8 @@ class _HttpProtocol(asyncio.Protocol):
             self._ended = True
             self._transport.abort()
             return
+        # Empty without a certificate, and none gets here with one that is not good.
+        self._certified = bool(transport.get_extra_info("peercert"))
         self._server.connections.add(self)
         self._within(self._server.settings.request_seconds)
 
@@ -206,7 +222,7 @@ class _HttpProtocol(asyncio.Protocol):
             self._working = asyncio.get_running_loop().create_task(self._serve(request))
 
     async def _serve(self, request: HttpRequest) -> None:
-        answer = await self._server.answer(request)
+        answer = await self._server.answer(request, self._certified)
         self._working = None
         self._send(answer, keep_alive=request.keep_alive, head=request.method == "HEAD")
         self._go_on()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from dray.server.connection import Buffer, Dispatch
+from dray.server.encryption import SystemEncryption
 from dray.server.handshakes import Handshakes
 from dray.server.memory import MemoryBudget
 from dray.server.protocol import FrameProtocol
@@ -124,15 +126,17 @@ class Server:
             self._sweeping = None
 
     async def _listen(self, listener: Listener) -> None:
-        context = listener.tls
-        tls = context is not None
+        encryption = listener.encryption
+        if encryption is None and listener.tls is not None:
+            encryption = partial(SystemEncryption, listener.tls)
+        tls = encryption is not None
 
         def served() -> FrameProtocol:
             return FrameProtocol(self._shared, listener.name, tls, listener.asks)
 
         def encrypted() -> TlsLayer:
-            assert context is not None
-            return TlsLayer(context, served, self._handshakes, listener.name, listener.identify)
+            assert encryption is not None
+            return TlsLayer(encryption, served, self._handshakes, listener.name, listener.identify)
 
         try:
             accepting = await asyncio.get_running_loop().create_server(

@@ -5,7 +5,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dray.server.encryption import Encryption
 
 MEBIBYTE = 1024 * 1024
 SMALL_SHARE = 16
@@ -25,6 +28,8 @@ class Listener:
     """From a client's certificate to its principal; None: certificates do not say who clients are."""
     max_connections: int | None = None
     """At this listener; None: as many as at all of them."""
+    encryption: Callable[[], Encryption] | None = None
+    """Makes that of a new connection; None: by the context `tls`, if there is one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

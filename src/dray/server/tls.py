@@ -14,7 +14,12 @@ import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final, TypeVar
+
+from dray.server.encryption import Encryption, SystemEncryption
+
+if TYPE_CHECKING:
+    from dray.server.bundled_tls import BundledContext
 
 _STEPS: Final = 20  # of a handshake in memory; four are enough
 _REVOCATIONS: Final = "-----BEGIN X509 CRL-----"
@@ -45,13 +50,22 @@ class _Chosen:
     first: ssl.SSLContext
     by_name: Mapping[str, ssl.SSLContext]
     checks_revocation: bool
+    bundled: BundledContext | None
+    """Of the first pair too, and knows the others."""
 
     def of(self, name: str | None) -> ssl.SSLContext:
         if name is None or not self.by_name:
             return self.first
-        name = name.lower().rstrip(".")
-        found = self.by_name.get(name)
-        return found or self.by_name.get("*." + name.partition(".")[2], self.first)
+        return context_named(self.by_name, name) or self.first
+
+
+Context = TypeVar("Context")
+
+
+def context_named(by_name: Mapping[str, Context], name: str) -> Context | None:
+    """What stands there for a host name: under the name itself, or with `*` for its first label."""
+    name = name.lower().rstrip(".")
+    return by_name.get(name) or by_name.get("*." + name.partition(".")[2])
 
 
 class ServerCertificate:
@@ -66,7 +80,10 @@ class ServerCertificate:
         further: tuple[CertificatePair, ...] = (),
         client_auth: str = "none",
         client_authorities: Path | None = None,
+        bundled: bool = False,
     ) -> None:
+        self._bundled = bundled
+        self._asked = client_auth
         self._pairs = (CertificatePair(certificate_file, key_file), *further)
         self._client_auth = CLIENT_AUTH[client_auth]
         self._authorities = client_authorities
@@ -76,6 +93,15 @@ class ServerCertificate:
         """For the listener: it never changes."""
         self._follow_revocations()
         self.context.sni_callback = self._choose
+
+    def encryption(self) -> Encryption:
+        """For a new connection."""
+        bundled = self._current.bundled
+        if bundled is None:
+            return SystemEncryption(self.context)
+        from dray.server.bundled_tls import BundledEncryption
+
+        return BundledEncryption(bundled)
 
     def refresh(self) -> bool:
         """True if a file has changed, and what is new is in use."""
@@ -113,12 +139,39 @@ class ServerCertificate:
     def _read(self) -> _Chosen:
         trusted = None if self._authorities is None else _text_of(self._authorities)
         contexts = [self._read_pair(pair, trusted) for pair in self._pairs]
-        by_name: dict[str, ssl.SSLContext] = {}
+        by_name: dict[str, int] = {}
         if len(contexts) > 1:
-            for pair, context in zip(self._pairs, contexts, strict=True):
+            for number, pair in enumerate(self._pairs):
                 for name in _names_of(pair.certificate_file):
-                    by_name.setdefault(name, context)
-        return _Chosen(contexts[0], by_name, trusted is not None and _REVOCATIONS in trusted)
+                    by_name.setdefault(name, number)
+        checks_revocation = trusted is not None and _REVOCATIONS in trusted
+        bundled = self._read_bundled(by_name, checks_revocation) if self._bundled else None
+        named = {name: contexts[number] for name, number in by_name.items()}
+        return _Chosen(contexts[0], named, checks_revocation, bundled)
+
+    def _read_bundled(self, by_name: Mapping[str, int], checks_revocation: bool) -> BundledContext:
+        from dray.server.bundled_tls import BundledContext, Unusable
+
+        made = []
+        for pair in self._pairs:
+            try:
+                made.append(
+                    BundledContext(
+                        pair.certificate_file,
+                        pair.key_file,
+                        client_auth=self._asked,
+                        client_authorities=self._authorities,
+                        checks_revocation=checks_revocation,
+                    )
+                )
+            except Unusable as error:
+                raise CertificateUnusable(
+                    f"the certificate {pair.certificate_file} with the key {pair.key_file} cannot be used: "
+                    f"{error}"
+                ) from error
+        if by_name:
+            made[0].choose_by_name({name: made[number] for name, number in by_name.items()})
+        return made[0]
 
     def _read_pair(self, pair: CertificatePair, trusted: str | None) -> ssl.SSLContext:
         context = _plain_context()

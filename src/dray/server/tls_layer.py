@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import socket
-import ssl
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused, reason_of
+from dray.server.encryption import Encryption, EncryptionFailed, PeerEnded
+from dray.server.handshakes import WAKE_BYTES, Handshakes, PeerRefused
 
 if TYPE_CHECKING:
     from dray.server.connection import Buffer
@@ -45,25 +45,24 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def __init__(
         self,
-        context: ssl.SSLContext,
+        encryption: Callable[[], Encryption],
         make: Callable[[], FrameProtocol],
         handshakes: Handshakes,
         listener: str,
         identify: Callable[[bytes | None], Any] | None = None,
     ) -> None:
-        """`identify` gets the client's certificate and gives its principal, or raises `PeerRefused`."""
+        """`encryption` makes that of a new connection. `identify` gets the client's certificate and gives its
+        principal, or raises `PeerRefused`."""
         super().__init__()
         self.address = ""
         self.peer = ""
         self.listener = listener
-        self._context = context
+        self._new_encryption = encryption
         self._make = make
         self._handshakes = handshakes
         self._identify = identify
-        self._incoming = ssl.MemoryBIO()
-        self._outgoing = ssl.MemoryBIO()
         self._protocol: FrameProtocol | None = None
-        self._ssl: ssl.SSLObject | None = None
+        self._encryption: Encryption | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._received = False
         self._socket: Any = None
@@ -96,7 +95,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.abort()
             return
         self._raw.set_write_buffer_limits(high=_MOST_UNSENT)
-        self._ssl = self._context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._encryption = self._new_encryption()
         self._timer = self._loop.call_later(
             self._handshakes.seconds, self.refuse, "the handshake takes too long"
         )
@@ -105,17 +104,18 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         return self._handshakes.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        if self._lost or self._ssl is None:
+        encryption = self._encryption
+        if self._lost or encryption is None:
             return
         self._received = True
-        self._incoming.write(self._handshakes.scratch[:nbytes])
+        encryption.receive(self._handshakes.scratch[:nbytes])
         if self._closing:
-            self._wait_for_the_end(self._ssl)
-            return
-        if self._protocol is None:
-            self._shake_hands(self._ssl)
+            self._wait_for_the_end(encryption)
+        elif self._protocol is None:
+            self._shake_hands(encryption)
         else:
             self._decrypt()
+        encryption.let_go()
 
     def eof_received(self) -> bool:
         """The peer hung up. TLS cannot be closed by halves: that is the end."""
@@ -135,7 +135,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._handshakes.leave(self)
         if self._protocol is not None:
             self._protocol.connection_lost(exc)
-        self._ssl = None
+        self._encryption = None
 
     def pause_writing(self) -> None:
         self._socket_full = True
@@ -146,17 +146,16 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     # The handshake.
 
-    def _shake_hands(self, encryption: ssl.SSLObject) -> None:
+    def _shake_hands(self, encryption: Encryption) -> None:
         try:
-            encryption.do_handshake()
-        except ssl.SSLWantReadError:
-            self._send_encrypted()
+            done = encryption.shake_hands()
+        except EncryptionFailed as error:
+            self._send_encrypted(encryption)  # it says to the client what is wrong
+            self.refuse(str(error))
             return
-        except ssl.SSLError as error:
-            self._send_encrypted()  # it says to the client what is wrong
-            self.refuse(reason_of(error))
+        self._send_encrypted(encryption)
+        if not done:
             return
-        self._send_encrypted()
         try:
             principal = self._principal(encryption)
         except PeerRefused as error:
@@ -173,11 +172,11 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         if principal is not None:
             protocol.connection.principal = principal
         self._protocol = protocol
-        if self._incoming.pending:
+        if encryption.has_more:
             self._decrypt()
 
-    def _principal(self, encryption: ssl.SSLObject) -> Any:
-        return None if self._identify is None else self._identify(encryption.getpeercert(True))
+    def _principal(self, encryption: Encryption) -> Any:
+        return None if self._identify is None else self._identify(encryption.peer_certificate())
 
     def refuse(self, reason: str, kind: str | None = None) -> None:
         """Ends a handshake, with one line."""
@@ -192,40 +191,27 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _decrypt(self) -> None:
         """Hands the protocol what was received, as long as it wants it."""
-        encryption, protocol, incoming = self._ssl, self._protocol, self._incoming
+        encryption, protocol = self._encryption, self._protocol
         self._read_due = False
         if encryption is None or protocol is None:
             return
-        read, pending = encryption.read, encryption.pending
         missing = 0
         try:
-            while self._reading and not self.is_closing() and (incoming.pending or pending()):
+            while self._reading and encryption.has_more and not self.is_closing():
                 buffer = protocol.get_buffer(-1)
-                size = len(buffer)
-                count = 0
-                try:
-                    while count < size and (incoming.pending or pending()):
-                        # At most one record of TLS, whatever there is.
-                        got = read(size - count, cast(bytearray, buffer[count:]))
-                        if not got:
-                            raise ssl.SSLZeroReturnError
-                        count += cast(int, got)
-                finally:
-                    missing = size - count
-                    if count:
-                        protocol.buffer_updated(count)
-        except ssl.SSLWantReadError:
-            pass
-        except ssl.SSLZeroReturnError:
+                count = encryption.read_into(buffer)
+                missing = len(buffer) - count
+                if count:
+                    protocol.buffer_updated(count)
+        except PeerEnded:
             protocol.eof_received()
             self.close()
-        except ssl.SSLError as error:
-            self._handshakes.note(self, reason_of(error))
+        except EncryptionFailed as error:
+            self._handshakes.note(self, str(error))
             self._raw.abort()
             return
         self._wait_for_more(missing > self._handshakes.much_bytes)
-        if self._outgoing.pending:
-            self._send_encrypted()
+        self._send_encrypted(encryption)
 
     def _wait_for_more(self, much: bool) -> None:
         """In the middle of a large frame the system wakes us when there is much to read. A peer that encrypts
@@ -246,7 +232,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             return
         self._reading = True
         self._raw.resume_reading()
-        if not self._read_due and (self._incoming.pending or (self._ssl is not None and self._ssl.pending())):
+        if not self._read_due and self._encryption is not None and self._encryption.has_more:
             self._read_due = True
             self._loop.call_soon(self._decrypt)
 
@@ -272,7 +258,7 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """Encrypts so much of the answers as one turn may, and as the socket takes. It goes on in the next
         turn, or when the socket has taken what it has."""
         self._encryption_due = False
-        encryption, left = self._ssl, TURN_BYTES
+        encryption, left = self._encryption, TURN_BYTES
         if encryption is None or self._lost:
             return
         try:
@@ -280,9 +266,9 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
                 piece = self._next_piece()
                 left -= len(piece)
                 encryption.write(piece)
-                self._send_encrypted()
-        except ssl.SSLError as error:
-            self._handshakes.note(self, reason_of(error))
+                self._send_encrypted(encryption)
+        except EncryptionFailed as error:
+            self._handshakes.note(self, str(error))
             self._raw.abort()
             return
         if self._backlog:
@@ -316,8 +302,8 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         self._backlog_bytes -= size
         return first
 
-    def _send_encrypted(self) -> None:
-        data = self._outgoing.read()
+    def _send_encrypted(self, encryption: Encryption) -> None:
+        data = encryption.take()
         if data:
             self._raw.write(data)
 
@@ -347,27 +333,20 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
         """Says that this is the end, and lets the peer hang up: a socket that is closed with bytes unread
         resets the connection, and the peer may lose answers. Not even its half is ended: some clients then
         throw away what they have not decrypted."""
-        encryption = self._ssl
+        encryption = self._encryption
         if encryption is None or self._lost:
             return
-        with suppress(ssl.SSLError):  # the peer has not said it yet, or never will
-            encryption.unwrap()
-        self._send_encrypted()
+        encryption.end()
+        self._send_encrypted(encryption)
         self._raw.resume_reading()
         self._timer = self._loop.call_later(self._handshakes.seconds, self._raw.close)
 
-    def _wait_for_the_end(self, encryption: ssl.SSLObject) -> None:
+    def _wait_for_the_end(self, encryption: Encryption) -> None:
         """What the peer still says is thrown away, until it says that this is the end."""
-        try:
-            while self._incoming.pending or encryption.pending():
-                if not encryption.read(_SMALL):
-                    break
-            else:
-                return
-        except ssl.SSLWantReadError:
+        with suppress(PeerEnded, EncryptionFailed):  # after an end of ours, its own may be the latter
+            while encryption.has_more:
+                encryption.read_into(self._handshakes.thrown_away)
             return
-        except ssl.SSLError:
-            pass  # after an end of ours, its own end is one of these
         if not self._backlog:
             self._raw.close()
 
@@ -376,4 +355,4 @@ class TlsLayer(asyncio.BufferedProtocol, asyncio.Transport):
             self._raw.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self._ssl if name == "ssl_object" else self._raw.get_extra_info(name, default)
+        return self._raw.get_extra_info(name, default)

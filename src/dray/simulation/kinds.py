@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from dray.simulation.cluster.builds import two_builds
+from dray.simulation.cluster.by_key import by_key
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.identities import automatic_ids
 from dray.simulation.cluster.limits import at_limits
+from dray.simulation.cluster.revocations import taken_rights
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +36,9 @@ KINDS: Final = {
         RunKind("clocks", "a machine whose clock is wrong, or jumps", _wrong_clocks),
         RunKind("builds", "two builds, one of which cannot read what the other stores", two_builds),
         RunKind("ids", "brokers that take the lowest id that is free", automatic_ids),
+        RunKind("keys", "a topic that is compacted by key all the time, by several compactors", by_key),
         RunKind("limits", "narrow engines, and mistakes that no code foresees", at_limits),
+        RunKind("revocations", "users and ACLs that come and go, and who is served until when", taken_rights),
     )
 }
 EVERY_KIND: Final = tuple(KINDS)

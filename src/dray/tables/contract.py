@@ -67,12 +67,23 @@ class TableFile:
 
 
 @dataclass(frozen=True, slots=True)
+class CleanRange:
+    """Below `end` no key has two rows in these files of a partition, taken together. So the table may say so
+    once they are all that it has there."""
+
+    partition: int
+    end: int
+    files: frozenset[str]  # paths
+
+
+@dataclass(frozen=True, slots=True)
 class TableChange:
     """What one job does to its table. `removed` are paths; one that the table does not hold is no error."""
 
     job: str  # "<stream>-<number>", or with a suffix where a job changes the table again
     added: tuple[TableFile, ...] = ()
     removed: tuple[str, ...] = ()
+    clean: CleanRange | None = None
 
 
 class CommitOutcome(Enum):

@@ -1,7 +1,7 @@
 """A topic, and the two values that are stored for one: its record, and its tombstone.
 
 A topic is *one* value under one compare-and-set, so that its partitions, their streams and its config
-can never be seen half changed. Version 1 of both formats is JSON behind the version byte.
+can never be seen half changed. Both are JSON behind the version byte.
 """
 
 from __future__ import annotations
@@ -18,6 +18,10 @@ from dray.metadata.values import ValueCorrupt
 from dray.topics.settings import TopicSettings
 
 TOPIC_FORMAT: Final = 1
+# Of topics whose leader epoch was raised. A build that does not know the epoch would drop it with the next
+# change of the topic's config, and clients that have seen the higher one would be refused: so it refuses the
+# topic by name instead.
+EPOCH_FORMAT: Final = 2
 TOMBSTONE_FORMAT: Final = 1
 FIRST_LEADER_EPOCH: Final = 0
 
@@ -58,15 +62,16 @@ class _StoredTopic:
     created_ms: int
     # No new format: builds from before this field read past it, and a topic that they change loses it.
     replication_factor: Annotated[int | None, NOT_IF_NONE] = None
-    # As above, and only where it is not the first.
+    # Only where it is not the first, and then in a format of its own.
     leader_epoch: Annotated[int | None, NOT_IF_NONE] = None
 
 
-_TOPIC_CODEC: Final = JsonCodec(_StoredTopic, TOPIC_FORMAT)
+_TOPIC_CODEC: Final = JsonCodec(_StoredTopic, EPOCH_FORMAT)
 _TOMBSTONE_CODEC: Final = JsonCodec(Tombstone, TOMBSTONE_FORMAT)
 
 
 def encode_topic(topic: Topic) -> bytes:
+    raised = topic.leader_epoch != FIRST_LEADER_EPOCH
     return _TOPIC_CODEC.encode(
         _StoredTopic(
             topic.topic_id,
@@ -74,14 +79,17 @@ def encode_topic(topic: Topic) -> bytes:
             topic.config,
             topic.created_ms,
             topic.replication_factor,
-            None if topic.leader_epoch == FIRST_LEADER_EPOCH else topic.leader_epoch,
-        )
+            topic.leader_epoch if raised else None,
+        ),
+        EPOCH_FORMAT if raised else TOPIC_FORMAT,
     )
 
 
 def decode_topic(name: str, value: bytes, defaults: Mapping[str, str]) -> Topic:
     what = f"topic '{name}'"
-    stored = _TOPIC_CODEC.decode(what, value)
+    version, stored = _TOPIC_CODEC.decode_versioned(what, value)
+    if (version == EPOCH_FORMAT) != (stored.leader_epoch is not None):
+        raise ValueCorrupt(what, f"format {version} does not fit its leader epoch, {stored.leader_epoch}")
     try:
         settings = TopicSettings.of(stored.config, defaults)
     except (KeyError, TypeError, ValueError) as error:

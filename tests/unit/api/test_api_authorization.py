@@ -19,6 +19,12 @@ from dray.api.shared import checks as c
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.protocol import ZERO_UUID, ErrorCode, Request
+from dray.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    EntityData,
+    OpData,
+    RequestedEntryData,
+)
 from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
 from dray.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from dray.protocol.messages.fetch import FetchPartition, FetchRequest, FetchTopic
@@ -461,6 +467,12 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
         assert (True, "User:ANONYMOUS", "127.0.0.1", "DELETE", "TOPIC", TOPIC, "") in broker.audited
 
 
+def quota_changes(*, validate_only: bool) -> AlterClientQuotasRequest:
+    entity = [EntityData("user", "app"), EntityData("client-id", None)]
+    changes = [OpData("producer_byte_rate", 1024.0), OpData("request_percentage", 0.0, remove=True)]
+    return AlterClientQuotasRequest([RequestedEntryData(entity, changes)], validate_only)
+
+
 @pytest.mark.parametrize(
     ("make", "version", "check", "resource", "name", "about"),
     [
@@ -499,6 +511,23 @@ async def test_denials_are_audited_and_so_are_changes() -> None:
             "CLUSTER",
             "kafka-cluster",
             "configs of 0",
+        ),
+        (
+            lambda: quota_changes(validate_only=False),
+            1,
+            c.ALTER_CLUSTER_CONFIGS,
+            "CLUSTER",
+            "kafka-cluster",
+            "quotas of client-id (default), user app: producer_byte_rate = 1024, request_percentage removed",
+        ),
+        (
+            lambda: quota_changes(validate_only=True),
+            1,
+            c.ALTER_CLUSTER_CONFIGS,
+            "CLUSTER",
+            "kafka-cluster",
+            "only checked: quotas of client-id (default), user app: producer_byte_rate = 1024, "
+            "request_percentage removed",
         ),
     ],
 )

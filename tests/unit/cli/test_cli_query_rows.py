@@ -83,3 +83,33 @@ def test_times_and_nested_values(capsys: pytest.CaptureFixture[str]) -> None:
     print_rows("csv", ("at", "headers"), [(at, [{"key": "k", "value": b"\xff"}])])
     told = capsys.readouterr().out.splitlines()[1]
     assert told == '2026-01-02T03:04:05.006000Z,"[{""key"": ""k"", ""value"": ""\\\\xff""}]"'
+
+
+DIGITS = "12345678901234567890.123456789012345678"
+
+
+def test_a_decimal_keeps_every_digit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    columns = ("price", "parts")
+    row = (Decimal(DIGITS), {"a": [Decimal(DIGITS), Decimal("1E-10")]})
+    print_rows("csv", columns, [row])
+    parts = f'{{"a": [{DIGITS}, 0.0000000001]}}'
+    assert capsys.readouterr().out.splitlines()[1] == DIGITS + ',"' + parts.replace('"', '""') + '"'
+    print_rows("json", columns, [row])
+    printed = capsys.readouterr().out
+    assert json.loads(printed, parse_float=Decimal) == [dict(zip(columns, row, strict=True))]
+    assert DIGITS in on_terminal(monkeypatch, 200, columns, row)
+
+
+def test_json_is_laid_out_as_the_library_does(capsys: pytest.CaptureFixture[str]) -> None:
+    value: dict[str, object] = {
+        "none": None,
+        "empty": [{}, []],
+        "text": 'é"\n',
+        "deep": [{"a": [1, True, 2.5]}],
+    }
+    print_rows("json", tuple(value), [tuple(value.values()), tuple(value.values())])
+    assert capsys.readouterr().out == json.dumps([value, value], indent=2, ensure_ascii=False) + "\n"
+    print_rows("json", ("none",), [])
+    assert capsys.readouterr().out == "[]\n"

@@ -199,6 +199,22 @@ async def test_describe_asks_each_leader_for_its_offsets_and_shows_what_the_topi
     }
 
 
+async def test_describe_tells_what_steers_compaction_by_key_set_or_not() -> None:
+    policy = DescribeConfigsResourceResult(name="cleanup.policy", value="delete, compact", config_source=1)
+    steering = [
+        DescribeConfigsResourceResult(name=each, value="7", config_source=5) for each in admin.OF_COMPACTION
+    ]
+    answer = DescribeConfigsResponse(
+        results=[DescribeConfigsResult(resource_name="t", configs=[policy, *steering])]
+    )
+    broker = Answers(MetadataRequest=metadata(1), DescribeConfigsRequest=answer)
+    leader = Answers(ListOffsetsRequest=offsets(0, 0))
+    [description] = await admin.describe_topics(cluster_of(broker, {("one", 1): leader}), ["t"])
+    plain = admin.as_plain(description)
+    assert plain["compaction"] == dict.fromkeys(admin.OF_COMPACTION, "7")
+    assert plain["configs"] == {"cleanup.policy": "delete, compact"}
+
+
 async def test_describe_of_an_unknown_topic_creates_nothing() -> None:
     broker = Answers(MetadataRequest=metadata(code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
     with pytest.raises(RequestFailed, match="cannot describe topic t: UNKNOWN_TOPIC_OR_PARTITION"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
@@ -12,56 +11,32 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.services import compaction_cluster
-from tests.services.compaction_cluster import ALL, Cluster
-from tests.services.keyed_log import KeyedLog, append_keyed, read_keyed
+from tests.services.compaction_cluster import Cluster
+from tests.services.keyed_log import append_keyed, read_keyed
+from tests.simulation.cleaning_mutations import check_noticed, noticed_in
 from tests.simulation.scripted import Fate
+from tests.unit.compaction.by_key import (
+    ACTIONS,
+    EAGER,
+    LAZY,
+    RETENTION_MS,
+    altered,
+    cycle,
+    history,
+    keyed,
+    offsets,
+    without_rows_from,
+)
 from tests.unit.compaction.faults import Fault, count_calls
 
-from dray.compaction.model import Unit
-from dray.compaction.paths import file_path, unit_prefix
-from dray.compaction.sources import rows_of
 from dray.log.cleaned import Cleaned, CleanPoint
-from dray.log.entries import IndexEntry
 from dray.log.types import ReadRequest
 from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Put
-from dray.objects.contract import ObjectError
-from dray.parquet.writer import FileWriter
 from dray.records import decode
 from dray.simulation.kernel.loop import run
-from dray.tables.contract import TablesUnavailable
-from dray.topics.settings import TopicSettings
+from dray.topics import configs
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
-
-RETENTION_MS = 100_000
-EAGER = replace(ALL, wal_max_age_ms=0, parquet_max_files=1)
-# Old entries become files, and files are merged only by key.
-LAZY = replace(ALL, wal_max_age_ms=0, parquet_max_files=1000)
-
-
-async def keyed(cluster: Cluster, policy: str = "compact", **config: str) -> KeyedLog:
-    overrides = {"cleanup.policy": policy, "delete.retention.ms": str(RETENTION_MS)}
-    overrides |= {name.replace("_", "."): value for name, value in config.items()}
-    return KeyedLog(cluster, await cluster.topic("orders", config=overrides), RETENTION_MS)
-
-
-async def offsets(log: KeyedLog) -> list[int]:
-    return [row[0] for row in (await read_keyed(log.cluster, log.stream))[0]]
-
-
-async def cycle(cluster: Cluster, worker_settings: Any = LAZY, times: int = 3) -> None:
-    worker = cluster.worker(worker_settings)
-    for _ in range(times):
-        await worker.compactor.run_cycle(everything=False)
-    if worker.runtime.failures:
-        raise worker.runtime.failures[0]
-
-
-def altered(log: KeyedLog, **config: str) -> None:
-    changed = {**log.topic.config, **{name.replace("_", "."): value for name, value in config.items()}}
-    log.topic = replace(log.topic, config=changed, settings=TopicSettings.of(changed, {}))
-    log.cluster.topics.topics[:] = [log.topic]
 
 
 @pytest.fixture
@@ -332,6 +307,13 @@ async def _fetched(reader: Any, stream: int, offset: int) -> list[int]:
     ]
 
 
+def test_rule_11_the_configs_say_what_they_do() -> None:
+    """What DescribeConfigs answers: none of them is there only for Kafka's tools."""
+    cleaner = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms")
+    for name in (*cleaner, "delete.retention.ms", "cleanup.policy"):
+        assert configs.CONFIGS[name].documentation != configs.NO_EFFECT, name
+
+
 # --- when
 
 
@@ -454,34 +436,15 @@ async def test_deleted_records_leave_the_table_though_offsets_behind_them_stay(c
     assert await cluster.entries(log.stream) == ["parquet 7-11"], "trimmed together with what follows"
 
 
-async def without_rows_from(log: KeyedLog, offset: int) -> None:
-    """Of the stream's one file, the rows from there on are gone: no merge here leaves such a tail."""
-    cluster = log.cluster
-    [entry] = await cluster.streams.entries_above(log.stream, -1)
-    unit = Unit(
-        "orders",
-        log.topic.topic_id,
-        0,
-        log.stream,
-        1,
-        (entry.value.encode(),),
-        0,
-        entry.value.end,
-        unit_prefix("orders", log.topic.topic_id, 0, log.stream),
-    )
-    writer, pieces = FileWriter(), []
-    async with aclosing(rows_of(unit, cluster.objects, cluster.runtime)) as batches:
-        async for rows in batches:
-            pieces += writer.add(rows.slice(0, offset))
-    last, counted = writer.finish()
-    parquet_id = cluster.runtime.uuid()
-    path = file_path(unit.prefix, 1, parquet_id)
-    await cluster.objects.put(path, [*pieces, *last])
-    thinned = IndexEntry.parquet(
-        [entry.value], parquet_id, path, counted.file_size, counted.footer_length, counted.row_groups
-    )
-    key = keys.index_entry(log.stream, thinned.end, thinned.cumulative_size)
-    await cluster.streams.write(log.stream, [Put(key, thinned.encode(), entry.version)])
+async def test_the_end_of_an_emptied_tail_is_reached(cluster: Cluster) -> None:
+    """No merge of ours leaves one behind; a log that began elsewhere may."""
+    log = await keyed(cluster, "delete")
+    await log.append(*[(b"%d" % key, b"1") for key in range(10)])
+    await cluster.worker().once()
+    await without_rows_from(log, 5)
+    request = ReadRequest(log.stream, 5, 1 << 20)
+    [result] = await cluster.new_log().fetch([request], min_bytes=0, max_bytes=1 << 20, max_wait_ms=0)
+    assert sum(map(len, result.buffers)), "a consumer stays where it is, below the end"
 
 
 async def test_a_deleted_topic_leaves_no_clean_points(cluster: Cluster) -> None:
@@ -521,60 +484,16 @@ def test_a_clock_that_went_back_makes_no_tombstone_old() -> None:
 # --- whatever happens
 
 
-ACTIONS = st.one_of(
-    st.tuples(
-        st.just("append"),
-        st.lists(
-            st.tuples(st.sampled_from([b"", b"a", b"b", b"c"]), st.sampled_from([None, None, b"1", b"2"])),
-            min_size=1,
-            max_size=4,
-        ),
-    ),
-    st.tuples(st.just("sleep"), st.sampled_from([1, 30, 101, 250])),
-    st.tuples(st.just("compact"), st.sampled_from(["eager", "lazy", "all"])),
-    st.tuples(st.just("fault"), st.tuples(st.sampled_from(["crash", "lost reply"]), st.integers(0, 60))),
-)
-SETTINGS = {"eager": EAGER, "lazy": LAZY}
-
-
-async def history(actions: list[tuple[str, Any]], ratio: str) -> None:
-    cluster = Cluster()
-    log = await keyed(cluster, min_cleanable_dirty_ratio=ratio)
-    for what, how in actions:
-        if what == "append":
-            await log.append(*how)
-        elif what == "sleep":
-            await asyncio.sleep(how)
-        elif what == "fault":
-            worker = cluster.worker(EAGER)
-            task = worker.runtime.spawn(_work(worker), "compactor")
-            count_calls(worker, Fault(how[1], how[0]), worker.runtime.kill)
-            await asyncio.wait([task], timeout=3600)
-        elif how == "all":
-            await cluster.worker(EAGER).once()
-        else:
-            await cycle(cluster, SETTINGS[how], 1)
-        await log.check()
-    await cluster.worker(EAGER).once()
-    await cluster.worker(EAGER).once()
-    await log.check()
-    found, _ = await read_keyed(cluster, log.stream)
-    end = (await cluster.streams.cleaned(log.stream)).value.end
-    assert end == len(log.rows)
-    assert len(found) == len({row[1] for row in found}), "one record per key below the clean point"
-    rows = await cluster.table_rows(log.topic)
-    assert [row[0] for row in rows[0]] == [row[0] for row in found], "the table shows another state"
-
-
-async def _work(worker: Any) -> None:
-    try:
-        await worker.compactor.run_cycle(everything=True)
-    except (MetadataError, ObjectError, TablesUnavailable):
-        return
-
-
 @settings(max_examples=12, deadline=None)
 @given(st.lists(ACTIONS, min_size=4, max_size=14), st.sampled_from(["0.0", "0.5", "1.0"]))
 def test_histories(actions: list[tuple[str, Any]], ratio: str) -> None:
     """The properties of the design, over histories, units and kills."""
     run(history(actions, ratio))
+
+
+# --- every rule, taken away
+
+
+@pytest.mark.parametrize("name", noticed_in("by key"))
+def test_without_its_rule_the_test_fails(name: str) -> None:
+    check_noticed(name, globals())

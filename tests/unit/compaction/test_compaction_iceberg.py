@@ -9,56 +9,14 @@ from pathlib import Path
 
 import pytest
 from tests.services import compaction_cluster
-from tests.services.compaction_cluster import ALL, Cluster
+from tests.services.compaction_cluster import ALL
+from tests.services.lake import Lake
 
 from dray.compaction.table_keeper import table_of
-from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.tables.iceberg.locations import locations
-from dray.tables.iceberg.settings import CatalogSettings
-from dray.tables.iceberg.tables import IcebergTables
-from dray.topics.model import Topic
 
 DAILY = {"message.timestamp.type": "LogAppendTime", "dray.iceberg.partition.by.day": "true"}
 
 assert compaction_cluster  # its tests run on virtual time: see conftest
-
-
-class Lake:
-    """A cluster whose workers share a SQL catalog."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.cluster = Cluster(real_tables=self.open)
-        self._opened: list[IcebergTables] = []
-        self.tables = self.open(self.cluster.runtime)
-
-    def open(self, runtime: SimulatedRuntime) -> IcebergTables:
-        settings = CatalogSettings("sql", f"sqlite:///{self.folder / 'catalog.sqlite'}", "lake")
-        places = locations(f"file:{self.folder / 'objects'}", {}, {})
-        self._opened.append(IcebergTables(settings, places, "cluster-one", runtime))
-        return self._opened[-1]
-
-    async def close(self) -> None:
-        for tables in self._opened:
-            await tables.close()
-
-    async def rows(self, topic: Topic) -> dict[int, list[tuple[int, bytes]]]:
-        """What a query sees. The files are put where it looks for them."""
-        for path in self.cluster.files():
-            target = self.folder / "objects" / path
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(bytes(self.cluster.bucket.objects[path].data))
-        table = await self.tables.load(topic.name)
-        assert table is not None
-        rows: dict[int, list[tuple[int, bytes]]] = {place: [] for place in range(len(topic.streams))}
-        for row in table.scan().to_arrow().to_pylist():
-            rows[row["partition"]].append((row["offset"], row["value"]))
-        return {partition: sorted(found) for partition, found in rows.items()}
-
-    async def check(self, topic: Topic) -> None:
-        rows = await self.rows(topic)
-        for partition, stream in enumerate(topic.streams):
-            assert rows[partition] == await self.cluster.read(stream)
 
 
 @pytest.fixture

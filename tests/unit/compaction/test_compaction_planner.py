@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.services import room_settings
 
-from dray.compaction.plan import DAY_MS, plan_stream, settled
+from dray.compaction.clean_plan import DAY_MS
+from dray.compaction.plan import plan_stream, settled
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import BatchReference, HighWatermark, IndexEntry, pack_batches
 from dray.log.stream_store import StreamView, Versioned

@@ -9,11 +9,17 @@ from structlog.testing import capture_logs
 from tests.unit.console.console_client import HOST, ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
-from dray.console import ConsoleSettings, make_app
+from dray.console import ConsoleSettings, make_app, make_login_app
 from dray.inspection.stored import StoredCluster
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.metadata.memory import MemoryStore
+from dray.protocol import ErrorCode
+from dray.protocol.messages.incremental_alter_configs import (
+    AlterConfigsResourceResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
 from dray.runtime import SystemRuntime
 from dray.topics.compaction_requests import CompactionRequests, RequestState
 from dray.topics.model import Topic, encode_topic
@@ -83,3 +89,45 @@ async def test_a_console_that_only_shows_has_no_such_address(world: World) -> No
     client = ConsoleClient(world.kafka, StoredCluster(world.store, 1, {}, 0))
     assert (await client.get("/topics/t/compact")).status == 404
     assert (await client.post("/topics/t/compact")).status in (404, 405)
+
+
+async def test_a_user_who_may_not_alter_the_topic_may_not_ask(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The request goes to the store, so a broker is asked first, with the user's own identity."""
+
+    def refused(request: IncrementalAlterConfigsRequest) -> IncrementalAlterConfigsResponse:
+        assert (request.validate_only, request.resources[0].configs) == (True, [])
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return IncrementalAlterConfigsResponse(responses=[AlterConfigsResourceResponse(error_code=code)])
+
+    monkeypatch.setattr(world.kafka, "_incrementalalterconfigs", refused)
+    with capture_logs() as logs:
+        answer = await world.client.post("/topics/t/compact")
+    assert (answer.status, "TOPIC_AUTHORIZATION_FAILED" in answer.text) == (409, True)
+    assert await world.requests.all() == {}
+    [line] = [each for each in logs if each["event"] == "console action"]
+    assert "TOPIC_AUTHORIZATION_FAILED" in line["outcome"]
+
+
+async def test_behind_a_login_it_is_asked_for_with_the_users_identity(world: World) -> None:
+    asked: list[str] = []
+
+    async def identify(user: str, password: str) -> FakeBrokers:
+        asked.append(user)
+        return FakeBrokers(world.kafka)
+
+    settings = ConsoleSettings(hosts=frozenset({HOST}), version="test", writable=True)
+    runtime = SystemRuntime()
+    stored = StoredCluster(world.store, 1, {}, 0)
+    world.client.app, sessions = make_login_app(
+        settings, identify, runtime, stored, compactions=world.requests
+    )
+    answer = await world.client.post("/login", {"user": "alice", "password": "secret"})
+    cookie = answer.headers["set-cookie"].partition(";")[0]
+    with capture_logs() as logs:
+        assert (await world.client.post("/topics/t/compact", cookie=cookie)).status == 303
+    [line] = [each for each in logs if each["event"] == "console action"]
+    assert (line["principal"], line["outcome"], asked) == ("User:alice", "done", ["alice"])
+    assert set(await world.requests.all()) == {"t"}
+    await sessions.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from typing import Any
 
@@ -12,7 +13,7 @@ from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakeP
 
 from dray.client import AuthenticationFailed
 from dray.console import ConsoleSettings, login, make_login_app
-from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES
+from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS
 from dray.console.security import hosts_of
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.runtime import SystemRuntime
@@ -220,3 +221,46 @@ def test_names_of_a_console_that_others_reach() -> None:
     assert {"10.0.0.1:9640", "console.example", "console.example:9640", "other:8443", "[::2]:9640"} <= named
     assert "other" not in named
     assert "10.0.0.1" not in named
+
+
+async def test_a_session_samples_the_lag_of_the_groups_it_looked_at_until_it_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    client = LoginClient()
+    cookie = cookie_of(await client.log_in("alice"))
+    other = cookie_of(await client.log_in("bob"))
+    kafka = client.opened[0].kafka
+    kafka.topics["topic-of-alice"][0].produce(9)
+    for group in ("seen", "not-seen"):
+        kafka.groups[group] = {("topic-of-alice", 0): 2}
+    assert (await client.get("/groups/seen", cookie=cookie)).status == 200
+    [session] = [each for each in client.sessions._known.values() if each.user == "alice"]
+    monkeypatch.setattr(session.lags._runtime, "wall_ms", lambda: 2**42)
+    kafka.topics["topic-of-alice"][0].produce(4)
+    await session.lags.sample()
+    history = (await client.get("/api/groups/seen/lag", cookie=cookie)).json["points"]
+    assert [point["lag"] for point in history] == [7, 11]
+    assert session.lags.points("not-seen") == []
+    assert (await client.get("/api/groups/seen/lag", cookie=other)).status == 404, "each has their own"
+    task = session.lags._task
+    assert task is not None
+    await client.sessions.close()
+    assert session.lags._task is None
+
+
+async def test_sessions_that_are_over_end_though_nobody_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = LoginClient()
+    await client.log_in("alice")
+    slept = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds == SWEEP_SECONDS:
+            slept.set()
+        await asyncio.Event().wait()
+
+    client.clock.now += IDLE_SECONDS + 1
+    monkeypatch.setattr(client.clock, "sleep", sleep)
+    client.sessions.start()
+    await slept.wait()
+    assert (len(client.sessions), client.opened[0].closed) == (0, True)
+    await client.sessions.close()

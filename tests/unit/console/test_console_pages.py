@@ -23,9 +23,12 @@ from dray.inspection.groups import (
     TopicReaderRow,
     TopicReaders,
 )
+from dray.inspection.health import HealthCheck
 from dray.inspection.offset_map import JobRange, MapPiece, OffsetMap, PartitionMap
 from dray.inspection.scrape import Sample, ScrapeHistory
 from dray.inspection.topics import ConfigRow, InspectedTopic, PartitionRow, TopicRow, TopicsPage
+from dray.protocol import ErrorCode
+from dray.protocol.messages.describe_configs import DescribeConfigsResponse, DescribeConfigsResult
 from dray.records import Record
 from dray.runtime import SystemRuntime
 
@@ -307,3 +310,27 @@ def test_traffic_and_stores_in_every_state() -> None:
     flow = flow_of(history)
     view = ClusterSummary("c", 0, [], 0, 0, 0, {}, [], True, [], flow)
     assert 'class="curve"' in rendered("cluster.html", view, now=0)
+    assert "All is well" in rendered("cluster.html", view, now=0)
+    wrong = replace(
+        view, health=[HealthCheck(HOSTILE, "bad", HOSTILE), HealthCheck("Stores", "good", "well")]
+    )
+    text = rendered("cluster.html", wrong, now=0)
+    assert "Something is wrong" in text
+    assert tags(text).count("img") == 1
+
+
+async def test_who_may_read_a_topic_sees_it_though_not_its_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition = FakePartition()
+    partition.produce(3)
+    kafka = FakeKafka({"t": [partition]})
+
+    def refused(_request: object) -> DescribeConfigsResponse:
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return DescribeConfigsResponse(results=[DescribeConfigsResult(error_code=code)])
+
+    monkeypatch.setattr(kafka, "_describeconfigs", refused)
+    client = ConsoleClient(kafka)
+    page = await client.get("/topics/t")
+    assert (page.status, "key-2" in page.text) == (200, True)
+    page = await client.get("/topics/t/settings")
+    assert (page.status, "TOPIC_AUTHORIZATION_FAILED" in page.text) == (200, True)

@@ -7,7 +7,7 @@ import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote_plus
+from urllib.parse import quote_plus, urlencode
 from uuid import UUID
 
 import pyarrow as pa
@@ -241,3 +241,33 @@ def test_a_chart_for_every_shape() -> None:
     assert (many.lowest, many.highest, many.count) == ("0.5", "4999.5", 5000)
     assert len(drawn(["BIGINT", "DOUBLE"], [[n, "nan"] for n in range(5)] + [[9, 1.0]]).bars) == 6
     assert MOST_BARS < 500
+
+
+async def test_a_query_as_of_a_time_reads_the_rows_that_the_table_had_then(
+    client: ConsoleClient, tables: FakeTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def snapshots(topic: str) -> list[TableSnapshot] | None:
+        return [
+            TableSnapshot(number, None, made_ms, "append", 1, 0, 1, 0, 1, 1, 1, ends, True)
+            for number, made_ms, ends in ((3, 9000, {0: BIG}), (2, 8000, None), (1, 7000, {}))
+        ]
+
+    monkeypatch.setattr(tables, "snapshots", snapshots)
+
+    async def rows(as_of: str) -> Any:
+        query = urlencode({"q": 'select "offset" from t order by 1', "as_of": as_of})
+        saved = await client.get(f"/topics/t/sql/csv?{query}")
+        view = (await client.get(f"/api/topics/t/sql?{query}")).json
+        if view["refused"] is None:
+            assert [[cell] for cell in saved.text.split()[1:]] == view["rows"]
+        return view["refused"] or view["rows"]
+
+    assert await rows("") == [[str(BIG - 1)], [str(BIG)]]
+    assert await rows("1970-01-01 00:00:09.500") == [[str(BIG - 1)]]
+    assert await rows("7999") == [], "it was empty"
+    for expired in ("8500", "6999"):
+        assert "t has no snapshot from then" in await rows(expired)
+    assert (await client.get("/topics/t/sql?q=select+1&as_of=yesterday")).status == 400
+    page = (await client.get("/topics/t/sql?q=select+1&as_of=9500")).text
+    assert "1970-01-01 00:00:09.500 UTC; rows that were deleted since are not there" in page
+    assert "as_of=1970-01-01+00%3A00%3A09.000" in (await client.get("/topics/t/table")).text

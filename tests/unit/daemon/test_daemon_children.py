@@ -15,10 +15,13 @@ from typer.testing import CliRunner
 
 from dray.cli.commands.up import up as up_command
 from dray.cli.main import app
+from dray.cli.options import client_security
 from dray.config import Settings
 from dray.config.schema import fields
 from dray.daemon.broker import serve
 from dray.daemon.compactor import compact
+from dray.daemon.console import serve_console
+from dray.daemon.console_child import console_child
 from dray.daemon.fleet import serve_fleet
 from dray.daemon.supervisor import Child, Supervisor
 from dray.telemetry import configure_logging
@@ -164,4 +167,30 @@ def test_every_flag_of_up_is_among_them() -> None:
         "config",
         "console",
         "no_console",
+        "command_config",
+        "runs",
     }
+
+
+def test_the_console_gets_its_own(
+    children: Children, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By flags, and by the settings: its arguments are the same, whichever way."""
+    monkeypatch.setenv("DRAY_SPARK__MASTER", "sc://sample:15002")
+    who = tmp_path / "who.properties"
+    who.write_text("security.protocol=PLAINTEXT\n")
+    given = ["--console", "127.0.0.1:0", "--command-config", str(who), "--runs", "some/runs"]
+    by_flags = console_child(children.settings_of_up(given), None, ["127.0.0.1:9092"])
+    file = tmp_path / "dray.yaml"
+    console = {"listen": "127.0.0.1:0", "command_config": str(who), "runs": "some/runs"}
+    file.write_text(yaml.safe_dump({"console": console}))
+    by_file = console_child(children.settings_of_up(["--config", str(file)]), None, ["127.0.0.1:9092"])
+    assert by_flags is not None
+    assert by_file is not None
+    assert by_flags.arguments == by_file.arguments
+    with pytest.MonkeyPatch.context() as patch:
+        replace_everywhere(patch, serve_console, children._see)
+        replace_everywhere(patch, client_security, lambda file: None)
+        CliRunner().invoke(app, list(by_flags.arguments))
+    [its] = children._seen
+    assert (its.console.command_config, its.console.runs) == (str(who), "some/runs")

@@ -14,6 +14,8 @@ from dray.config import ConfigError, Settings, load
 from dray.config.listeners import CertificateFiles, ListenerAddress, ListenerPlace
 from dray.daemon.client_certificates import identifications, read_certificates
 from dray.daemon.settings import server_settings
+from dray.server.bundled_tls import BundledEncryption
+from dray.server.encryption import SystemEncryption
 from dray.server.handshakes import PeerRefused
 from dray.server.tls import CertificateUnusable
 
@@ -62,14 +64,24 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
     known = identifications(config)
     _, mutual, both = server_settings(config, certificates, known).listeners
     assert (mutual.max_connections, both.max_connections) == (7, None)
-    assert mutual.tls is not None
-    assert both.tls is not None
-    assert (mutual.tls.verify_mode, both.tls.verify_mode) == (ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL)
+    assert mutual.encryption is not None
+    assert both.encryption is not None
+    assert isinstance(mutual.encryption(), BundledEncryption)
+    contexts = certificates["MUTUAL"].context, certificates["BOTH"].context
+    assert [context.verify_mode for context in contexts] == [ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL]
     assert mutual.identify is not None
     assert mutual.identify(der(authority, "CN=App,OU=Dray")) == "User:app"
     assert mutual.identify(der(authority, "CN=App")) == "User:CN=App"
     assert mutual.identify(None) is None
     assert both.identify is None, "SASL says who a client is"
+
+
+def test_the_systems_own_library_can_be_chosen(authority: Authority) -> None:
+    config = settings(SECURE={"address": ADDRESS, "protocol": "SSL", **files(authority)})
+    assert config.security.tls_library == "bundled"
+    chosen = config.security.model_copy(update={"tls_library": "system"})
+    [certificate] = read_certificates(config.model_copy(update={"security": chosen})).values()
+    assert isinstance(certificate.encryption(), SystemEncryption)
 
 
 def test_a_name_that_no_rule_maps_is_no_principal(authority: Authority) -> None:

@@ -18,6 +18,7 @@ from dray.daemon.compactor_http import CompactorHttp
 from dray.daemon.failures import Failure
 from dray.daemon.metrics import CompactorMetrics
 from dray.daemon.stores import Stores
+from dray.log.clean_shares import CleanShares, Share
 from dray.metadata.memory import MemoryStore
 from dray.objects.memory import MemoryObjects
 from dray.runtime import Runtime, SystemRuntime
@@ -116,10 +117,29 @@ def test_the_backlog_names_only_the_topics_furthest_behind(scraped: Scraped) -> 
     assert scraped.sample("dray_compaction_backlog_seconds") == 0
 
 
+def test_clean_and_dirty_parts_are_shown_and_the_dirtiest_topics_by_name(scraped: Scraped) -> None:
+    assert scraped.sample("dray_compaction_by_key_bytes", part="dirty") == 0, "there before the first topic"
+    shares = {
+        f"topic-{size}": CleanShares(9, Share(1, 10), Share(2, size * 10), Share(3, 5), None, NOW_MS - size)
+        for size in range(1, 5)
+    }
+    scraped.observer.finished(CycleSummary(clean_shares=shares, removed_by_key=11))
+    scraped.observer.finished(CycleSummary(clean_shares=shares, removed_by_key=4))
+    assert scraped.sample("dray_compaction_by_key_removed_records_total") == 15
+    for part, records, size in (("clean", 4, 40), ("dirty", 8, 100), ("waiting", 12, 20)):
+        assert scraped.sample("dray_compaction_by_key_records", part=part) == records
+        assert scraped.sample("dray_compaction_by_key_bytes", part=part) == size
+    assert scraped.sample("dray_compaction_by_key_last_timestamp_seconds") == (NOW_MS - 1) / 1000
+    assert scraped.label_values("dray_compaction_topic_dirty_ratio", "topic") == {"topic-4", "topic-3"}
+    assert scraped.sample("dray_compaction_topic_dirty_bytes", topic="topic-3") == 30
+    assert scraped.sample("dray_compaction_topic_dirty_ratio", topic="topic-3") == 0.75
+
+
 def test_every_figure_of_a_summary_is_in_the_metrics(scraped: Scraped) -> None:
     """A figure that is added to the summary must not be forgotten here."""
     elsewhere = {"seconds", "more", "troubles", "backlog", "table_files_restored", "sealed", "commits"}
     elsewhere |= {"collected"}  # whether a round was due
+    elsewhere |= {"clean_shares"}  # has a test of its own, as the backlog
     for figure in fields(CycleSummary):
         if figure.name in elsewhere:
             continue

@@ -75,6 +75,8 @@ ELSEWHERE = {
     "http.certificate_file": "the same",
     "http.key_file": "the same",
     "http.ca_file": "the same",
+    "http.client_ca_file": "test_daemon_http_security.py, with a certificate of a client",
+    "security.tls_library": "test_daemon_client_certificates.py, with both libraries",
     "console.enabled": "decides whether there is a console: test_console.py",
     "console.listen": "test_console.py::test_a_broker_serves_though_the_consoles_address_is_taken",
     "console.auth": "test_console_with_login.py, in a real process",
@@ -83,6 +85,9 @@ ELSEWHERE = {
     "console.certificate_file": "test_console_with_login.py, in a real process",
     "console.key_file": "test_console_with_login.py, in a real process",
     "console.behind_proxy": "test_daemon_console_address.py",
+    "console.command_config": "test_daemon_children.py::test_the_console_gets_its_own",
+    "console.runs": "the same",
+    "console.listener": "test_cli_up_console.py",
     "console.masked": "test_console_with_login.py, in a real process",
     "metrics.topics": "the metrics have it: test_daemon_topic_and_group_numbers.py::"
     "test_produce_and_fetch_are_counted_by_topic",
@@ -98,11 +103,11 @@ FIXED = frozenset(
         "ApiSettings": "describe_partition_limit features",
         "CatalogSettings": "sigv4_service",
         "ClassicGroupSettings": "new_member_join_timeout_ms",
-        "CompactionSettings": "failed_pause_seconds max_inputs metadata_orphan_seconds streams_at_once "
-        "topics_at_once",
+        "CompactionSettings": "bottom_raw_bytes failed_pause_seconds max_inputs metadata_orphan_seconds "
+        "round_keys streams_at_once topics_at_once",
         "ConsumerGroupSettings": "regex_refresh_interval_ms regex_refresh_pause_ms",
         "GroupsSettings": "topic_interval",
-        "HttpSettings": "idle_seconds max_connections port request_seconds tls tokens",
+        "HttpSettings": "client_certificates idle_seconds max_connections port request_seconds tls tokens",
         "LogSettings": "ahead_bytes commit_seconds max_commit_bytes producer_id_block retry_limit "
         "retry_seconds settle_seconds snapshot_every_entries stream_id_block",
         "ServerSettings": "backlog bulk_kinds first_request_seconds frame_seconds handshake_seconds "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from pathlib import Path
 
 import pytest
@@ -110,3 +111,28 @@ def test_files_that_cannot_be_used_are_one_line_with_their_setting(tmp_path: Pat
     for given, missing in (("certificate_file", "key_file"), ("key_file", "certificate_file")):
         with pytest.raises(ConfigError, match=f"http.{missing}"):
             settings(**{given: absent})
+
+
+def test_certificates_of_clients(tmp_path: Path) -> None:
+    made = make_certificates(tmp_path)
+    pair = {"certificate_file": made.certificate, "key_file": made.key}
+    assert not HttpSecurity(settings(**pair), SystemRuntime()).settings_at(ADDRESS).client_certificates
+    config = settings(**pair, client_ca_file=made.authority, ca_file=made.authority)
+    given = HttpSecurity(config, SystemRuntime()).settings_at(ADDRESS)
+    assert given.client_certificates
+    assert given.tls is not None
+    assert given.tls.verify_mode is ssl.CERT_OPTIONAL, "probes have none"
+    access, _ = scrape_access(config)
+    assert access.tls is not None
+    with pytest.raises(ConfigError, match=r"http.client_ca_file"):
+        settings(client_ca_file=made.authority)
+    with pytest.raises(CertificateUnusable, match=r"http.certificate_file: .*absent"):
+        HttpSecurity(settings(**pair, client_ca_file=tmp_path / "absent"), SystemRuntime())
+    unusable = settings(
+        certificate_file=tmp_path / "absent",
+        key_file=made.key,
+        client_ca_file=made.authority,
+        ca_file=made.authority,
+    )
+    with pytest.raises(CertificateUnusable, match=r"http.certificate_file: .*absent cannot be used"):
+        scrape_access(unusable)

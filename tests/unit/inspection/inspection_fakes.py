@@ -29,6 +29,7 @@ from dray.protocol.messages import (
     offset_fetch,
     produce,
 )
+from dray.protocol.messages.api_versions import ApiVersionsResponse
 from dray.protocol.messages.describe_cluster import DescribeClusterBroker, DescribeClusterResponse
 from dray.protocol.messages.find_coordinator import Coordinator, FindCoordinatorResponse
 from dray.records import BytesColumn, Columns, Record, decode, encode
@@ -127,6 +128,9 @@ class FakeKafka:
         self.asked.append(message)
         answer = getattr(self, "_" + type(message).__name__.removesuffix("Request").lower())
         return answer(message)
+
+    def _apiversions(self, _request: Any) -> ApiVersionsResponse:
+        return ApiVersionsResponse()
 
     def _metadata(self, request: metadata.MetadataRequest) -> metadata.MetadataResponse:
         names = list(self.topics) if request.topics is None else [topic.name for topic in request.topics]

@@ -127,3 +127,18 @@ async def test_processes_that_answer_and_that_do_not(answer: str) -> None:
     silent = {"127.0.0.1:1", "not an address"} | (set() if answer == "good" else {address})
     assert set(found.silent) == silent
     assert set(found.processes) == ({address} if answer == "good" else set())
+
+
+def test_an_object_that_is_not_there_is_no_failure_of_the_store() -> None:
+    def failing(**errors: int) -> str:
+        metrics = Metrics(process=False)
+        metrics.object_seconds.labels("get").observe(0.1)
+        for error, count in errors.items():
+            metrics.object_failures.labels("get", error).value = count
+        return metrics.exposition().decode()
+
+    some = failing(ObjectMissing=5, ObjectExists=2, ObjectError=3)
+    taken = history(a_sample(0, a=failing()), a_sample(5, a=some))
+    assert [(row.operation, row.failures) for row in stores_view(taken).objects if row.failures] == [
+        ("get", 3)
+    ]

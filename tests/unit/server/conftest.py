@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import uvloop
+from tests.unit.server.harness import TlsLibrary
 
 
 @pytest.fixture(params=["asyncio", "uvloop"])
@@ -19,3 +20,10 @@ def run(request: pytest.FixtureRequest) -> Callable[[Coroutine[Any, Any, Any]], 
         return uvloop.run(within()) if request.param == "uvloop" else asyncio.run(within())
 
     return bounded
+
+
+@pytest.fixture(params=["bundled", "system"])
+def tls_library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each test of TLS with both libraries that can encrypt."""
+    monkeypatch.setattr(TlsLibrary, "bundled", request.param == "bundled")
+    return str(request.param)

@@ -7,6 +7,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from struct import pack, unpack
 from typing import Any
 
@@ -16,9 +17,24 @@ from dray.records import uninitialised
 from dray.runtime import SystemRuntime
 from dray.server import Connection, Listener, Server
 from dray.server.patience import ConnectionProgress
+from dray.server.tls import ServerCertificate
 from dray.telemetry import Metrics
 
 SETTINGS = room_settings.server(listeners=(Listener("PLAINTEXT", "127.0.0.1", 0),), linger_seconds=0.05)
+
+
+class TlsLibrary:
+    """The one that a test is of; see the fixture `tls_library`."""
+
+    bundled = False
+
+
+def server_certificate(certificate: Path, key: Path, **more: Any) -> ServerCertificate:
+    return ServerCertificate(certificate, key, bundled=TlsLibrary.bundled, **more)
+
+
+def encrypting(certificate: ServerCertificate, **more: Any) -> Listener:
+    return Listener("SSL", "127.0.0.1", 0, encryption=certificate.encryption, **more)
 
 
 def frame(payload: bytes) -> bytes:

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from tests.services.certificates import Certificates, make_certificates
 from tests.services.marks import longer
-from tests.unit.server.harness import Client, serving, until
+from tests.unit.server.harness import Client, encrypting, server_certificate, serving, until
 
-from dray.server import Listener
-from dray.server.tls import CertificateUnusable, ServerCertificate
+from dray.server.tls import CertificateUnusable
+
+pytestmark = pytest.mark.usefixtures("tls_library")
 
 
 @pytest.fixture(scope="module")
@@ -54,8 +55,8 @@ async def test_a_new_pair_is_for_new_connections_and_old_ones_live_on(
     tmp_path: Path, pairs: list[Certificates]
 ) -> None:
     files = Files(tmp_path, pairs[0])
-    certificate = ServerCertificate(files.certificate, files.key)
-    listeners = (Listener("SSL", "127.0.0.1", 0, certificate.context),)
+    certificate = server_certificate(files.certificate, files.key)
+    listeners = (encrypting(certificate),)
     async with serving(listeners=listeners) as server:
         old = await Client.to(server.address, ssl=trust(pairs[0]))
         assert not certificate.refresh(), "nothing changed"
@@ -76,8 +77,8 @@ async def test_a_new_pair_is_for_new_connections_and_old_ones_live_on(
 
 async def test_a_broken_pair_leaves_the_old_one(tmp_path: Path, pairs: list[Certificates]) -> None:
     files = Files(tmp_path, pairs[0])
-    certificate = ServerCertificate(files.certificate, files.key)
-    listeners = (Listener("SSL", "127.0.0.1", 0, certificate.context),)
+    certificate = server_certificate(files.certificate, files.key)
+    listeners = (encrypting(certificate),)
     async with serving(listeners=listeners) as server:
 
         async def is_told_and_stays() -> None:
@@ -99,16 +100,16 @@ async def test_a_broken_pair_leaves_the_old_one(tmp_path: Path, pairs: list[Cert
 
 def test_what_cannot_be_used_is_refused_at_once(tmp_path: Path, pairs: list[Certificates]) -> None:
     with pytest.raises(CertificateUnusable, match="No such file"):
-        ServerCertificate(tmp_path / "none", pairs[0].key)
+        server_certificate(tmp_path / "none", pairs[0].key)
     with pytest.raises(CertificateUnusable, match=r"^[^\n]+$"):
-        ServerCertificate(pairs[0].certificate, pairs[1].key)
+        server_certificate(pairs[0].certificate, pairs[1].key)
     with pytest.raises(CertificateUnusable, match=r"^[^\n]+$"):
-        ServerCertificate(pairs[0].key, pairs[0].certificate)
+        server_certificate(pairs[0].key, pairs[0].certificate)
 
 
 async def test_older_versions_of_tls_are_refused(tmp_path: Path, pairs: list[Certificates]) -> None:
-    certificate = ServerCertificate(pairs[0].certificate, pairs[0].key)
-    listeners = (Listener("SSL", "127.0.0.1", 0, certificate.context),)
+    certificate = server_certificate(pairs[0].certificate, pairs[0].key)
+    listeners = (encrypting(certificate),)
     async with serving(listeners=listeners) as server:
         for version, welcome in (
             (ssl.TLSVersion.TLSv1_1, False),
@@ -137,8 +138,8 @@ async def test_swaps_under_load_lose_no_connection(
     both.write_text("".join(pair.authority.read_text() for pair in pairs))
     trusting = ssl.create_default_context(cafile=str(both))
     files = Files(tmp_path, pairs[0])
-    certificate = ServerCertificate(files.certificate, files.key)
-    listeners = (Listener("SSL", "127.0.0.1", 0, certificate.context),)
+    certificate = server_certificate(files.certificate, files.key)
+    listeners = (encrypting(certificate),)
     stopped, asked, connected = asyncio.Event(), [0], [0]
 
     async def keeps_asking(address: tuple[str, int]) -> None:

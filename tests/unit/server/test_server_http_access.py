@@ -7,10 +7,12 @@ import json
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.services.authorities import Authority, Identity
 from tests.services.certificates import make_certificates
 
 from dray.inspection.scrape import ScrapeAccess, metrics_of
@@ -19,6 +21,7 @@ from dray.server import Health, HttpServer, HttpSettings
 from dray.server.health import OPEN_PATHS
 from dray.server.http_access import LARGEST_FILE, BearerTokens, InvalidTokens, tokens_in
 from dray.server.http_requests import HttpRequest
+from dray.server.tls import ServerCertificate
 from dray.telemetry import Metrics
 
 SECRET, OTHER = "s3cret-of-the-scraper", "another-t0ken"
@@ -26,7 +29,7 @@ SECRET, OTHER = "s3cret-of-the-scraper", "another-t0ken"
 
 @asynccontextmanager
 async def guarded(
-    *tokens: str, tls: ssl.SSLContext | None = None, failing: bool = False
+    *tokens: str, tls: ssl.SSLContext | None = None, failing: bool = False, certificates: bool = False
 ) -> AsyncIterator[HttpServer]:
     async def check() -> None:
         if failing:
@@ -35,7 +38,8 @@ async def guarded(
     runtime = SystemRuntime()
     health = Health({"store": check}, Metrics(process=False), runtime)
     known = BearerTokens(lambda: [token.encode() for token in tokens]) if tokens else None
-    server = HttpServer(health.routes(), runtime, HttpSettings(port=0, tls=tls, tokens=known), OPEN_PATHS)
+    settings = HttpSettings(port=0, tls=tls, tokens=known, client_certificates=certificates)
+    server = HttpServer(health.routes(), runtime, settings, OPEN_PATHS)
     await server.start()
     try:
         yield server
@@ -43,10 +47,12 @@ async def guarded(
         await server.stop()
 
 
-async def get(server: HttpServer, path: str, *headers: str) -> tuple[int, str, str]:
+async def get(
+    server: HttpServer, path: str, *headers: str, tls: ssl.SSLContext | None = None
+) -> tuple[int, str, str]:
     """Status, head and body."""
     lines = [f"GET {path} HTTP/1.1", "Host: x", "Connection: close", *headers, "", ""]
-    reader, writer = await asyncio.open_connection(*server.address)
+    reader, writer = await asyncio.open_connection(*server.address, ssl=tls)
     writer.write("\r\n".join(lines).encode())
     head, _, body = (await reader.read()).decode().partition("\r\n\r\n")
     writer.close()
@@ -149,3 +155,35 @@ async def test_the_console_presents_the_token_and_speaks_tls(tmp_path: Path) -> 
     async with guarded(SECRET) as server:
         address = f"127.0.0.1:{server.address[1]}"
         assert await metrics_of(address, ScrapeAccess(None, lambda: SECRET)) is not None
+
+
+@pytest.mark.parametrize("tokens", [(), (SECRET,)])
+async def test_a_client_certificate_is_as_good_as_a_token(tmp_path: Path, tokens: tuple[str, ...]) -> None:
+    ours, theirs = Authority(tmp_path / "ours"), Authority(tmp_path / "theirs", "CN=Somebody else")
+    server_side = ours.issue("CN=broker", ("127.0.0.1",))
+    held = ServerCertificate(
+        server_side.certificate, server_side.key, client_auth="requested", client_authorities=ours.file
+    )
+
+    def client(identity: Identity | None) -> ssl.SSLContext:
+        context = ssl.create_default_context(cafile=ours.file)
+        if identity is not None:
+            context.load_cert_chain(identity.certificate, identity.key)
+        return context
+
+    async with guarded(*tokens, tls=held.context, certificates=True) as server:
+        address = f"127.0.0.1:{server.address[1]}"
+        known, nobody = client(ours.issue("CN=scraper")), client(None)
+        found = await metrics_of(address, ScrapeAccess(known))
+        assert found is not None
+        assert "dray_requests" in found
+        assert "checks" in (await get(server, "/readyz", tls=known))[2]
+        status, head, body = await get(server, "/metrics", tls=nobody)
+        assert status == (401 if tokens else 403)
+        assert ("WWW-Authenticate" in head) is bool(tokens)
+        assert "dray_requests" not in body
+        status, _, body = await get(server, "/readyz", tls=nobody)
+        assert (status, json.loads(body)) == (200, {"status": "ready"})
+        assert (await get(server, "/metrics", bearer(SECRET), tls=nobody))[0] == (200 if tokens else 403)
+        for stranger in (theirs.issue("CN=scraper"), ours.issue("CN=old", ends=-timedelta(hours=1))):
+            assert await metrics_of(address, ScrapeAccess(client(stranger))) is None

@@ -8,17 +8,18 @@ from pathlib import Path
 from struct import pack
 
 import pytest
-from tests.unit.server.harness import Client, serving, until
+from tests.unit.server.harness import Client, encrypting, server_certificate, serving, until
 
 from dray.server import CloseConnection, Listener
+from dray.server.tls import ServerCertificate
 
 PEM = Path(__file__).with_name("loopback.pem")
 
+pytestmark = pytest.mark.usefixtures("tls_library")
 
-def contexts() -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server.load_cert_chain(PEM)
-    return server, ssl.create_default_context(cafile=str(PEM))
+
+def contexts() -> tuple[ServerCertificate, ssl.SSLContext]:
+    return server_certificate(PEM, PEM), ssl.create_default_context(cafile=str(PEM))
 
 
 def test_frames_of_every_size_over_tls_beside_a_plain_listener(run):
@@ -30,7 +31,7 @@ def test_frames_of_every_size_over_tls_beside_a_plain_listener(run):
                 raise CloseConnection("asked to")
             return (b"tls " if connection.tls else b"plain ", request)
 
-        listeners = (Listener("PLAINTEXT", "127.0.0.1", 0), Listener("SSL", "127.0.0.1", 0, tls))
+        listeners = (Listener("PLAINTEXT", "127.0.0.1", 0), encrypting(tls))
         async with serving(dispatch, listeners=listeners, max_in_flight=2) as server:
             plain = await Client.to(server.addresses["PLAINTEXT"])
             assert await plain.ask(b"x") == b"plain x"
@@ -59,7 +60,7 @@ def test_stopping_answers_over_tls_too(run):
             await gate.wait()
             return (request, bytes(500_000))
 
-        async with serving(dispatch, listeners=(Listener("SSL", "127.0.0.1", 0, tls),)) as server:
+        async with serving(dispatch, listeners=(encrypting(tls),)) as server:
             client = await Client.to(server.address, ssl=trust)
             client.send(b"asked")
             await until(lambda: server.metrics.requests_in_flight.value == 1)
@@ -76,7 +77,7 @@ def test_stopping_answers_over_tls_too(run):
 def test_a_peer_that_hangs_up_over_tls_frees_its_memory(run):
     async def scenario():
         tls, trust = contexts()
-        async with serving(listeners=(Listener("SSL", "127.0.0.1", 0, tls),)) as server:
+        async with serving(listeners=(encrypting(tls),)) as server:
             client = await Client.to(server.address, ssl=trust)
             client.writer.write(pack(">i", 100_000) + b"begun")
             await until(lambda: server.budget.used > 0)
@@ -91,7 +92,7 @@ def test_a_peer_that_hangs_up_over_tls_frees_its_memory(run):
 def test_a_peer_that_speaks_no_tls_is_turned_away(run, speech):
     async def scenario():
         tls, _ = contexts()
-        listeners = (Listener("SSL", "127.0.0.1", 0, tls),)
+        listeners = (encrypting(tls),)
         async with serving(listeners=listeners, handshake_seconds=0.5) as server:
             client = await Client.to(server.address)
             client.writer.write(speech)

@@ -15,23 +15,34 @@ from typing import Any
 
 import pytest
 import structlog
-from tests.unit.server.harness import SETTINGS, Client, PaperTransport, echo, frame, serving, until
+from tests.unit.server.harness import (
+    SETTINGS,
+    Client,
+    PaperTransport,
+    echo,
+    encrypting,
+    frame,
+    server_certificate,
+    serving,
+    until,
+)
 
 from dray.runtime import SystemRuntime
 from dray.server import CloseConnection, Listener, Server
 from dray.server.handshakes import Handshakes
 from dray.server.protocol import FrameProtocol
+from dray.server.tls import ServerCertificate
 from dray.server.tls_layer import PIECE_BYTES, TURN_BYTES, TlsLayer
 from dray.telemetry import Metrics
 
 PEM = Path(__file__).with_name("loopback.pem")
 MEBIBYTE = 1 << 20
 
+pytestmark = pytest.mark.usefixtures("tls_library")
 
-def server_context() -> ssl.SSLContext:
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(PEM)
-    return context
+
+def certificate() -> ServerCertificate:
+    return server_certificate(PEM, PEM)
 
 
 def trust() -> ssl.SSLContext:
@@ -39,7 +50,7 @@ def trust() -> ssl.SSLContext:
 
 
 def tls_listener() -> tuple[Listener, ...]:
-    return (Listener("SSL", "127.0.0.1", 0, server_context()),)
+    return (encrypting(certificate()),)
 
 
 class PaperSocket(PaperTransport):
@@ -58,7 +69,7 @@ class Peer:
         self.server = Server(dispatch, SystemRuntime(), settings, Metrics(process=False))
         shared = self.server._shared
         self.layer = TlsLayer(
-            server_context(),
+            certificate().encryption,
             lambda: FrameProtocol(shared, "SSL", tls=True),
             Handshakes(shared),
             "SSL",

@@ -35,6 +35,7 @@ TOPIC_ID = UUID("0b8f2f64-8f0e-4c0a-9d0e-3a7c1f5e2d11")
 CONFIG = {"retention.ms": "60000", "cleanup.policy": "compact,delete"}
 TOPIC = Topic("orders", TOPIC_ID, (7, 8, 11), CONFIG, 1700000000123, TopicSettings.of(CONFIG, {}))
 REPLICATED = dataclasses.replace(TOPIC, replication_factor=3)
+RAISED = dataclasses.replace(TOPIC, leader_epoch=5)
 TOMBSTONE = Tombstone("orders", TOPIC_ID, (7, 8, 11), 1700000001234)
 CLUSTER = ClusterInfo("C49vZI8OTAqdDjp8H14tEQ", 16, 1700000000000)
 BROKER = Broker(
@@ -91,13 +92,29 @@ def test_a_topic_with_a_replication_factor_is_no_new_format() -> None:
     assert value.replace(b',"replication_factor":3', b"") == encode_topic(TOPIC)
 
 
+def test_a_raised_leader_epoch_is_a_new_format() -> None:
+    """A build that does not know it must not change the topic: the epoch would go back."""
+    value = encode_topic(RAISED)
+    assert value == (VALUES / "topic-epoch.v2.bin").read_bytes()
+    assert value[0] == 2
+    assert READERS["topic"](value) == RAISED
+    assert encode_topic(TOPIC)[0] == encode_topic(REPLICATED)[0] == 1, "older builds go on reading the others"
+
+
+@pytest.mark.parametrize("value", [b"\x01" + encode_topic(RAISED)[1:], b"\x02" + encode_topic(TOPIC)[1:]])
+def test_a_leader_epoch_in_the_wrong_format_is_corrupt(value: bytes) -> None:
+    with pytest.raises(ValueCorrupt, match="does not fit its leader epoch"):
+        READERS["topic"](value)
+
+
 @pytest.mark.parametrize("kind", READERS)
 def test_a_newer_format_is_refused_in_one_line_that_says_what_to_do(kind: str) -> None:
     value = (VALUES / f"{kind}.v1.bin").read_bytes()
+    newest = 2 if kind == "topic" else 1
     with pytest.raises(
-        FormatTooNew, match="is stored in format 2, and this build reads formats up to 1"
+        FormatTooNew, match=f"is stored in format {newest + 1}, and this build reads formats up to {newest}"
     ) as no:
-        READERS[kind](b"\x02" + value[1:])
+        READERS[kind](bytes([newest + 1]) + value[1:])
     assert "\n" not in str(no.value)
 
 

@@ -23,7 +23,7 @@ from dray.api.shared.context import (
     VersionRange,
     unless_ending,
 )
-from dray.api.shared.crowds import AT_A_TIME, gather_some
+from dray.api.shared.crowds import AT_A_TIME, PARTS_A_TURN, LargeAnswer, gather_some
 from dray.api.shared.errors import (
     NO_TRANSACTIONS,
     RECORD_FAULTS,
@@ -51,6 +51,7 @@ __all__ = [
     "NO_CHECKS",
     "NO_OPERATIONS",
     "NO_TRANSACTIONS",
+    "PARTS_A_TURN",
     "RECORD_FAULTS",
     "TRANSACTIONS_REFUSED",
     "ApiSettings",
@@ -60,6 +61,7 @@ __all__ = [
     "Denial",
     "Feature",
     "Handler",
+    "LargeAnswer",
     "LogService",
     "RefuseConnection",
     "ResourceType",

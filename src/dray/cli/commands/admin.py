@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
+from dray.cli.clean_views import (
+    NOT_SHOWN,
+    clean_shares_as_plain,
+    print_clean_shares,
+    read_clean_shares,
+)
 from dray.cli.commands import acls, compact, quotas, table, users
 from dray.cli.commands import finish_compactions as release
 from dray.cli.commands import groups as admin_groups
@@ -36,6 +43,7 @@ from dray.client.admin import (
 from dray.daemon.collection import CollectionRequest, collect
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.ownership import adopt
+from dray.log.clean_shares import CleanShares
 
 app = typer.Typer(
     help="Manage topics and groups, and look at the cluster. Speaks the Kafka protocol, so it works on "
@@ -133,17 +141,34 @@ def describe(
     topics: NamesArgument,
     bootstrap: BootstrapOption = DEFAULT_BOOTSTRAP,
     command_config: CommandConfigOption = None,
+    config: ConfigOption = None,
+    data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show a topic's partitions with their offsets, and the configs it sets itself."""
-    found = ask(bootstrap, command_config, lambda cluster: describe_topics(cluster, topics))
+    """Show a topic's partitions with their offsets, and the configs it sets itself.
+
+    Of a topic with cleanup.policy=compact also what steers its compaction by key, and what of it is clean,
+    dirty and gone. The latter comes from the cluster's own metadata store, which --config or --data-dir
+    names.
+    """
+    found, cluster_id = ask(bootstrap, command_config, lambda cluster: _describe(cluster, topics))
+    compacted = [description.name for description in found if description.compaction]
+    shares: dict[str, list[CleanShares]] = {}
+    if compacted:
+        settings = load_config(config, data_dir).settings
+        shares = asyncio.run(read_clean_shares(settings, cluster_id, compacted))
     if json:
-        print_json([as_plain(description) for description in found])
+        print_json([_topic_as_plain(description, shares.get(description.name)) for description in found])
         return
     for number, description in enumerate(found):
         if number:
             print()
-        _print_topic(description)
+        _print_topic(description, shares.get(description.name))
+
+
+async def _describe(cluster: Cluster, topics: list[str]) -> tuple[list[TopicDescription], str]:
+    """The topics, and the id of their cluster."""
+    return await describe_topics(cluster, topics), (await describe_cluster(cluster)).cluster_id
 
 
 @topics_app.command("delete")
@@ -312,10 +337,20 @@ def _pairs(flag: str, given: Sequence[str] | None) -> dict[str, str]:
     return pairs
 
 
-def _print_topic(description: TopicDescription) -> None:
+def _topic_as_plain(description: TopicDescription, shares: list[CleanShares] | None) -> dict[str, Any]:
+    plain = as_plain(description)
+    if shares is not None:
+        plain["clean"] = [clean_shares_as_plain(number, each) for number, each in enumerate(shares)]
+    return plain
+
+
+def _print_topic(description: TopicDescription, shares: list[CleanShares] | None) -> None:
     print(f"topic {description.name}, id {description.topic_id}")
     for name, value in sorted(description.configs.items()):
         print(f"  {name} = {value}")
+    for name, value in description.compaction.items():
+        if name not in description.configs:
+            print(f"  {name} = {value} (default)")
     print_table(
         ["partition", "leader", "start", "end", "records"],
         [
@@ -329,3 +364,7 @@ def _print_topic(description: TopicDescription) -> None:
             for partition in description.partitions
         ],
     )
+    if shares is not None:
+        print_clean_shares(shares)
+    elif description.compaction:
+        print(NOT_SHOWN)

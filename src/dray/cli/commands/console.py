@@ -13,6 +13,7 @@ from dray.cli.options import (
     CommandConfigOption,
     ConfigOption,
     DataDirOption,
+    RunsOption,
     client_security,
     load_config,
     parse_bootstrap,
@@ -44,15 +45,7 @@ def console(
             show_default=False,
         ),
     ] = None,
-    runs: Annotated[
-        Path | None,
-        typer.Option(
-            "--runs",
-            metavar="DIR",
-            help="Show simulated clusters: files that `drayd simulate --seed N --json` wrote.",
-            show_default=False,
-        ),
-    ] = None,
+    runs: RunsOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
 ) -> None:
@@ -69,6 +62,12 @@ def console(
 
     drayd console --stores --config /etc/dray.yaml
     """
-    settings = load_config(config, data_dir, console_listen=listen).settings
-    security = client_security(command_config)
-    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable, runs=runs)
+    settings = load_config(
+        config, data_dir, console_listen=listen, console_command_config=command_config, console_runs=runs
+    ).settings
+    security = client_security(_path(settings.console.command_config))
+    serve_console(settings, parse_bootstrap(bootstrap), security, stores=stores, writable=writable)
+
+
+def _path(text: str | None) -> Path | None:
+    return None if text is None else Path(text)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dray.cli.clean_views import NOTHING, clean_shares_of, time_of
 from dray.cli.commands.table_list import describe_all, drop_table, find_topic, list_tables
 from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
 from dray.cli.output import print_json, print_table
@@ -19,6 +19,7 @@ from dray.daemon.settings import log_settings
 from dray.daemon.store_settings import table_names
 from dray.daemon.words import about_size, counted
 from dray.log.stream_store import StreamStore
+from dray.topics.model import Topic
 
 if TYPE_CHECKING:
     from dray.tables.iceberg.reading import TableView
@@ -30,6 +31,9 @@ class PartitionLag:
     start: int
     end: int  # of the log
     table_end: int  # the offset after the last one in the table
+    # Of a topic that is compacted by key, and None of any other:
+    clean_point: int | None = None  # the one that the table publishes
+    live_share: float | None = None  # of the records in files: those below the log's clean point
 
     @property
     def behind(self) -> int:
@@ -80,27 +84,30 @@ async def _describe(settings: Settings, topic: str) -> tuple[TableView, list[Par
         why_not = table_names(settings).why_not(known, settings.topics.defaults)
         view = await opened.tables.view(topic)
         if view is not None and view.topic_id == known.topic_id:
-            return view, await _lags(opened, settings, known.streams, view), why_not
+            return view, await _lags(opened, settings, known, view), why_not
         if why_not is not None:
             raise Failure(f"topic {topic} has no table: {why_not}")
         raise Failure(f"topic {topic} has no table yet: one is made when it is first compacted")
 
 
-async def _lags(
-    opened: OpenTables, settings: Settings, streams: tuple[int, ...], view: TableView
-) -> list[PartitionLag]:
+async def _lags(opened: OpenTables, settings: Settings, topic: Topic, view: TableView) -> list[PartitionLag]:
     expiry = log_settings(settings).producer_expiry_ms
     store = StreamStore(opened.stores.metadata, opened.cluster.domains, expiry)
     lags = []
-    for partition, stream in enumerate(streams):
+    for partition, stream in enumerate(topic.streams):
         mark = await store.high_watermark(stream)
         start = (await store.start(stream)).value
         end = start if mark is None else mark.value.end
-        lags.append(PartitionLag(partition, start, end, view.ends.get(partition, 0)))
+        lag = PartitionLag(partition, start, end, view.ends.get(partition, 0))
+        if topic.settings.compacts:
+            share = (await clean_shares_of(store, stream)).live_share
+            lag = replace(lag, clean_point=view.clean_points.get(partition), live_share=share)
+        lags.append(lag)
     return lags
 
 
 def as_plain(view: TableView, lags: list[PartitionLag], unwritten: str | None = None) -> dict[str, Any]:
+    compacted = _is_compacted(lags)
     return {
         "table": view.name,
         "topic": view.topic,
@@ -124,6 +131,7 @@ def as_plain(view: TableView, lags: list[PartitionLag], unwritten: str | None = 
                 "log_end": lag.end,
                 "table_end": lag.table_end,
                 "behind": lag.behind,
+                **({"clean_point": lag.clean_point, "live_share": lag.live_share} if compacted else {}),
             }
             for lag in lags
         ],
@@ -135,7 +143,7 @@ def _print(view: TableView, lags: list[PartitionLag], unwritten: str | None) -> 
     print(f"  uuid      {view.table_uuid}")
     print(f"  location  {view.location}")
     print(f"  metadata  {view.metadata_location}")
-    updated = "never" if view.updated_ms is None else _time(view.updated_ms)
+    updated = "never" if view.updated_ms is None else time_of(view.updated_ms)
     kept = counted(view.snapshots, "snapshot")
     print(f"  snapshot  {view.snapshot_id or 'none yet'}, the newest of {kept}, updated {updated}")
     files = counted(len(view.files), "file")
@@ -144,11 +152,22 @@ def _print(view: TableView, lags: list[PartitionLag], unwritten: str | None) -> 
         print(f"  trouble   {view.trouble}")
     if unwritten:
         print(f"  unwritten {unwritten}")
+    heads = ["partition", "log start", "log end", "table end", "behind"]
+    rows = [(lag.partition, lag.start, lag.end, lag.table_end, lag.behind) for lag in lags]
+    if not _is_compacted(lags):
+        print_table(heads, rows)
+        return
+    clean = [
+        (
+            NOTHING if lag.clean_point is None else lag.clean_point,
+            NOTHING if lag.live_share is None else f"{lag.live_share:.0%}",
+        )
+        for lag in lags
+    ]
     print_table(
-        ["partition", "log start", "log end", "table end", "behind"],
-        [(lag.partition, lag.start, lag.end, lag.table_end, lag.behind) for lag in lags],
+        [*heads, "clean point", "live"], [(*row, *more) for row, more in zip(rows, clean, strict=True)]
     )
 
 
-def _time(wall_ms: int) -> str:
-    return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+def _is_compacted(lags: list[PartitionLag]) -> bool:
+    return any(lag.live_share is not None or lag.clean_point is not None for lag in lags)

@@ -140,8 +140,13 @@ def picture(view: TopView, before: TopView | None, seconds: float) -> Renderable
         f"  {len(cluster.brokers)} brokers  {cluster.topics} topics  {cluster.partitions} partitions",
         f"  groups: {states}",
     )
-    troubles = [Text(printable(line, lines=False), style="bold red") for line in cluster.trouble]
+    troubles = [Text(printable(line, lines=False), style="bold red") for line in _troubles(cluster)]
     return Group(head, *troubles, Text(), _topics(view, before, seconds), Text(), _groups(view))
+
+
+def _troubles(cluster: ClusterSummary) -> list[str]:
+    wrong = [f"{check.what}: {check.said}" for check in cluster.health if check.state == "bad"]
+    return [*cluster.trouble, *wrong]
 
 
 def _topics(view: TopView, before: TopView | None, seconds: float) -> Table:

@@ -18,10 +18,14 @@ from dray.cli.options import (
     DataDirOption,
     HttpOption,
     ListenOption,
+    RunsOption,
+    client_security,
     load_config,
 )
+from dray.client.properties import PLAINTEXT
 from dray.config import Settings
 from dray.daemon.broker import serve
+from dray.daemon.failures import USAGE, Failure
 from dray.daemon.fleet import serve_fleet
 from dray.daemon.process import FileLock
 
@@ -67,6 +71,17 @@ def up(
             show_default=False,
         ),
     ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            metavar="FILE",
+            help="How the console connects to the brokers: a properties file of Kafka's clients. It uses the "
+            "first of broker.listeners with that security.protocol.",
+            show_default=False,
+        ),
+    ] = None,
+    runs: RunsOption = None,
 ) -> None:
     """Start everything on this machine: brokers, embedded metadata, objects in local files.
 
@@ -81,6 +96,8 @@ def up(
 
     Where Java 17 and the pipeline's packages are there ([bold]make setup-pipeline[/]), a compactor runs as
     well, and every topic is an Iceberg table a few minutes later.
+
+    The console connects as any client does: [bold]--command-config[/] says how, where clients have to log in.
 
     [dim]Examples:[/]
 
@@ -99,8 +116,10 @@ def up(
         compactor=compactor,
         console=False if no_console else None,
         console_listen=console,
+        console_command_config=command_config,
+        console_runs=runs,
     )
-    settings = loaded.settings
+    settings = console_connected(loaded.settings)
     lock, banner = _directory_lock(settings), sys.stdout.isatty()
     if brokers > 1:
         serve_fleet(settings, brokers, config, lock, banner=banner)
@@ -125,6 +144,23 @@ def broker(
     settings = load_config(config, data_dir, listen=listen, http=http, broker_id=broker_id).settings
 
     serve(settings, _broker_lock(settings), banner=False)
+
+
+def console_connected(settings: Settings) -> Settings:
+    """With the listener that the console connects to: the one named, or the first with the protocol of its
+    properties. What does not fit together is one line, before anything is started."""
+    console, listeners = settings.console, settings.broker.listeners
+    if console.command_config is None or console.listener is not None:
+        return settings
+    protocol = client_security(Path(console.command_config)).protocol
+    name = next((each for each, at in listeners.items() if at.protocol == protocol and at.port), None)
+    if name is None and protocol != PLAINTEXT:
+        raise Failure(
+            f"--command-config = {console.command_config!r}: has security.protocol = {protocol}, and none of "
+            "broker.listeners with a port of its own",
+            USAGE,
+        )
+    return settings.model_copy(update={"console": console.model_copy(update={"listener": name})})
 
 
 def _directory_lock(settings: Settings) -> FileLock:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 from dray.compaction.executor import write_unit
-from dray.compaction.model import Unit, UnitFailed
+from dray.compaction.model import Unit, UnitAnswer, UnitFailed, WrittenKeys
 from dray.compaction.spark.packing import weight_of
 from dray.log.written_file import WrittenFile
 from dray.objects.contract import ObjectError
@@ -20,8 +20,6 @@ from dray.runtime import SystemRuntime
 _THREADS: Final = 4
 _TINY_BYTES: Final = 1 << 20
 _TINY_AT_ONCE: Final = 4  # tiny units mostly wait for the object store; of others one fills the memory
-
-Answer = WrittenFile | UnitFailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +32,12 @@ class StoreAddress:
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def write_units(units: Sequence[Unit], store: StoreAddress) -> list[Answer]:
+def write_units(units: Sequence[Unit], store: StoreAddress) -> list[UnitAnswer]:
     """An answer for every unit, whatever becomes of it."""
     return asyncio.run(_write_units(units, store))
 
 
-async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Answer]:
+async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[UnitAnswer]:
     runtime = SystemRuntime(threads=_THREADS)
     try:
         store = await open_store(
@@ -51,7 +49,7 @@ async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Ans
     tiny = max(map(weight_of, units)) <= _TINY_BYTES
     slots = asyncio.Semaphore(_TINY_AT_ONCE if tiny else 1)
 
-    async def write(unit: Unit) -> Answer:
+    async def write(unit: Unit) -> UnitAnswer:
         async with slots:
             try:
                 return await write_unit(unit, store, runtime)
@@ -65,10 +63,12 @@ async def _write_units(units: Sequence[Unit], address: StoreAddress) -> list[Ans
         runtime.close()
 
 
-def to_row(answer: Answer) -> str:
+def to_row(answer: UnitAnswer) -> str:
     """As the row that travels back through Spark."""
     if isinstance(answer, WrittenFile):
         return json.dumps({"written": answer.to_json()})
+    if isinstance(answer, WrittenKeys):
+        return json.dumps({"keys": asdict(answer)})
     fields = {
         "stream": answer.stream,
         "job": answer.job,
@@ -78,8 +78,10 @@ def to_row(answer: Answer) -> str:
     return json.dumps({"failed": fields})
 
 
-def from_row(row: str) -> Answer:
+def from_row(row: str) -> UnitAnswer:
     fields: dict[str, Any] = json.loads(row)
     if "written" in fields:
         return WrittenFile.from_json(fields["written"])
+    if "keys" in fields:
+        return WrittenKeys(**fields["keys"])
     return UnitFailed(**fields["failed"])

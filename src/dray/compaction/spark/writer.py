@@ -12,11 +12,10 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from dray.compaction.model import Progress, Unit, UnitFailed, WriterGone
+from dray.compaction.model import Progress, Unit, UnitAnswer, WriterGone
 from dray.compaction.spark.packing import pack
 from dray.compaction.spark.session import SparkDied, SparkProcess, reason_of
 from dray.compaction.spark.worker import StoreAddress, from_row
-from dray.log.written_file import WrittenFile
 from dray.runtime import Runtime
 
 if TYPE_CHECKING:
@@ -43,9 +42,7 @@ class SparkUnitWriter:
         self._runtime = runtime
         self._jobs = 0
 
-    async def write(
-        self, units: Sequence[Unit], progress: Progress | None = None
-    ) -> list[WrittenFile | UnitFailed]:
+    async def write(self, units: Sequence[Unit], progress: Progress | None = None) -> list[UnitAnswer]:
         """Raises `WriterGone`, and `SparkJobFailed` for what failed all of them."""
         if not units:
             return []

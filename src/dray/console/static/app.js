@@ -5,10 +5,21 @@ import { remembered, showTimes } from "./times.js";
 const POLL_MS = 2000;
 const FAILED_MS = 10000;
 
+/** What only a script can do comes disabled from the server: a click before the script has run would be lost.
+ * @param {Element} button @param {() => void} act */
+function acts(button, act) {
+  button.addEventListener("click", act);
+  if (button instanceof HTMLButtonElement) button.disabled = false;
+}
+
+// On a narrow screen the tabs are wider than it: the one that is open is in view.
+const tab = document.querySelector(".tabs [aria-current]");
+if (tab?.parentElement) tab.parentElement.scrollLeft = /** @type {HTMLElement} */ (tab).offsetLeft - tab.parentElement.offsetLeft - 48;
+
 // --- theme
 
 for (const button of document.querySelectorAll("[data-theme-toggle]")) {
-  button.addEventListener("click", () => {
+  acts(button, () => {
     const root = document.documentElement;
     const dark = root.dataset.theme
       ? root.dataset.theme === "dark"
@@ -25,7 +36,7 @@ function switchTime() {
   showTimes(document);
 }
 
-for (const button of document.querySelectorAll("[data-time-toggle]")) button.addEventListener("click", switchTime);
+for (const button of document.querySelectorAll("[data-time-toggle]")) acts(button, switchTime);
 showTimes(document);
 
 // --- numbers that stay fresh: the same page again, and the parts of it that are marked
@@ -72,7 +83,7 @@ setTimeout(refresh, POLL_MS);
 // --- dialogs, and names that are typed to confirm
 
 for (const opener of document.querySelectorAll("[data-opens]")) {
-  opener.addEventListener("click", () => {
+  acts(opener, () => {
     const dialog = document.getElementById(/** @type {HTMLElement} */ (opener).dataset.opens ?? "");
     if (dialog instanceof HTMLDialogElement) dialog.showModal();
   });
@@ -132,7 +143,7 @@ for (const field of document.querySelectorAll("textarea[data-submits]")) {
 // --- copy
 
 for (const button of document.querySelectorAll("[data-copies]")) {
-  button.addEventListener("click", async () => {
+  acts(button, async () => {
     await navigator.clipboard.writeText(/** @type {HTMLElement} */ (button).dataset.copies ?? "");
     const said = button.textContent;
     button.textContent = "Copied";

@@ -58,6 +58,32 @@ function say(text) {
   if (status) status.textContent = text;
 }
 
+/** Between the records of the page and those that come, others may have been written: say so.
+ * @param {Record<string, number | string>} positions where the view begins */
+function markGap(positions) {
+  let missed = 0n;
+  for (const end of ((/** @type {HTMLElement} */ (button)).dataset.ends ?? "").split(",").filter(Boolean)) {
+    const [partition, offset] = end.split(":");
+    missed += BigInt(positions[partition] ?? offset) - BigInt(offset);
+  }
+  if (missed <= 0n || !body?.children.length) return;
+  const line = made("tr", "gap");
+  const cell = made("td", "", `${grouped(missed)} written before the live view began, and not shown`);
+  cell.setAttribute("colspan", "6");
+  line.append(cell);
+  body.prepend(line);
+}
+
+/** @param {number | bigint} count */
+function grouped(count) {
+  return count.toLocaleString("en").replaceAll(",", "\u202f");
+}
+
+function sayReceived() {
+  const shown = received > SHOWN ? `, the newest ${grouped(SHOWN)} shown` : "";
+  say(received ? `${grouped(received)} received${shown}` : "Waiting for records…");
+}
+
 function stop() {
   source?.close();
   source = null;
@@ -71,15 +97,14 @@ function start() {
   source = new EventSource(address);
   given.setAttribute("aria-pressed", "true");
   say("Connecting…");
-  let waiting = true;
-  // Only from here on no record is missed: the server has fixed where each partition is read from.
+  // Only now is it fixed where the view begins: what is written from here on is shown.
   source.addEventListener("begun", (event) => {
+    if (!place) markGap(JSON.parse(event.data).positions);
     place = event.lastEventId || place;
-    if (waiting) say("Waiting for records…");
+    sayReceived();
   });
   source.addEventListener("records", (event) => {
     place = event.lastEventId || place;
-    waiting = false;
     const rows = JSON.parse(event.data).rows;
     received += rows.length;
     for (const row of rows) body?.prepend(rowOf(row));
@@ -87,7 +112,7 @@ function start() {
     if (body) showTimes(body);
     document.querySelector("[data-none]")?.remove();
     document.querySelector("#records")?.removeAttribute("hidden");
-    say(`${received.toLocaleString("en").replaceAll(",", "\u202f")} received${received > SHOWN ? ", the newest 1\u202f000 shown" : ""}`);
+    sayReceived();
   });
   source.addEventListener("gone", (event) => say(JSON.parse(event.data).reason));
   source.addEventListener("failed", (event) => {
@@ -108,6 +133,8 @@ button?.addEventListener("click", () => {
     say(`Paused${received ? ` after ${received}` : ""}`);
   } else start();
 });
+
+if (button instanceof HTMLButtonElement) button.disabled = false;
 
 // A hidden page holds no connection; when it is seen again, it goes on where it was.
 document.addEventListener("visibilitychange", () => {

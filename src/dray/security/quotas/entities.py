@@ -35,6 +35,13 @@ def shown(parts: Parts) -> str:
     return f"ClientQuotaEntity(entries={{{named}}})"
 
 
+def text_of_change(parts: Parts, changes: Mapping[str, float | None]) -> str:
+    """For the audit log: whose quotas, and what becomes of them. None: taken away."""
+    whose = ", ".join(f"{kind} {'(default)' if name is None else name}" for kind, name in parts.items())
+    made = [f"{key} {'removed' if value is None else f'= {value:g}'}" for key, value in changes.items()]
+    return f"quotas of {whose}: {', '.join(made)}"
+
+
 def fault_of(parts: Parts) -> str | None:
     """Why there is no such entity, in Kafka's words."""
     if not parts:

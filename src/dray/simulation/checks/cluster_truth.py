@@ -7,14 +7,15 @@ way, so that an answer about a topic by its name is held against every stream th
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from uuid import UUID
 
 from dray.log.types import AppendResult, Bounds, TimestampedOffset
 from dray.metadata import keys
 from dray.metadata.contract import Operation, Outcome, Put
 from dray.records import Record
-from dray.simulation.checks.log_truth import LogTruth, Violation, identity_of
+from dray.simulation.checks.cleaned_truth import CleanedTruth, replayed
+from dray.simulation.checks.log_truth import LogTruth, Violation, identity_of, identity_of_record
 from dray.simulation.checks.payload import is_as_sent, record_of, same
 from dray.tables.contract import TableFile
 from dray.topics.model import decode_topic
@@ -23,6 +24,8 @@ from dray.topics.model import decode_topic
 class ClusterTruth:
     def __init__(self) -> None:
         self.log = LogTruth(adopts=True)
+        self.cleaned = CleanedTruth()
+        self.log.by_key = self.cleaned
         self.named: dict[str, UUID] = {}  # the topics that are there now
         self.deleted: set[UUID] = set()  # those that were gone at some moment: late copies bring one back
         self._streams: dict[UUID, tuple[int, ...]] = {}
@@ -53,6 +56,8 @@ class ClusterTruth:
             if other != topic.topic_id and set(streams) & set(topic.streams):
                 raise Violation(f"topics {other} and {topic.topic_id} share a stream")
         self._streams[topic.topic_id] = topic.streams
+        if topic.settings.compacts:
+            self.cleaned.compacts(topic.streams, topic.settings.delete_retention_ms)
         if topic.topic_id not in self._ever[name]:
             self._ever[name].append(topic.topic_id)
 
@@ -81,7 +86,7 @@ class ClusterTruth:
 
     # --- tables
 
-    def table_committed(self, topic_id: UUID, files: Iterable[TableFile]) -> None:
+    def table_committed(self, topic_id: UUID, files: Collection[TableFile]) -> None:
         """Whatever a snapshot of a table holds is in the log, once, and as it was sent."""
         ends: dict[int, int] = {}
         for file in sorted(files, key=lambda file: (file.partition, file.first_offset)):
@@ -93,14 +98,28 @@ class ClusterTruth:
             if file.path not in self._files_seen:
                 self._files_seen.add(file.path)
                 self._check_file(topic_id, file)
+        self._check_latest(topic_id, files)
+
+    def _check_latest(self, topic_id: UUID, files: Collection[TableFile]) -> None:
+        """The latest row of each key in the table is that of the log, up to where the table is."""
+        for partition, stream in enumerate(self._streams[topic_id]):
+            if not self.cleaned.may_be_thinned(stream):
+                continue
+            mine = [file for file in files if file.partition == partition]
+            rows = {record.offset for file in mine for record in self.log.records_in(file.path)}
+            end = max((file.last_offset + 1 for file in mine), default=0)
+            held = self.log.streams[stream].records[:end]
+            if replayed(held, rows) != replayed(held, range(end)):
+                raise Violation(f"table of {topic_id}: it shows another state than the log up to {end}")
 
     def _check_file(self, topic_id: UUID, file: TableFile) -> None:
         held = self.log.streams[self._streams[topic_id][file.partition]].records
         records = self.log.records_in(file.path)
-        wanted = [
-            record_of(held[offset], offset)
-            for offset in range(file.first_offset, min(file.last_offset + 1, len(held)))
-        ]
+        offsets: Iterable[int] = range(file.first_offset, min(file.last_offset + 1, len(held)))
+        if self.cleaned.may_be_thinned(self._streams[topic_id][file.partition]):
+            kept = {record.offset for record in records}
+            offsets = [offset for offset in offsets if offset in kept]
+        wanted = [record_of(held[offset], offset) for offset in offsets]
         if len(records) != len(wanted) or not all(map(same, records, wanted)):
             raise Violation(f"table of {topic_id}: {file.path} does not hold what the log holds")
 
@@ -137,7 +156,7 @@ class ClusterTruth:
         for stream in self.streams_of(name, partition):
             held = self.log.streams[stream].records
             if all(
-                record.offset < len(held) and held[record.offset] == identity_of(record.value or b"")
+                record.offset < len(held) and held[record.offset] == identity_of_record(record)
                 for record in records
             ):
                 return stream

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 from uuid import UUID
 
+from dray.log.cleaned import Cleaned
 from dray.log.entries import HighWatermark, IndexEntry
 from dray.log.types import AppendResult, Bounds, TimestampedOffset
 from dray.metadata import keys
@@ -51,9 +53,19 @@ def records_of_file(data: bytes) -> list[Record]:
 Identity = tuple[str, int, int]  # producer (with its epoch), number of its batch, place in the batch
 
 
+IDENTITY = "identity"
+"""The header that says who a record is that has no value."""
+
+
 def identity_of(value: bytes) -> Identity:
     producer, number, place = value.split(b":")
     return producer.decode(), int(number), int(place)
+
+
+def identity_of_record(record: Record) -> Identity:
+    if record.value is not None:
+        return identity_of(record.value)
+    return identity_of(dict(record.headers).get(IDENTITY) or b"")
 
 
 def time_of(identity: Identity) -> int:
@@ -70,6 +82,8 @@ class StreamTruth:
     closed: bool = False
     head: IndexEntry | None = None
     filed: dict[str, IndexEntry] = field(default_factory=dict)
+    gone: set[int] = field(default_factory=set)  # offsets that compaction by key has emptied
+    is_thinned: bool = False  # whether a file has come that may have left records out
     # Entries whose bytes were held against the records once: neither changes.
     seen_right: set[tuple[str, int, bytes, bytes]] = field(default_factory=set)
 
@@ -92,10 +106,24 @@ class StreamTruth:
         return found
 
 
+class CompactionByKey(Protocol):
+    """What judges the records that are missing in a stream."""
+
+    def may_be_thinned(self, stream: int) -> bool:
+        """Is the stream compacted by key, or was it ever?"""
+
+    def thinned(self, truth: StreamTruth, found: set[int]) -> None:
+        """A file took the place of others: these offsets have their records. Notes what is gone."""
+
+    def clean_point(self, truth: StreamTruth, cleaned: Cleaned) -> None:
+        """Up to there each key has one record at most, it is said."""
+
+
 class LogTruth:
     def __init__(self, adopts: bool = False) -> None:
         """`adopts`: a stream is known from the moment its high watermark is put; else by `create`."""
         self._adopts = adopts
+        self.by_key: CompactionByKey | None = None  # None: no record may ever be missing
         self.streams: dict[int, StreamTruth] = {}
         self.objects: set[str] = set()  # those in the bucket now
         self.swaps = 0  # of compacted files into the index
@@ -156,6 +184,7 @@ class LogTruth:
                 before = truth.filed.get(operation.key)
                 entry = truth.filed[operation.key] = IndexEntry.decode(operation.value)
                 self.swaps += entry.is_parquet
+                truth.is_thinned = truth.is_thinned or entry.is_parquet
                 self.packs += before is not None and before.is_carried and entry.is_referenced
         elif what == "hwm":
             if isinstance(operation, Delete):
@@ -166,6 +195,11 @@ class LogTruth:
             if start < truth.start:
                 raise Violation(f"stream {truth.number}: its start went back to {start}")
             truth.start = start
+        elif what == "cleaned" and isinstance(operation, Put) and not truth.closed:
+            if self.by_key is None:
+                raise Violation(f"stream {truth.number} was compacted by key")
+            self._check_readable(truth)
+            self.by_key.clean_point(truth, Cleaned.decode(operation.value))
 
     def _high_watermark(self, truth: StreamTruth, new: HighWatermark) -> None:
         stream, records = truth.number, truth.records
@@ -222,17 +256,33 @@ class LogTruth:
             raise Violation(f"{entry.path} is in the log, and was never uploaded")
         if entry.is_parquet:
             records = self.records_in(entry.path)
-            if [record.offset for record in records] != list(range(entry.start, entry.end)):
-                raise Violation(f"{entry.path} does not hold {entry.start}..{entry.end}")
+            self._check_offsets(entry, [record.offset for record in records])
         else:
             records = [
                 record
                 for _, batch in entry.batches()
                 for record in decode(data[batch.position : batch.position + batch.length]).records()
             ]
-        identities = [identity_of(record.value or b"") for record in records]
+        identities = [identity_of_record(record) for record in records]
         self._held[entry.path, entry.table, entry.data] = identities
         return identities
+
+    @staticmethod
+    def _check_offsets(entry: IndexEntry, offsets: list[int]) -> None:
+        """One row for every offset; of an entry that has holes, rows that rise."""
+        if entry.sparse:
+            right = offsets == sorted(set(offsets)) and entry.start <= offsets[0] <= offsets[-1] < entry.end
+        else:
+            right = offsets == list(range(entry.start, entry.end))
+        if not right:
+            raise Violation(f"{entry.path} does not hold {entry.start}..{entry.end}")
+
+    def placed(self, entry: IndexEntry) -> dict[int, Identity]:
+        """What an entry holds, by its offsets."""
+        held = self.held(entry)
+        if not entry.sparse:
+            return dict(enumerate(held, entry.start))
+        return dict(zip([record.offset for record in self.records_in(entry.path)], held, strict=True))
 
     def records_in(self, path: str) -> list[Record]:
         """Of a Parquet file that is or was there."""
@@ -260,7 +310,8 @@ class LogTruth:
         bounds were those of `before`."""
         truth = self.streams[stream]
         times = [time_of(record) for record in truth.records]
-        certain = range(truth.start, before.end)  # there all the time
+        # There all the time: what compaction by key takes never comes back.
+        certain = [offset for offset in range(truth.start, before.end) if offset not in truth.gone]
         if found is None:
             if any(timestamp is None or times[offset] >= timestamp for offset in certain):
                 raise Violation(f"stream {stream}: nothing found at {timestamp}")
@@ -288,12 +339,23 @@ class LogTruth:
                 raise Violation(f"stream {stream}: {entry.path} is gone, but live")
             what = (entry.path, entry.start, entry.table, entry.data)
             if what not in truth.seen_right:
-                if self.held(entry) != truth.records[entry.start : entry.end]:
+                if not self._is_right(truth, entry):
                     raise Violation(f"stream {stream}: what {entry.start} holds has changed")
                 truth.seen_right.add(what)
             reached = entry.start
         if reached > truth.start:
             raise Violation(f"stream {stream}: a hole below {reached}")
+        if truth.is_thinned and self.by_key is not None and self.by_key.may_be_thinned(stream):
+            self.by_key.thinned(truth, {offset for entry in truth.live() for offset in self.placed(entry)})
+        truth.is_thinned = False
+
+    def _is_right(self, truth: StreamTruth, entry: IndexEntry) -> bool:
+        """Does it hold what was appended there? All of it, unless the stream is compacted by key."""
+        if not entry.sparse:
+            return self.held(entry) == truth.records[entry.start : entry.end]
+        if self.by_key is None or not self.by_key.may_be_thinned(truth.number):
+            return False
+        return all(truth.records[offset] == identity for offset, identity in self.placed(entry).items())
 
     def live_entries(self, stream: int) -> list[IndexEntry]:
         truth = self.streams[stream]

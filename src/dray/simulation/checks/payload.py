@@ -7,9 +7,10 @@ has changed since.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from zlib import crc32
 
 from dray.records import Record, twin
-from dray.simulation.checks.log_truth import Identity, identity_of, time_of
+from dray.simulation.checks.log_truth import IDENTITY, Identity, identity_of_record, time_of
 
 
 def value_of(producer: str, number: int, place: int) -> bytes:
@@ -20,14 +21,32 @@ def values_of(producer: str, number: int, count: int) -> list[bytes]:
     return [value_of(producer, number, place) for place in range(count)]
 
 
+KEYED = "plain-keyed"
+"""What the names of those begin with that write to the topic that is compacted by key."""
+
+_QUIET_AFTER = 12  # batches, in which a few keys are written often; then they are left as they are
+
+
 def record_of(identity: Identity, offset: int) -> Record:
     """The record as it was sent, at the offset that it was given."""
     producer, number, place = identity
+    if producer.startswith(KEYED):
+        return _keyed(identity, offset)
     key = None if number % 3 == 0 else b"key %d" % (number % 7)
     headers: Sequence[tuple[str, bytes | None]] = ()
     if place % 2:
         headers = (("sender", producer.encode()), ("nothing", None))
     return Record(offset, time_of(identity), key, value_of(producer, number, place), headers)
+
+
+def _keyed(identity: Identity, offset: int) -> Record:
+    """One of a few keys, which is empty now and then, and every third a tombstone. A header says who it is,
+    since a tombstone has no value."""
+    name = value_of(*identity)
+    chance = crc32(name)
+    value = None if chance % 3 == 0 else name
+    key = b"" if chance % 11 == 0 else b"%d %d" % (identity[1] // _QUIET_AFTER, chance // 11 % 4)
+    return Record(offset, time_of(identity), key, value, ((IDENTITY, name),))
 
 
 def batch_of(
@@ -38,7 +57,7 @@ def batch_of(
 
 
 def is_as_sent(record: Record) -> bool:
-    return same(record, record_of(identity_of(record.value or b""), record.offset))
+    return same(record, record_of(identity_of_record(record), record.offset))
 
 
 def same(one: Record, other: Record) -> bool:

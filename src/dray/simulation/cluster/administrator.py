@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
-from dray.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
+from dray.protocol.messages.create_topics import CreatableTopic, CreatableTopicConfig, CreateTopicsRequest
 from dray.protocol.messages.delete_records import (
     DeleteRecordsPartition,
     DeleteRecordsRequest,
@@ -31,9 +32,11 @@ class Administrator(SimulatedClient):
             elif chance < 0.75:
                 await self._delete_spare()
 
-    async def create(self, name: str, partitions: int) -> None:
+    async def create(self, name: str, partitions: int, config: Mapping[str, str] | None = None) -> None:
+        configs = [CreatableTopicConfig(name=key, value=value) for key, value in (config or {}).items()]
+        topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
         request = CreateTopicsRequest(
-            topics=[CreatableTopic(name=name, num_partitions=partitions, replication_factor=1)],
+            topics=[topic],
             timeout_ms=_TIMEOUT_MS,
         )
         try:

@@ -89,6 +89,8 @@ class ClusterCompactor:
                 snapshot_keep_ms=0,
                 failed_pause_seconds=0.0,
                 collect_seconds=0.0,
+                bottom_raw_bytes=self._world.conditions.compaction().bottom_raw_bytes,
+                round_keys=self._world.conditions.round_keys,
             )
         )
 

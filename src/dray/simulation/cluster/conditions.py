@@ -5,9 +5,11 @@ Kept apart from the run, so that a failing run can be tried again with less of e
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from random import Random
+from typing import Any, ClassVar
 
 from dray.compaction.settings import CompactionSettings
 from dray.config import Settings
@@ -27,6 +29,9 @@ class Role(Enum):
     CLASSIC_MEMBER = "classic member"
     CONSUMER_MEMBER = "consumer member"
     RETURNING_READER = "returning reader"
+    COMPACTED_PRODUCER = "compacted producer"
+    COMPACTED_READER = "compacted reader"
+    POLICY_SWITCHER = "policy switcher"
 
 
 class Disaster(Enum):
@@ -73,6 +78,9 @@ _EVERYBODY = (
     Role.CONSUMER_MEMBER,
     Role.CONSUMER_MEMBER,
     Role.RETURNING_READER,
+    Role.COMPACTED_PRODUCER,
+    Role.COMPACTED_READER,
+    Role.POLICY_SWITCHER,
 )
 
 
@@ -117,6 +125,13 @@ class ClusterConditions:
     # Small appends: what one write carries (0: nothing), and how much is carried before it is packed.
     carry_bytes: int | None = None
     carry_backlog: int | None = None
+    compaction_interval: float = 0.8
+    # Compaction by key: what one merge may hold (None: all), and how many keys one cleaning round has.
+    bottom_raw_bytes: int | None = None
+    round_keys: int = 100
+
+    script: ClassVar[Callable[[Any], Awaitable[None]] | None] = None
+    """What is played in its `ClusterWorld`, where it is not what all clusters have."""
 
     def clients(self) -> list[tuple[int, Role]]:
         """Who plays, each with the number that its chance comes from."""
@@ -166,7 +181,7 @@ class ClusterConditions:
             deleted_within=random.choice((0.2, 0.4, 0.8)),
         )
         conditions = conditions.with_clocks() if random.random() < 0.5 else conditions
-        return conditions.with_lanes()
+        return conditions.with_lanes().with_rounds()
 
     def with_lanes(self) -> ClusterConditions:
         """The same with small bounds, so that appends change lanes often, and packs are many."""
@@ -175,6 +190,13 @@ class ClusterConditions:
             self,
             carry_bytes=random.choice((None, None, None, 400, 1_000, 0)),
             carry_backlog=random.choice((None, 2_000, 6_000, 20_000)),
+        )
+
+    def with_rounds(self) -> ClusterConditions:
+        """The same with bounds so small that most streams are too large for one merge by key."""
+        random = Random(self.seed ^ 0x4E15)
+        return replace(
+            self, bottom_raw_bytes=random.choice((None, 0, 0)), round_keys=random.choice((1, 3, 100))
         )
 
     def with_clocks(self) -> ClusterConditions:
@@ -208,10 +230,11 @@ class ClusterConditions:
 
     def compaction(self) -> CompactionSettings:
         """Early and often: of what clients write in a few seconds."""
+        usual, most = compaction_settings(Settings()), self.bottom_raw_bytes
         return replace(
-            compaction_settings(Settings()),
-            interval_seconds=0.8,
-            wal_max_age_ms=400,
+            usual,
+            interval_seconds=self.compaction_interval,
+            wal_max_age_ms=int(self.compaction_interval * 500),
             wal_max_entries=4,
             parquet_max_files=2,
             takeover_seconds=1.0,
@@ -219,6 +242,8 @@ class ClusterConditions:
             collect_seconds=1.0,
             grace_seconds=0.3,
             snapshot_keep_ms=500,
+            bottom_raw_bytes=usual.bottom_raw_bytes if most is None else most,
+            round_keys=self.round_keys,
         )
 
     def settings(self, place: int, host: str, port: int) -> Settings:

@@ -19,6 +19,7 @@ from dray.objects.contract import ObjectError
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.classic_members import ClassicMember
 from dray.simulation.cluster.client import Unanswered
+from dray.simulation.cluster.compacted import check_state
 from dray.simulation.cluster.conditions import Role
 from dray.simulation.cluster.consumer_members import ConsumerMember
 from dray.simulation.cluster.readers import EARLIEST, SimulatedReader
@@ -175,6 +176,7 @@ async def clean_up(world: ClusterWorld) -> None:
     )
     if finisher is not None:
         _check_tables(world)
+    await check_state(world, log)
     if left := world.keys(keys.DELETED_TOPICS):
         raise Violation(f"deleted topics are not forgotten: {left}")
     check_fitting(world.conditions.weather)

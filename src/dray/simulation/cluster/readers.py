@@ -31,12 +31,12 @@ from dray.simulation.checks.committed import NOTHING, OffsetCommit
 from dray.simulation.checks.history import EndAsked, Poll
 from dray.simulation.checks.log_truth import TIMES, Violation
 from dray.simulation.cluster.client import SimulatedClient, Unanswered
-from dray.simulation.cluster.topics import MAIN, SPARE, Place
+from dray.simulation.cluster.topics import COMPACTED, MAIN, SPARE, Place
 
 if TYPE_CHECKING:
     from dray.simulation.cluster.world import ClusterWorld
 
-LATEST, EARLIEST, _LARGEST_TIMESTAMP = -1, -2, -3
+LATEST, EARLIEST, LARGEST_TIMESTAMP = -1, -2, -3
 _GONE = {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
 _LATER = {ErrorCode.KAFKA_STORAGE_ERROR, ErrorCode.NOT_LEADER_OR_FOLLOWER}
 _COMMIT_LATER = "NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS"
@@ -59,7 +59,7 @@ class Consumer(SimulatedClient):
         before = {place: world.truth.bounds(*place) for place in positions}
         sent = world.now()
         first = next(iter(positions))
-        answer = await self.ask(self.address_for(*first), self._fetch_request(positions))
+        answer = await self.ask(self.address_for(*first), self.fetch_request(positions))
         if answer.error_code:
             raise Violation(f"{self.name}: a fetch was refused with {ErrorCode.name_of(answer.error_code)}")
         names = {self.topic_ids.get(name, ZERO_UUID): name for name, _ in positions}
@@ -72,7 +72,7 @@ class Consumer(SimulatedClient):
                 place = (name, part.partition_index)
                 if part.error_code:
                     failed = True
-                    following[place] = self._judge_refusal(place, positions[place], before[place], part)
+                    following[place] = self.judge_refusal(place, positions[place], before[place], part)
                 else:
                     got[place] = self._records(place, positions[place], part)
         empty = not failed and not any(got.values())
@@ -84,7 +84,7 @@ class Consumer(SimulatedClient):
                 following[place] = self._polled(place, position, records, sent)
         return following
 
-    def _fetch_request(self, positions: Mapping[Place, int]) -> FetchRequest:
+    def fetch_request(self, positions: Mapping[Place, int]) -> FetchRequest:
         topics: dict[str, FetchTopic] = {}
         for (name, partition), position in positions.items():
             topic = topics.setdefault(
@@ -128,10 +128,10 @@ class Consumer(SimulatedClient):
         self.sought.discard(place)
         return records[-1].offset + 1 if records else position
 
-    def _judge_refusal(self, place: Place, position: int, before: Bounds, part: PartitionData) -> int | None:
+    def judge_refusal(self, place: Place, position: int, before: Bounds, part: PartitionData) -> int | None:
         world, error = self.world, ErrorCode(part.error_code)
         world.errors[f"FetchRequest: {error.name}"] += 1
-        if error in _LATER or (error in _GONE and place[0] == MAIN):
+        if error in _LATER or (error in _GONE and place[0] in (MAIN, COMPACTED)):
             return position  # a broker may not have heard yet that a topic was made
         if error in _GONE:
             self.topic_ids.pop(place[0], None)
@@ -186,7 +186,7 @@ class Consumer(SimulatedClient):
                     f"{self.name}: {place} starts at {offset}, not in {before.start}..{after.start}"
                 )
         else:
-            wanted = None if timestamp == _LARGEST_TIMESTAMP else timestamp
+            wanted = None if timestamp == LARGEST_TIMESTAMP else timestamp
             world.truth.found_by_time(stream, wanted, before, offset, found)
 
     # --- committed offsets
@@ -345,7 +345,7 @@ class SimulatedReader(Consumer):
         if chance < 0.15:
             await self.list_offset(place, LATEST)
         elif chance < 0.25:
-            await self.list_offset(place, self.random.choice((EARLIEST, _LARGEST_TIMESTAMP, *TIMES)))
+            await self.list_offset(place, self.random.choice((EARLIEST, LARGEST_TIMESTAMP, *TIMES)))
         elif chance < 0.45 and main:
             error = await self.commit(self.group, main)
             if error:

@@ -15,6 +15,7 @@ from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.administrator import Administrator
 from dray.simulation.cluster.builds import upgrade
 from dray.simulation.cluster.classic_members import ClassicMember
+from dray.simulation.cluster.compacted import CompactedProducer, CompactedReader, PolicySwitcher
 from dray.simulation.cluster.conditions import ClusterConditions, Role
 from dray.simulation.cluster.consumer_members import ConsumerMember
 from dray.simulation.cluster.disasters import play_disasters
@@ -81,7 +82,7 @@ async def _simulate(conditions: ClusterConditions, recorded: list[TraceStep] | N
     world = ClusterWorld(deepcopy(conditions))  # chance and weather are used up by a run
     world.conditions.weather.unexpected_errors = conditions.unexpected_errors
     try:
-        await _play(world)
+        await (type(conditions).script or _play)(world)
     except Exception as error:
         raise RunFailed(conditions, world.now(), world.trace.lines()) from _first_found(error)
     finally:
@@ -157,6 +158,9 @@ KINDS: dict[Role, type[Player]] = {
     Role.CLASSIC_MEMBER: ClassicMember,
     Role.CONSUMER_MEMBER: ConsumerMember,
     Role.RETURNING_READER: ReturningReader,
+    Role.COMPACTED_PRODUCER: CompactedProducer,
+    Role.COMPACTED_READER: CompactedReader,
+    Role.POLICY_SWITCHER: PolicySwitcher,
 }
 
 

@@ -35,7 +35,14 @@ from dray.simulation.cluster.builds import Builds, OlderStore
 from dray.simulation.cluster.compactor import ClusterCompactor, JudgedCatalog
 from dray.simulation.cluster.conditions import ClusterConditions
 from dray.simulation.cluster.tables import Table
-from dray.simulation.cluster.topics import MAIN, SPARE, SPARE_PARTITIONS, Place
+from dray.simulation.cluster.topics import (
+    COMPACTED,
+    COMPACTED_CONFIG,
+    MAIN,
+    SPARE,
+    SPARE_PARTITIONS,
+    Place,
+)
 from dray.simulation.kernel.clocks import true_wall_ms
 from dray.simulation.kernel.faults import FaultyStore
 from dray.simulation.kernel.loop import SimulationLoop
@@ -112,6 +119,10 @@ class ClusterWorld:
         self.counts["index swaps"] = self.truth.log.swaps
         self.counts["carried entries"] = self.truth.log.carried
         self.counts["packs"] = self.truth.log.packs
+        self.counts["compacted by key"] = self.truth.cleaned.superseded
+        self.counts["tombstones gone"] = self.truth.cleaned.tombstones
+        self.counts["cleaning rounds"] = len(self.truth.cleaned.rounds)
+        self.counts["clean points"] = self.truth.cleaned.points
         return outcomes
 
     def store_client(
@@ -237,6 +248,8 @@ class ClusterWorld:
         for name, partitions in ((MAIN, self.conditions.partitions), (SPARE, SPARE_PARTITIONS)):
             while name not in self.truth.named:
                 await founder.create(name, partitions)
+        while COMPACTED not in self.truth.named:
+            await founder.create(COMPACTED, 1, COMPACTED_CONFIG)
 
     def faults(self) -> Counter[str]:
         conditions = self.conditions

@@ -8,7 +8,7 @@ columns that the table's owner added are null.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dray.tables.iceberg.locations import Locations
@@ -50,15 +50,27 @@ def tables_in(statement: str, connection: Any) -> set[str] | None:
     return set(_base_tables(tree)) or None
 
 
-def view_statement(view: TableView, locations: Locations, source: str | None = None) -> str:
-    """`source` is a relation that DuckDB has already, in place of local files."""
+def view_statement(
+    view: TableView,
+    locations: Locations,
+    source: str | None = None,
+    ends: Mapping[int, int] | None = None,
+) -> str:
+    """`source` is a relation that DuckDB has already, in place of local files. `ends`: of each partition only
+    the rows below."""
     if view.has_delete_files:
         raise QueryRefused(f"table {view.name}: {view.trouble or 'another writer deleted rows in it'}")
     columns = ", ".join(_selected(column, view) for column in view.columns)
     head = f"create view {quoted(view.topic)} as select {columns}"
     if not view.files:
         return f"{head} where false"
-    return f"{head} from {source or _parquet(_local_paths(view, locations))}"
+    below = "" if ends is None else f" where {_below(ends)}"
+    return f"{head} from {source or _parquet(_local_paths(view, locations))}{below}"
+
+
+def _below(ends: Mapping[int, int]) -> str:
+    cases = "".join(f" when {partition:d} then {end:d}" for partition, end in sorted(ends.items()))
+    return f'"offset" < case "partition"{cases} else 0 end' if cases else "false"
 
 
 def latest_statement(view: TableView) -> str:

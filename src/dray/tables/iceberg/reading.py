@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from uuid import UUID
 
 from pyiceberg.manifest import ManifestContent
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot, ancestors_of
 
+from dray.tables.iceberg.clean_points import clean_points
 from dray.tables.iceberg.history import is_ours
 from dray.tables.iceberg.identity import topic_of, why_refused
 from dray.tables.iceberg.manifests import end_of, ends_in, read_list
@@ -48,6 +49,8 @@ class TableView:
     has_delete_files: bool
     trouble: str | None
     """Why the table is not written any more, if so."""
+    clean_points: Mapping[int, int] = field(default_factory=dict)
+    """Per partition, the offset below which no key has two rows; of partitions that have one."""
 
 
 def view(table: Table, cluster_id: str) -> TableView | None:
@@ -87,6 +90,7 @@ def view(table: Table, cluster_id: str) -> TableView | None:
         size=size,
         files=sorted(files),
         ends=ends,
+        clean_points=clean_points(metadata.properties),
         columns=_columns(table),
         has_delete_files=any(manifest.content == ManifestContent.DELETES for manifest in manifests),
         trouble=why_refused(metadata, topic, cluster_id),

@@ -39,6 +39,8 @@ CLUSTER_ID: Final = "dray.cluster_id"
 VERSION: Final = "dray.schema_version"
 JOBS: Final = "dray.jobs"
 ENDS: Final = "dray.ends"
+CLEAN: Final = "dray.clean."
+"""With a partition behind it: the offset below which no key has two rows of that partition."""
 
 _HEADER: Final = StructType(
     NestedField(12, "key", StringType(), required=True),

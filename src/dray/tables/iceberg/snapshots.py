@@ -28,6 +28,7 @@ from pyiceberg.table.update import (
 )
 
 from dray.tables.contract import TableChange
+from dray.tables.iceberg.clean_points import updates_of
 from dray.tables.iceberg.files import data_file
 from dray.tables.iceberg.locations import Locations
 from dray.tables.iceberg.manifests import KnownPaths, Manifests, ends_in, read_list
@@ -102,6 +103,7 @@ class CommitPreparation:
                 {"ref-name": MAIN_BRANCH, "type": SnapshotRefType.BRANCH, "snapshot-id": parent.snapshot_id}
             )
         )
+        updates += updates_of(changes, metadata.properties, manifests, self.table.io, self.locations)
         requirements = same_table(metadata)
         return PreparedCommit(requirements, tuple(updates), self.written, parent.snapshot_id)
 

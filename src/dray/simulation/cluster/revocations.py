@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import Random
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from dray.config import Settings
 from dray.config.kinds import Address as ListenAddress
@@ -41,10 +41,8 @@ from dray.simulation.cluster.conditions import ClusterConditions, Disaster, Plan
 from dray.simulation.cluster.disasters import play_disasters
 from dray.simulation.cluster.ending import first_trouble
 from dray.simulation.cluster.producers import PlainProducer
-from dray.simulation.cluster.run import ClusterReport
 from dray.simulation.cluster.topics import MAIN
 from dray.simulation.cluster.world import ClusterWorld
-from dray.simulation.kernel.loop import run
 from dray.simulation.kernel.network import NetworkWeather
 from dray.simulation.kernel.weather import Weather
 
@@ -60,65 +58,6 @@ _SALT: Final = b"of the simulation"
 _SALTED: Final = hashlib.pbkdf2_hmac("sha256", PASSWORD.encode(), _SALT, 4096)
 _STORES_FAIL: Final = "NOT_LEADER_OR_FOLLOWER LEADER_NOT_AVAILABLE KAFKA_STORAGE_ERROR"
 _LONG_POLL: Final = 50.0
-
-
-@dataclass(slots=True)
-class SecuredConditions(ClusterConditions):
-    def settings(self, place: int, host: str, port: int) -> Settings:
-        """With times as they are configured: a run is long, and little happens in it."""
-        given = Settings()
-        return given.model_copy(
-            update={
-                "cluster": given.cluster.model_copy(update={"domains": self.domains}),
-                "broker": given.broker.model_copy(
-                    update={
-                        "id": place,
-                        "listen": ListenAddress(host, port),
-                        "listeners": {
-                            "SECURE": ListenerAddress(
-                                host, SECURE_PORT, protocol="SASL_PLAINTEXT", mechanisms=("PLAIN",)
-                            )
-                        },
-                        "http": None,
-                        "shutdown_grace": 0.5,
-                    }
-                ),
-                "security": given.security.model_copy(
-                    update={"authorization": "acls", "super_users": ("User:ANONYMOUS",)}
-                ),
-                "objects": given.objects.model_copy(update={"url": "memory:"}),
-                "log": given.log.model_copy(update={"tail_cache_bytes": 64 << 20}),
-                "topics": given.topics.model_copy(update={"auto_create": False}),
-            }
-        )
-
-
-def conditions_of(seed: int) -> SecuredConditions:
-    random = Random(seed)
-    kinds = (Disaster.CRASH, Disaster.STOP, Disaster.PAUSE, Disaster.CUT, Disaster.CUT)
-    disasters = [
-        PlannedDisaster(
-            random.uniform(1.0, SECONDS), random.choice(kinds), random.randrange(2), random.random() * _PAUSE
-        )
-        for _ in range(6)
-    ]
-    return SecuredConditions(
-        seed=seed,
-        brokers=2,
-        compactors=0,
-        partitions=1,
-        seconds=SECONDS,
-        pace=4.0,
-        weather=Weather(
-            Random(seed ^ 0xACC),
-            late=0.0,
-            twice=0.0,
-            stale=random.choice((0.0, 0.05)),
-            unheard=random.choice((0.6, 0.95)),
-        ),
-        network=NetworkWeather(Random(seed ^ 0x4E7), broken=0.003, silent=0.001),
-        disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),
-    )
 
 
 class Rights:
@@ -321,43 +260,94 @@ def _no_password(tenant: str) -> AlterUserScramCredentialsRequest:
     return AlterUserScramCredentialsRequest(deletions=[ScramCredentialDeletion(tenant, 1)])
 
 
-def simulate_revocations(seed: int) -> ClusterReport:
-    """Raises what it found; else says what it covered."""
-    return run(_simulate(conditions_of(seed)))
-
-
-async def _simulate(conditions: SecuredConditions) -> ClusterReport:
-    world = ClusterWorld(conditions)
+async def play_revocations(world: ClusterWorld) -> None:
+    conditions = world.conditions
     seed = conditions.seed * 1000
     rights = Rights(world)
+    await world.start()
+    await world.create_topics()
+    wardens = {
+        tenant: Warden(world, f"warden of {tenant}", seed + number, rights)
+        for number, tenant in enumerate(TENANTS)
+    }
+    await wardens[TENANTS[0]].found()
+    makers: list[Callable[[], Any]] = [
+        PlainProducer(world, "producer", seed + 10).play,
+        lambda: play_disasters(world),
+    ]
+    tasks = [asyncio.ensure_future(make()) for make in makers]
+    tasks += [asyncio.ensure_future(warden.play(tenant)) for tenant, warden in wardens.items()]
+    tasks += [
+        asyncio.ensure_future(Tenant(world, tenant, seed + 20 + 2 * number + one, rights).play())
+        for number, tenant in enumerate(TENANTS)
+        for one in range(2)
+    ]
     try:
-        await world.start()
-        await world.create_topics()
-        wardens = {
-            tenant: Warden(world, f"warden of {tenant}", seed + number, rights)
-            for number, tenant in enumerate(TENANTS)
-        }
-        await wardens[TENANTS[0]].found()
-        makers: list[Callable[[], Any]] = [
-            PlainProducer(world, "producer", seed + 10).play,
-            lambda: play_disasters(world),
-        ]
-        tasks = [asyncio.ensure_future(make()) for make in makers]
-        tasks += [asyncio.ensure_future(warden.play(tenant)) for tenant, warden in wardens.items()]
-        tasks += [
-            asyncio.ensure_future(Tenant(world, tenant, seed + 20 + 2 * number + one, rights).play())
-            for number, tenant in enumerate(TENANTS)
-            for one in range(2)
-        ]
-        try:
-            await first_trouble(world, tasks, conditions.seconds)
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-        for broker in world.brokers:
-            broker.check()
+        await first_trouble(world, tasks, conditions.seconds)
     finally:
-        for broker in world.brokers:
-            broker.runtime.kill()
-    return ClusterReport(world.counts, world.operations, world.errors, world.faults(), world.fingerprint())
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+    for broker in world.brokers:
+        broker.check()
+
+
+@dataclass(slots=True)
+class SecuredConditions(ClusterConditions):
+    script: ClassVar[Callable[[ClusterWorld], Awaitable[None]]] = staticmethod(play_revocations)
+
+    def settings(self, place: int, host: str, port: int) -> Settings:
+        """With times as they are configured: a run is long, and little happens in it."""
+        given = Settings()
+        return given.model_copy(
+            update={
+                "cluster": given.cluster.model_copy(update={"domains": self.domains}),
+                "broker": given.broker.model_copy(
+                    update={
+                        "id": place,
+                        "listen": ListenAddress(host, port),
+                        "listeners": {
+                            "SECURE": ListenerAddress(
+                                host, SECURE_PORT, protocol="SASL_PLAINTEXT", mechanisms=("PLAIN",)
+                            )
+                        },
+                        "http": None,
+                        "shutdown_grace": 0.5,
+                    }
+                ),
+                "security": given.security.model_copy(
+                    update={"authorization": "acls", "super_users": ("User:ANONYMOUS",)}
+                ),
+                "objects": given.objects.model_copy(update={"url": "memory:"}),
+                "log": given.log.model_copy(update={"tail_cache_bytes": 64 << 20}),
+                "topics": given.topics.model_copy(update={"auto_create": False}),
+            }
+        )
+
+
+def taken_rights(seed: int) -> SecuredConditions:
+    random = Random(seed)
+    kinds = (Disaster.CRASH, Disaster.STOP, Disaster.PAUSE, Disaster.CUT, Disaster.CUT)
+    disasters = [
+        PlannedDisaster(
+            random.uniform(1.0, SECONDS), random.choice(kinds), random.randrange(2), random.random() * _PAUSE
+        )
+        for _ in range(6)
+    ]
+    return SecuredConditions(
+        seed=seed,
+        brokers=2,
+        compactors=0,
+        partitions=1,
+        seconds=SECONDS,
+        pace=4.0,
+        weather=Weather(
+            Random(seed ^ 0xACC),
+            late=0.0,
+            twice=0.0,
+            stale=random.choice((0.0, 0.05)),
+            unheard=random.choice((0.6, 0.95)),
+        ),
+        network=NetworkWeather(Random(seed ^ 0x4E7), broken=0.003, silent=0.001),
+        disasters=tuple(sorted(disasters, key=lambda planned: planned.at)),
+    )

@@ -1,0 +1,117 @@
+"""One connection's TLS, without its socket: encrypted bytes in and out, plain bytes in and out."""
+
+from __future__ import annotations
+
+import ssl
+from contextlib import suppress
+from typing import TYPE_CHECKING, Protocol, cast
+
+from dray.server.handshakes import reason_of
+
+if TYPE_CHECKING:
+    from dray.server.connection import Buffer
+
+
+class EncryptionFailed(Exception):
+    """One line, from a finite number of them: without anything that the peer sent."""
+
+
+class PeerEnded(Exception):
+    """The peer said that it sends no more."""
+
+
+class Encryption(Protocol):
+    def receive(self, data: memoryview) -> None:
+        """What came from the socket. The memory is the caller's again after `let_go`."""
+
+    def let_go(self) -> None:
+        """Copy what was received and is not read yet."""
+
+    def shake_hands(self) -> bool:
+        """True once the handshake is done, False if the peer has to say more. Raises `EncryptionFailed`."""
+
+    @property
+    def has_more(self) -> bool:
+        """Whether there may be something to read."""
+
+    def read_into(self, buffer: memoryview) -> int:
+        """Fill as much of the buffer as there is. Raises `PeerEnded` and `EncryptionFailed`."""
+
+    def write(self, data: Buffer) -> None:
+        """Encrypt all of it. Raises `EncryptionFailed`."""
+
+    def take(self) -> bytes:
+        """What the socket has to send."""
+
+    def peer_certificate(self) -> bytes | None:
+        """In DER, verified."""
+
+    def end(self) -> None:
+        """Say that this is the end."""
+
+
+class SystemEncryption:
+    """By Python's own `ssl`, with the OpenSSL that it was built for."""
+
+    def __init__(self, context: ssl.SSLContext) -> None:
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._ssl = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._ending: Exception | None = None  # what came behind bytes that were read
+
+    def receive(self, data: memoryview) -> None:
+        self._incoming.write(data)
+
+    def let_go(self) -> None:
+        pass  # it was copied at once
+
+    def shake_hands(self) -> bool:
+        try:
+            self._ssl.do_handshake()
+        except ssl.SSLWantReadError:
+            return False
+        except ssl.SSLError as error:
+            raise EncryptionFailed(reason_of(error)) from error
+        return True
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._incoming.pending or self._ssl.pending() or self._ending)
+
+    def read_into(self, buffer: memoryview) -> int:
+        if self._ending is not None:
+            raise self._ending
+        read, incoming, pending = self._ssl.read, self._incoming, self._ssl.pending
+        size, count = len(buffer), 0
+        try:
+            while count < size and (incoming.pending or pending()):
+                # At most one record of TLS, whatever there is.
+                got = cast(int, read(size - count, cast(bytearray, buffer[count:])))
+                if not got:
+                    raise ssl.SSLZeroReturnError
+                count += got
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLZeroReturnError:
+            self._ending = PeerEnded()
+        except ssl.SSLError as error:
+            self._ending = EncryptionFailed(reason_of(error))
+        if self._ending is not None and not count:
+            raise self._ending
+        return count
+
+    def write(self, data: Buffer) -> None:
+        try:
+            self._ssl.write(data)
+        except ssl.SSLError as error:
+            raise EncryptionFailed(reason_of(error)) from error
+
+    def take(self) -> bytes:
+        return self._outgoing.read()
+
+    def peer_certificate(self) -> bytes | None:
+        return self._ssl.getpeercert(True)
+
+    def end(self) -> None:
+        with suppress(ssl.SSLError):  # the peer has not said it yet, or never will
+            self._ssl.unwrap()

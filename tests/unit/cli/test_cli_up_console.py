@@ -1,0 +1,78 @@
+"""Where the console of `drayd up` connects, and as whom."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dray.cli.commands.up import console_connected
+from dray.config import ConfigError, Settings, load
+from dray.daemon.console_child import console_child
+from dray.daemon.failures import Failure
+
+SECURE = '{"address": "localhost:9094", "protocol": "SASL_PLAINTEXT", "mechanisms": ["SCRAM-SHA-512"]}'
+
+
+def settings(properties: Path | None = None, **more: str) -> Settings:
+    environment = {
+        "DRAY_BROKER__LISTENERS__OTHER": "127.0.0.1:9098",
+        "DRAY_BROKER__LISTENERS__SECURE": SECURE,
+        "DRAY_CONSOLE__LISTEN": "127.0.0.1:0",
+        **more,
+    }
+    if properties is not None:
+        environment["DRAY_CONSOLE__COMMAND_CONFIG"] = str(properties)
+    return load(environment=environment).settings
+
+
+@pytest.fixture
+def properties(tmp_path: Path) -> Path:
+    (tmp_path / "password").write_text("correct-horse")
+    path = tmp_path / "console.properties"
+    path.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nusername=console\n"
+        f"password.file={tmp_path / 'password'}\n"
+    )
+    return path
+
+
+def arguments(given: Settings, brokers: int = 1) -> str:
+    child = console_child(given, None, [f"127.0.0.1:{9092 + number}" for number in range(brokers)])
+    assert child is not None
+    return " ".join(child.arguments)
+
+
+def test_without_a_file_it_uses_the_plain_listener() -> None:
+    given = console_connected(settings())
+    assert "--bootstrap 127.0.0.1:9092 " in arguments(given)
+    assert "--command-config" not in arguments(given)
+
+
+def test_with_a_file_it_uses_the_listener_of_that_protocol(properties: Path) -> None:
+    given = console_connected(settings(properties))
+    assert "--bootstrap localhost:9094 " in arguments(given)
+    assert f"--command-config {properties}" in arguments(given)
+    assert "--bootstrap localhost:9094,localhost:9095,localhost:9096 " in arguments(given, 3)
+
+
+def test_the_advertised_name_is_the_certificates(properties: Path) -> None:
+    advertised = {"DRAY_BROKER__ADVERTISED_LISTENERS__SECURE": "broker.example:19094"}
+    assert "--bootstrap broker.example:19094 " in arguments(
+        console_connected(settings(properties, **advertised))
+    )
+
+
+def test_a_listener_that_is_named_is_used(properties: Path) -> None:
+    given = console_connected(settings(properties, DRAY_CONSOLE__LISTENER="OTHER"))
+    assert "--bootstrap 127.0.0.1:9098 " in arguments(given)
+
+
+def test_what_does_not_fit_is_one_line(properties: Path) -> None:
+    properties.write_text("security.protocol=SSL\n")
+    with pytest.raises(Failure, match=r"security.protocol = SSL, and none of broker.listeners"):
+        console_connected(settings(properties))
+    with pytest.raises(Failure, match="absent"):
+        console_connected(settings(properties.with_name("absent")))
+    with pytest.raises(ConfigError, match=r"console.listener"):
+        settings(properties, DRAY_CONSOLE__LISTENER="ABSENT")
