@@ -132,10 +132,13 @@ class Lifecycle:
         try:
             await self._store.barrier(stream)
             while entries := await self._store.entries_above(stream, -1, limit):
+                # By version: a pack that is being finished may have put its merged entry onto a key
+                # meanwhile, and that one has a reference.
                 operations: list[Operation] = []
                 for entry in entries:
-                    operations += removal(stream, entry.value)
+                    operations += removal(stream, entry.value, entry.version)
                 await self._store.write(stream, operations)
+                await self._store.barrier(stream)  # or what a stale read shows would be deleted again
             leftovers: list[Operation] = [
                 note_closed(stream, self._runtime.wall_ms()),
                 Delete(keys.producers(stream)),

@@ -334,6 +334,30 @@ async def test_a_pack_of_a_stream_that_is_deleted_leaves_nothing(world: World) -
         await log.stop()
 
 
+async def test_a_pack_that_ends_while_its_stream_is_swept_leaves_nothing(world: World) -> None:
+    """The sweep has read the carried entries; the merged one, which has a reference, comes onto their last
+    key before they are deleted."""
+    log = carrying(world)
+    [stream] = await fill(log)
+    swap = world.store.hold("write", "/offset-index/")
+    packing = asyncio.ensure_future(pack(log))
+    await swap.reached()
+    other = world.log()
+    await other.close_streams([stream])
+    deletes = world.store.hold("write", "/offset-index/")
+    sweeping = asyncio.ensure_future(other.sweep_streams([stream]))
+    await deletes.reached()
+    swap.release()
+    await packing
+    deletes.release()
+    await sweeping
+    await other.sweep_streams([stream])
+    await collect(world)
+    assert world.bucket.objects == {}
+    assert world.keys(keys.REFERENCES) == world.keys(keys.STAGING) == world.keys(keys.OBJECTS) == []
+    await log.stop()
+
+
 async def collect(world: World) -> None:
     """Long enough for every orphan to be found and resolved."""
     collector = world.log().collector
