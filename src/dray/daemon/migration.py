@@ -126,6 +126,16 @@ def status(settings: Settings, topic: str | None = None) -> list[MigrationStatus
     return _run(work)
 
 
+def cluster_id(settings: Settings) -> str:
+    """Of the cluster whose stores the config names."""
+
+    async def work(runtime: Runtime) -> str:
+        async with _opened(settings, runtime) as rooms:
+            return rooms.cluster.cluster_id
+
+    return _run(work)
+
+
 def abort(settings: Settings, topic: str) -> MigrationRecord | None:
     async def work(runtime: Runtime) -> MigrationRecord | None:
         async with _opened(settings, runtime) as rooms:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +12,19 @@ from uuid import UUID
 import typer
 
 from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
-from dray.cli.options import ConfigOption, DataDirOption, JsonOption, load_config
+from dray.cli.options import (
+    CommandConfigOption,
+    ConfigOption,
+    DataDirOption,
+    JsonOption,
+    ask,
+    load_config,
+)
 from dray.cli.output import print_json
+from dray.client import Cluster
+from dray.client.admin import describe_cluster
+from dray.client.cluster import RETRY_SECONDS
+from dray.config import Settings
 from dray.daemon import migration
 from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
@@ -124,6 +136,18 @@ def attach(
             "expires.",
         ),
     ] = None,
+    bootstrap: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap",
+            "-b",
+            metavar="HOST:PORT,...",
+            help="Brokers of this cluster. They are asked whether it is theirs that the config names, and "
+            "the command ends when they show the topic.",
+            show_default=False,
+        ),
+    ] = None,
+    command_config: CommandConfigOption = None,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     yes: YesOption = False,
@@ -137,6 +161,9 @@ def attach(
     """
     request = _request(topic, place, layout, topic_id, offsets, remote_metadata)
     configs = _pairs(topic_config)
+    settings = load_config(config, data_dir).settings
+    if bootstrap is not None:
+        _must_be_ours(settings, bootstrap, command_config)
     shown: list[AttachPlan] = []
 
     def approve(found: AttachPlan) -> bool:
@@ -150,12 +177,15 @@ def attach(
         return typer.confirm("Attach it?")
 
     with AttachBar("attaching") as bar:
-        done = migration.attach(load_config(config, data_dir).settings, request, configs, approve, bar)
+        done = migration.attach(settings, request, configs, approve, bar)
     if done is None:
         if shown and shown[0].refused:
             raise Failure(_refusal(shown[0]))
         print("Nothing was done.")
         return
+    if bootstrap is not None:
+        expected = done.topic_id
+        ask(bootstrap, command_config, lambda cluster: _until_shown(cluster, topic, expected))
     print(f"topic {topic} is attached: {done.partitions} partitions, id {done.topic_id}")
 
 
@@ -232,6 +262,27 @@ def abort(
         _confirm(yes, f"Take back the attach of {topic}?")
     migration.abort(settings, topic)
     print(f"topic {topic}: the attach was taken back")
+
+
+def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | None) -> None:
+    """A topic that is laid down in other stores than those of the brokers would be seen by nothing."""
+    theirs = ask(bootstrap, command_config, describe_cluster).cluster_id
+    ours = migration.cluster_id(settings)
+    if theirs != ours:
+        raise Failure(
+            f"--bootstrap = {bootstrap!r}: its brokers are of cluster {theirs}, and the stores of the config "
+            f"are those of {ours}: give that cluster's --config or --data-dir",
+            USAGE,
+        )
+
+
+async def _until_shown(cluster: Cluster, topic: str, topic_id: UUID) -> None:
+    """`ask` ends it where that takes too long."""
+    while True:
+        await cluster.learn([topic])
+        if cluster.view.topic_ids.get(topic) == topic_id:
+            return
+        await asyncio.sleep(RETRY_SECONDS)
 
 
 def _request(
