@@ -154,7 +154,7 @@ def test_a_table_says_how_far_it_reaches(page: Page, console: ConsoleOfStores) -
 
 def test_a_query_is_typed_run_drawn_and_saved(page: Page) -> None:
     page.goto("/topics/orders/sql")
-    page.get_by_role("textbox").fill(COUNTED)
+    page.get_by_role("textbox", name="SQL").fill(COUNTED)
     page.keyboard.press("Control+Enter")
     expect(page.locator("[role=status]").last).to_contain_text("4 rows in")
     expect(page.locator(".bar-value")).to_have_text(["150", "150", "150", "150"])
@@ -167,7 +167,7 @@ def test_hostile_sql_and_hostile_rows_do_nothing(page: Page) -> None:
     page.goto("/topics/hostile/sql?q=select+*+from+hostile")
     expect(page.locator("table.result tbody tr")).to_have_count(len(HOSTILE))
     assert page.evaluate("window.hostile") is None
-    page.get_by_role("textbox").fill("select * from read_text('/etc/passwd')")
+    page.get_by_role("textbox", name="SQL").fill("select * from read_text('/etc/passwd')")
     page.get_by_role("button", name="Run").click()
     expect(page.get_by_role("alert")).to_contain_text("file system operations are disabled")
 

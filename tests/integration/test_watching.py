@@ -146,6 +146,9 @@ NEVER_SEEN = {
     "dray_deleted",
     "dray_audited_acts",
     "dray_lane_switches",
+    "dray_compaction_topic_dirty_ratio",
+    "dray_compaction_topic_dirty_bytes",
+    "dray_compaction_by_key_last_timestamp_seconds",
 }
 """Nothing of the kind happens in so short a life, and their labels come with the first."""
 

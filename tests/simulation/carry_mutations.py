@@ -138,8 +138,8 @@ def carried_layouts_are_kept_by_path(patch: pytest.MonkeyPatch) -> None:
     """What a prototype did: carried entries have none, so all of a stream were one."""
     kept = segments.SegmentReader.layout
 
-    def layout(self: segments.SegmentReader, entry: IndexEntry, stream: int) -> segments.EntryLayout:
-        return kept(self, replace(entry, object_id=UUID(int=0)) if entry.is_carried else entry, stream)
+    def layout(self: segments.SegmentReader, entry: IndexEntry, *more: Any) -> segments.EntryLayout:
+        return kept(self, replace(entry, object_id=UUID(int=0)) if entry.is_carried else entry, *more)
 
     patch.setattr(segments.SegmentReader, "layout", layout)
 

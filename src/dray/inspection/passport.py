@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from dray.inspection.reading import FetchedRecord, OffsetGone, TopicReader, Unreadable
 from dray.inspection.records import HeaderView, RecordRow, row_of
 from dray.inspection.shown import Shown, preview, printable, whole
 from dray.inspection.stored import EntryOf, StoredCluster
-from dray.log.entries import IndexEntry
+from dray.log.entries import EntryKind, IndexEntry
+
+PLACE_KINDS: Final = {
+    EntryKind.WAL: "wal",
+    EntryKind.PARQUET: "parquet",
+    EntryKind.CARRIED: "carried",
+    EntryKind.SEGMENT: "foreign",
+}
 
 
 @dataclass(frozen=True)
@@ -30,10 +38,10 @@ class BatchView:
 
 @dataclass(frozen=True)
 class Place:
-    """Where the record lies in the object store."""
+    """Where the record lies: in the object store, or in the metadata store with its commit."""
 
     kind: str
-    """wal or parquet"""
+    """one of `PLACE_KINDS`"""
     path: str
     object_id: str
     start: int
@@ -176,7 +184,7 @@ def place_in(found: EntryOf, offset: int, wal_max_age_ms: int | None = None) -> 
     position, length, row_group, row = _bytes_of(entry, offset)
     due = None if entry.is_parquet or wal_max_age_ms is None else entry.created_ms + wal_max_age_ms
     return Place(
-        "parquet" if entry.is_parquet else "foreign" if entry.is_foreign else "wal",
+        PLACE_KINDS[entry.kind],
         entry.place,
         str(entry.object_id),
         entry.start,

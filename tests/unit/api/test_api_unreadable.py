@@ -28,7 +28,7 @@ async def topic(broker: Harness) -> Topic:
     await broker.topics.create(NewTopic("other", 1))
     record = await broker.store.get(keys.CLUSTER_DOMAIN, keys.topic("orders"))
     assert record is not None
-    await broker.store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x02" + record.value[1:])])
+    await broker.store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x03" + record.value[1:])])
     await broker.topics.read_all()
     return topic
 
@@ -77,7 +77,7 @@ async def test_administrators_hear_why(broker: Harness, topic: Topic) -> None:
     for request in (by_name, by_id):
         [refused] = (await broker.ask(request, 6)).responses
         assert ErrorCode(refused.error_code) is ErrorCode.UNKNOWN_SERVER_ERROR
-        assert "this build reads formats up to 1: upgrade it" in (refused.error_message or "")
+        assert "this build reads formats up to 2: upgrade it" in (refused.error_message or "")
     new = CreatableTopic(name="orders", num_partitions=1, replication_factor=1)
     [there] = (await broker.ask(CreateTopicsRequest(topics=[new], timeout_ms=1000), 7)).topics
     assert ErrorCode(there.error_code) is ErrorCode.TOPIC_ALREADY_EXISTS

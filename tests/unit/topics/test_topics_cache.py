@@ -83,13 +83,13 @@ async def test_a_silent_watch_is_made_up_for_by_reading_again(
 
 
 async def test_a_topic_of_a_newer_build_hides_no_other(topics: Topics, store: ScriptedStore) -> None:
-    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x03{}")])
     topic = await topics.create(NewTopic("orders"))
     assert await topics.read_all() == [topic]
     with pytest.raises(TopicExists):
         await topics.create(NewTopic("newer"))
     for attempt in (topics.delete("newer"), topics.replace_config("newer", {})):
-        with pytest.raises(TopicsUnavailable, match="is stored in format 2"):
+        with pytest.raises(TopicsUnavailable, match="is stored in format 3"):
             await attempt
 
 
@@ -134,7 +134,7 @@ async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gon
     changes = topics.changes
     record = await store.get(keys.CLUSTER_DOMAIN, keys.topic("orders.new"))
     assert record is not None
-    await store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x02" + record.value[1:])])
+    await store.write(keys.CLUSTER_DOMAIN, [Put(record.key, b"\x03" + record.value[1:])])
     await topics.read_all()
     assert topics.changes != changes
     assert (topics.cached("orders.new"), topics.cached_by_id(before.topic_id)) == (None, None)
@@ -148,7 +148,7 @@ async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gon
         topics.delete_by_id(before.topic_id),
     ):
         with pytest.raises(
-            TopicUnreadable, match="is stored in format 2, and this build reads formats up to 1"
+            TopicUnreadable, match="is stored in format 3, and this build reads formats up to 2"
         ):
             await attempt
     with pytest.raises(TopicExists):
@@ -163,7 +163,7 @@ async def test_a_topic_that_cannot_be_read_is_neither_served_nor_created_nor_gon
 
 async def test_a_topic_that_could_not_be_read_may_go(make_topics: MakeTopics, store: ScriptedStore) -> None:
     topics = make_topics(store=store)
-    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+    await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x03{}")])
     await topics.read_all()
     await store.write(keys.CLUSTER_DOMAIN, [Delete(keys.topic("newer"))])
     assert await topics.get("newer") is None
@@ -179,7 +179,7 @@ async def test_following_goes_on_past_a_topic_that_cannot_be_read(
     await watching.start()
     try:
         await eventually(lambda: watching._cache._scans >= 2)  # the watch is in place
-        await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x02{}")])
+        await store.write(keys.CLUSTER_DOMAIN, [Put(keys.topic("newer"), b"\x03{}")])
         await eventually(lambda: list(watching.unreadable()) == ["newer"])
         scans = watching._cache._scans
         topic = await make_topics().create(NewTopic("orders"))
