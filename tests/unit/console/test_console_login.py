@@ -13,7 +13,7 @@ from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakeP
 
 from dray.client import AuthenticationFailed
 from dray.console import ConsoleSettings, login, make_login_app
-from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS
+from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS, PasswordGate
 from dray.console.security import hosts_of
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.runtime import SystemRuntime
@@ -45,7 +45,9 @@ class LoginClient(ConsoleClient):
         settings = ConsoleSettings(
             hosts=frozenset({HOST}), version="test", writable=True, scheme="https" if secure else "http"
         )
-        self.app, self.sessions = make_login_app(settings, self.identify, self.clock, None)
+        self.app, self.sessions = make_login_app(
+            settings, lambda parts: PasswordGate(self.identify, parts), self.clock, None
+        )
 
     async def identify(self, user: str, password: str) -> Brokers:
         if self.failure is not None:
