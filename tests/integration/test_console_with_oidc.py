@@ -1,4 +1,4 @@
-"""The console with a login at an OpenID provider: its tokens at a real broker, and a real browser's cookies."""
+"""The console with a login at an OpenID provider: its tokens at a real broker, a real browser's cookies."""
 
 from __future__ import annotations
 
@@ -118,15 +118,20 @@ def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleWithPro
     assert '"principal": "User:app"' in log
 
 
-def _fill(bootstrap: str, provider: OpenIdServer) -> None:
+def _token(provider: OpenIdServer, user: str, audience: str) -> str:
     now = int(time.time())
-    claims = {"iss": provider.issuer, "sub": "admin", "aud": "dray", "iat": now, "exp": now + 3600}
-    token = provider.signed(claims)
+    return provider.signed(
+        {"iss": provider.issuer, "sub": user, "aud": audience, "iat": now, "exp": now + 3600}
+    )
+
+
+def _fill(bootstrap: str, provider: OpenIdServer) -> None:
+    token = _token(provider, "admin", "dray")
     client: dict[str, Any] = {
         "bootstrap.servers": bootstrap,
         "security.protocol": "SASL_PLAINTEXT",
         "sasl.mechanisms": "OAUTHBEARER",
-        "oauth_cb": lambda _: (token, now + 3600.0),
+        "oauth_cb": lambda _: (token, time.time() + 3600),
     }
     admin = AdminClient(client)
     admin.poll(0.2)
@@ -165,27 +170,33 @@ def test_another_user_sees_more_at_the_same_time(console: ConsoleWithProvider) -
     assert one.topics() == ["app-orders"]
 
 
-def test_brokers_take_a_token_that_was_renewed(console: ConsoleWithProvider) -> None:
+def test_brokers_are_shown_the_token_that_was_renewed(console: ConsoleWithProvider) -> None:
+    """A change goes over a connection of its own. Brokers refuse the change with a good token, and the token
+    itself with a bad one."""
     provider = console.provider
-    # Renewed with every request: so short a token always has less than a minute.
+    # So short a token always has less than a minute: the first request renews it.
     provider.refreshes, provider.seconds = True, 45.0
     try:
-        visitor = Visitor(console)
-        visitor.log_in("app")
-        given = len(provider.given)
-        assert visitor.topics() == ["app-orders"]
-        assert len(provider.given) > given
-        assert visitor.topics() == ["app-orders"]
+        for audience, status, said in (
+            ("dray", 409, "TOPIC_AUTHORIZATION_FAILED"),
+            ("else", 503, "the token"),
+        ):
+            visitor = Visitor(console)
+            visitor.log_in("app")
+            provider.answered = {"access_token": _token(provider, "app", audience)}
+            given = len(provider.given)
+            answer = visitor.post("/topics/app-orders/delete", {"confirm": "app-orders"})
+            assert len(provider.given) > given
+            assert (answer[0], said in answer[1]) == (status, True), answer
+            provider.answered = {}
     finally:
-        provider.refreshes, provider.seconds = False, 300.0
+        provider.refreshes, provider.seconds, provider.answered = False, 300.0, {}
 
 
 def test_a_token_that_the_brokers_refuse_is_no_login(console: ConsoleWithProvider) -> None:
     """The provider's id token is good, and its access token is for another audience."""
     provider = console.provider
-    now = int(time.time())
-    claims = {"iss": provider.issuer, "sub": "app", "aud": "else", "iat": now, "exp": now + 300}
-    provider.answered = {"access_token": provider.signed(claims)}
+    provider.answered = {"access_token": _token(provider, "app", "else")}
     try:
         visitor = Visitor(console)
         status, page = visitor.log_in("app")

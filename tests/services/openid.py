@@ -113,7 +113,7 @@ class OpenIdServer:
         answer["id_token"] = self.signed(claims, self.algorithm)
         if self.refreshes:
             self._refresh = answer["refresh_token"] = f"refresh-{len(self.given)}"
-            self.given.append(answer["refresh_token"])
+            self.given.append(self._refresh)
         self.given.append(access)
         return 200, json.dumps(answer | self.answered).encode()
 

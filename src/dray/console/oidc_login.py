@@ -38,7 +38,7 @@ LONGEST_LOGIN: Final = 600.0
 RENEWED_BEFORE: Final = 60.0
 """How many seconds before its end a token is renewed."""
 RENEWAL_PAUSE: Final = 10.0
-"""After a renewal that failed."""
+"""Between two renewals, at least: of one that failed, too."""
 _LONGEST_CODE: Final = 8192
 _REFUSALS: Final = {
     "access_denied": "The provider refused the login: access denied.",
@@ -204,8 +204,8 @@ class OidcGate(LoginGate):
         view = {"next": found.after}
         answer = self._pages.answer(request, "logged_in.html", Content(view, {"bare": True}, 200))
         answer.headers["Cache-Control"] = "no-store"
-        await self._begin_session(answer, granted.user, brokers, lease)
         self._forget(answer, self._login_cookie, "lax")
+        await self._begin_session(answer, granted.user, brokers, lease)
         return answer
 
     def _failed(self, request: Request, after: str, shown: str, logged: str, status: int) -> Response:
