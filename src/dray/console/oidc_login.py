@@ -8,7 +8,6 @@ a browser would not send it where the provider's page led, but does where ours l
 
 from __future__ import annotations
 
-import asyncio
 import hmac
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
@@ -101,7 +100,7 @@ class TokenLease:
         self._runtime = runtime
         self._until = runtime.monotonic() + granted.seconds
         self._not_before = float("-inf")
-        self._renewing = asyncio.Lock()
+        self._renewing = False
 
     @property
     def is_over(self) -> bool:
@@ -115,21 +114,21 @@ class TokenLease:
 
     async def renew(self) -> None:
         """If it is time. What goes wrong is one line, and the token holds until its end."""
-        if not self._is_due:
+        if self._renewing or not self._is_due:
             return
-        async with self._renewing:
-            if not self._is_due:
-                return
-            asked = self._runtime.monotonic()
-            self._not_before = asked + RENEWAL_PAUSE
-            try:
-                self._granted = await self._provider.refresh(self._granted)
-            except OidcFailed as error:
-                user = f"User:{self._granted.user}"
-                _log.warning("console action", principal=user, action="renew the token", outcome=str(error))
-                return
-            self._held.text = self._granted.access_token
-            self._until = asked + self._granted.seconds
+        asked = self._runtime.monotonic()
+        self._not_before = asked + RENEWAL_PAUSE
+        self._renewing = True  # a refresh token is often good once
+        try:
+            self._granted = await self._provider.refresh(self._granted)
+        except OidcFailed as error:
+            user = f"User:{self._granted.user}"
+            _log.warning("console action", principal=user, action="renew the token", outcome=str(error))
+            return
+        finally:
+            self._renewing = False
+        self._held.text = self._granted.access_token
+        self._until = asked + self._granted.seconds
 
 
 class OidcGate(LoginGate):

@@ -10,14 +10,13 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 from structlog.testing import capture_logs
 from tests.services.openid import SECRET, OpenIdServer
-from tests.unit.console.console_client import HOST, Answer, ConsoleClient
-from tests.unit.console.test_console_login import Clock, OwnBrokers
+from tests.unit.console.console_client import HOST, Answer, Clock, ConsoleClient, OwnBrokers
 from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
 from dray.client import AuthenticationFailed
 from dray.client.tokens import HeldToken, TokenCredential, Tokens
 from dray.console import ConsoleSettings, make_login_app, oidc_login
-from dray.console.login import MOST_FAILURES, GateParts
+from dray.console.login import MOST_FAILURES, SWEEP_SECONDS, GateParts
 from dray.console.oidc_login import LONGEST_LOGIN, RENEWAL_PAUSE, RENEWED_BEFORE, OidcGate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
 from dray.security.https import HttpsAddress, HttpsFailed, ask_https, parse_address
@@ -387,9 +386,50 @@ async def test_a_refresh_token_lets_a_session_go_on() -> None:
     second = await tokens.token()
     assert second not in (first, "")
     client.clock.now += client.server.seconds - 1
-    await client.sessions.renew()  # a live view, without a request
-    assert (await client.get("/", cookie=cookie)).status == 200
+    await client.sessions.renew()
     assert await tokens.token() not in (first, second)
+
+
+async def test_a_live_view_needs_no_request_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = OidcClientOfTests()
+    client.server.refreshes = True
+    await logged_in(client)
+    slept = asyncio.Event()
+
+    async def sleep(seconds: float) -> None:
+        if seconds == SWEEP_SECONDS:
+            slept.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(client.clock, "sleep", sleep)
+    client.clock.now += client.server.seconds - 1
+    client.sessions.start()
+    await slept.wait()
+    assert (client.server.asked.count("/token"), len(client.sessions)) == (2, 1)
+    await client.sessions.close()
+
+
+async def test_a_refresh_that_takes_long_is_not_begun_twice() -> None:
+    """A refresh token is often good once."""
+    client = OidcClientOfTests()
+    client.server.refreshes = True
+    await logged_in(client)
+    client.clock.now += client.server.seconds - RENEWED_BEFORE + 1
+    first = asyncio.create_task(client.sessions.renew())
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    client.clock.now += RENEWAL_PAUSE + 1
+    await client.sessions.renew()
+    await first
+    assert client.server.asked.count("/token") == 2
+
+
+@pytest.mark.parametrize(
+    "after", ["//evil.example/", "https://evil.example", "/logout", "/%5Cevil.example", ""]
+)
+async def test_a_login_leads_nowhere_else(after: str) -> None:
+    answer = await OidcClientOfTests().log_in(f"/login/begin?next={after}")
+    assert 'content="0; url=/"' in answer.text
 
 
 async def test_a_refresh_that_fails_is_tried_again_until_the_token_ends() -> None:
