@@ -207,8 +207,9 @@ def test_a_token_that_the_brokers_refuse_is_no_login(console: ConsoleWithProvide
 
 
 def test_a_browser_that_comes_from_another_site_is_logged_in(console: ConsoleWithProvider) -> None:
-    """`localhost` and 127.0.0.1 are two sites: the session's cookie is not sent where the provider leads."""
-    console.provider.user = "app"
+    """`localhost` and 127.0.0.1 are two sites: the session's cookie is not sent where the provider's page
+    leads."""
+    console.provider.user, console.provider.asks_user = "app", True
     with running_browser() as browser:
         context = new_context(browser, base_url=console.address.replace("127.0.0.1", "localhost"))
         page = context.new_page()
@@ -216,7 +217,9 @@ def test_a_browser_that_comes_from_another_site_is_logged_in(console: ConsoleWit
         found = Axe().run(page)
         assert found.violations_count == 0, found.generate_report()
         page.get_by_role("link", name="Log in with").click()
+        page.get_by_role("link", name="Agree").click(timeout=60_000)
         expect(page.get_by_role("heading", name="app-orders")).to_be_visible(timeout=60_000)
         page.get_by_role("button", name="Log out").click()
         expect(page.get_by_role("link", name="Log in with")).to_be_visible(timeout=60_000)
         context.close()
+    console.provider.asks_user = False

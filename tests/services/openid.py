@@ -10,6 +10,7 @@ from base64 import b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from hashlib import sha256
+from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -39,6 +40,8 @@ class OpenIdServer:
         """Put over what the id token says; of None, it says nothing."""
         self.discovered: dict[str, Any] = {}
         self.answered: dict[str, Any] = {}
+        self.asks_user = False
+        """Whether a page comes first, with a link to agree. Otherwise its user agrees at once."""
         self.scopes: list[str] = []
         self.asked: list[str] = []
         self.given: list[str] = []
@@ -130,11 +133,15 @@ def _jwk(name: str) -> dict[str, Any]:
 
 @contextmanager
 def serving_openid() -> Iterator[OpenIdServer]:
-    """On a loopback address, without TLS. Its user agrees to everything at once."""
+    """On a loopback address, without TLS."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             if self.path.startswith("/authorize?"):
+                if provider.asks_user:
+                    page = f'<a href="{escape(provider.authorize(self.path))}">Agree</a>'.encode()
+                    self._send_answer(200, page, "text/html")
+                    return
                 self.send_response(302)
                 self.send_header("Location", provider.authorize(self.path))
                 self.send_header("Content-Length", "0")
@@ -146,8 +153,12 @@ def serving_openid() -> Iterator[OpenIdServer]:
             self._send(self.rfile.read(int(self.headers["Content-Length"])))
 
         def _send(self, form: bytes | None) -> None:
-            status, body = provider.answer(self.path, form, self.headers.get("Authorization"))
+            answer = provider.answer(self.path, form, self.headers.get("Authorization"))
+            self._send_answer(*answer, "application/json")
+
+        def _send_answer(self, status: int, body: bytes, kind: str) -> None:
             self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)
