@@ -42,9 +42,9 @@ def _why_no_login(console: ConsoleSection) -> str | None:
     try:
         parse_address(console.oidc_issuer, plain_here=True)
     except ValueError as error:
-        return f"console.oidc_issuer = {console.oidc_issuer}: {error}; http only on a loopback address"
+        return f"console.oidc_issuer: {error}; http only on a loopback address"
     if "?" in console.oidc_issuer:
-        return f"console.oidc_issuer = {console.oidc_issuer}: it must have no query"
+        return "console.oidc_issuer: it must have no query"
     if "openid" not in console.oidc_scopes.split():
         return f"console.oidc_scopes = {console.oidc_scopes}: openid must be one of them"
     return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ssl
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -19,7 +18,7 @@ from dray.console import ConsoleSettings, make_login_app, oidc_login
 from dray.console.login import MOST_FAILURES, SWEEP_SECONDS, GateParts
 from dray.console.oidc_login import LONGEST_LOGIN, RENEWAL_PAUSE, RENEWED_BEFORE, OidcGate
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.security.https import HttpsAddress, HttpsFailed, ask_https, parse_address
+from dray.security.https import HttpsAddress, HttpsFailed
 from dray.security.oidc import KEPT_SECONDS, LEAST_SECONDS, OidcClient, OpenIdProvider
 
 ISSUER = "https://login.example"
@@ -474,32 +473,3 @@ async def test_the_secret_goes_as_the_provider_takes_it(methods: list[str] | Non
     client = OidcClientOfTests()
     client.server.discovered = {"token_endpoint_auth_methods_supported": methods}
     assert (await client.log_in()).status == 200
-
-
-@pytest.mark.parametrize(
-    "url", ["http://login.example/", "http://127.0.0.1.evil.example/", "http://10.0.0.1/"]
-)
-def test_plain_http_is_for_this_machine_alone(url: str) -> None:
-    with pytest.raises(ValueError, match="https"):
-        parse_address(url, plain_here=True)
-    with pytest.raises(ValueError, match="https"):
-        parse_address("http://127.0.0.1/")
-    assert not parse_address("http://127.0.0.1:80/x", plain_here=True).encrypted
-
-
-async def test_a_server_that_speaks_no_tls_is_asked_without_it_only_where_that_was_said() -> None:
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if await reader.readexactly(3) == b"GET":
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
-        writer.close()
-
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    context = ssl.create_default_context()
-    plain = parse_address(f"http://127.0.0.1:{port}/", plain_here=True)
-    assert await ask_https(plain, context, most_bytes=10, seconds=60) == b"ok"
-    encrypted = parse_address(f"https://127.0.0.1:{port}/", plain_here=True)
-    with pytest.raises(HttpsFailed):
-        await ask_https(encrypted, context, most_bytes=10, seconds=60)
-    server.close()

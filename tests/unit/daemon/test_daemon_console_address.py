@@ -38,7 +38,7 @@ FILES = {"certificate_file": "c.pem", "key_file": "k.pem"}
         (OIDC, None),
         (OIDC | {"oidc_issuer": "http://127.0.0.1:8080/realm"}, None),
         (OIDC | {"oidc_issuer": "http://login.example"}, "https"),
-        (OIDC | {"oidc_issuer": "https://user:secret@login.example"}, "no user"),
+        (OIDC | {"oidc_issuer": "https://user:hush@login.example"}, "no user"),
         (OIDC | {"oidc_issuer": "https://login.example?a=b"}, "no query"),
         (OIDC | {"oidc_scopes": "profile"}, "openid must be one"),
         ({"auth": "oidc", "oidc_client_id": "c"}, "needs console.oidc_issuer"),
@@ -52,6 +52,7 @@ def test_others_reach_it_only_with_a_login_and_over_tls(given: dict[str, Any], r
     assert (found is None) == (reason is None)
     assert reason is None or reason in (found or "")
     assert "\n" not in (found or "")
+    assert "hush" not in (found or "")
 
 
 def test_what_browsers_speak() -> None:
