@@ -40,7 +40,7 @@ ROOMS: dict[str, Room] = {
     ),
     "console": _room(
         "the cluster in a browser: pages, live records, what may change something",
-        "client inspection metadata runtime topics",
+        "client inspection metadata runtime security topics",
     ),
     "inspection": _room(
         "a cluster as typed views, from Kafka's protocol and from the stores; no HTTP",

@@ -1,5 +1,5 @@
 """Where a client's tokens come from: a file, or an endpoint that gives them for a client's id and secret
-(OAuth 2.0, RFC 6749 section 4.4)."""
+(OAuth 2.0, RFC 6749 section 4.4), or memory, where a login keeps one."""
 
 from __future__ import annotations
 
@@ -41,11 +41,18 @@ class TokenEndpoint:
     authorities: str | None = None
 
 
+@dataclass(slots=True)
+class HeldToken:
+    """In memory. Its owner puts a newer one in before it expires."""
+
+    text: str = field(repr=False)
+
+
 @dataclass(frozen=True, slots=True)
 class TokenCredential:
     """A client that proves who it is with a token."""
 
-    source: BearerTokenFile | TokenEndpoint
+    source: BearerTokenFile | TokenEndpoint | HeldToken
 
 
 class Tokens:
@@ -60,6 +67,8 @@ class Tokens:
         source = self._source
         if isinstance(source, BearerTokenFile):
             return _checked(await self._runtime.in_thread(_read, source.path), str(source.path))
+        if isinstance(source, HeldToken):
+            return _checked(source.text, "the session")
         now = self._runtime.monotonic()
         if self._known is None or now >= self._known[1]:
             self._known = await self._fetched(source, now)

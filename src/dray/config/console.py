@@ -37,14 +37,38 @@ class ConsoleSection(Section):
             "`broker.listen`, where clients are not asked who they are.",
         )
     )
-    auth: Annotated[str, Choice("none", "sasl")] = Field(
+    auth: Annotated[str, Choice("none", "sasl", "oidc")] = Field(
         default="none",
         description="`sasl`: people log in with their user of the cluster, and see and change what that user "
-        "may. `none`: the console's own identity serves all.",
+        "may. `oidc`: they log in at an OpenID provider, whose access token the brokers are shown. `none`: "
+        "the console's own identity serves all.",
     )
     mechanism: Annotated[str, Choice("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN")] = Field(
         default="SCRAM-SHA-512",
         description="The SASL mechanism of logins; the brokers' listener has to take it.",
+    )
+    oidc_issuer: Annotated[str | None, Either("none", Text(r"https?://\S+", "https://HOST/PATH"))] = Field(
+        default=None,
+        description="The OpenID provider, as it calls itself (`iss`), to the letter. It must redirect to "
+        "`/login/callback` of the console.",
+    )
+    oidc_client_id: Annotated[str | None, Either("none", Text(r"\S+", "text without spaces"))] = Field(
+        default=None,
+        description="What the provider knows the console as.",
+    )
+    oidc_client_secret_file: Annotated[str | None, Either("none", _FILE)] = Field(
+        default=None,
+        description="A file with the client's secret. `none`: a public client, which has only PKCE.",
+    )
+    oidc_scopes: Annotated[str, Text(r"\S+(?: \S+)*", "scopes, with a space between them")] = Field(
+        default="openid",
+        description="The scopes that are asked for; `openid` must be one of them. Where the provider gives "
+        "refresh tokens for `offline_access`, sessions outlast their first token with it.",
+    )
+    oidc_ca_file: Annotated[str | None, Either("system", _FILE)] = Field(
+        default=None,
+        description="The authorities (PEM) that the provider's certificate must be of. `system`: those "
+        "of the machine.",
     )
     hosts: Annotated[
         tuple[str, ...], TextList(r"[A-Za-z0-9.:\[\]-]{1,255}", "host names, with a comma between them")

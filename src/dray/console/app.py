@@ -30,7 +30,7 @@ from dray.console import (
 )
 from dray.console.audit import CONSOLE
 from dray.console.forms import BadInput
-from dray.console.login import Identify, LoginGate, Sessions
+from dray.console.login import GateParts, LoginGate, Sessions
 from dray.console.range_pages import ExportsBusy
 from dray.console.rendering import STATIC, Content, Pages, Templates, as_json
 from dray.console.security import Gate
@@ -113,7 +113,7 @@ def make_app(
 
 def make_login_app(
     settings: ConsoleSettings,
-    identify: Identify,
+    make_gate: Callable[[GateParts], LoginGate],
     runtime: Runtime,
     stored: StoredCluster | None,
     history: ScrapeHistory | None = None,
@@ -121,7 +121,8 @@ def make_login_app(
     compactions: CompactionRequests | None = None,
 ) -> tuple[ASGIApp, Sessions]:
     """A console with a login. Each session has its own pages, so nothing can be asked with the identity of
-    another; and samples the lag of the groups that it looked at, as long as it lasts."""
+    another; and samples the lag of the groups that it looked at, as long as it lasts. `make_gate`: how people
+    log in."""
 
     def pages_of(brokers: Brokers, user: str) -> tuple[ASGIApp, LagHistory]:
         time_of = None if stored is None else stored.time_of
@@ -134,9 +135,8 @@ def make_login_app(
         ("writable", "has_stores", "has_history", "has_tables", "has_runs", "can_compact"), False
     )
     templates = Templates({"version": settings.version, "principal": None, "bare": True, **nothing})
-    gate = LoginGate(
-        identify, pages_of, Pages(templates), _static(), runtime, secure=settings.scheme == "https"
-    )
+    secure = settings.scheme == "https"
+    gate = make_gate(GateParts(pages_of, Pages(templates), _static(), runtime, secure))
     return Gate(gate, settings.hosts, settings.scheme), gate.sessions
 
 

@@ -7,12 +7,14 @@ nothing elsewhere; what is kept of it is its digest.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+from abc import ABC, abstractmethod
 from collections import OrderedDict, deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Set
 from dataclasses import dataclass
 from http.cookies import CookieError, SimpleCookie
-from typing import Final
+from typing import Final, Literal, Protocol
 from urllib.parse import quote
 
 import structlog
@@ -34,7 +36,7 @@ _log = structlog.get_logger("dray.console.audit")
 MOST_SESSIONS: Final = 100
 IDLE_SECONDS: Final = 3600.0
 LONGEST_SECONDS: Final = 12 * 3600.0
-SWEEP_SECONDS: Final = 60.0
+SWEEP_SECONDS: Final = 20.0
 MOST_FAILURES: Final = 20
 """Logins that failed within a minute; then all wait."""
 _AT_ONCE: Final = 4
@@ -46,6 +48,16 @@ MakePages = Callable[[Brokers, str], tuple[ASGIApp, LagHistory]]
 """The pages for a user, over connections of theirs, and the lag that they show."""
 
 
+class SessionLease(Protocol):
+    """How long what a session shows to brokers is good for."""
+
+    @property
+    def is_over(self) -> bool: ...
+
+    async def renew(self) -> None:
+        """If it is time, and can be done."""
+
+
 @dataclass
 class UserSession:
     user: str
@@ -54,6 +66,8 @@ class UserSession:
     lags: LagHistory
     begun: float
     used: float
+    lease: SessionLease | None = None
+    """None where the credential does not expire."""
     ended: bool = False
 
 
@@ -71,25 +85,28 @@ class Sessions:
 
     async def _sweep(self) -> None:
         while True:
+            await self.renew()
             await self.sweep()
             await self._runtime.sleep(SWEEP_SECONDS)
 
     def __len__(self) -> int:
         return len(self._known)
 
-    async def begin(self, user: str, brokers: Brokers, pages: ASGIApp, lags: LagHistory) -> str:
+    async def begin(
+        self, user: str, brokers: Brokers, pages: ASGIApp, lags: LagHistory, lease: SessionLease | None = None
+    ) -> str:
         """The cookie of a new session. Where there are too many, the one that was idle longest ends."""
         await self.sweep()
         while len(self._known) >= MOST_SESSIONS:
             await self._end(next(iter(self._known)))
         token = f"{self._runtime.random.getrandbits(256):064x}"
         now = self._runtime.monotonic()
-        self._known[_digest(token)] = UserSession(user, brokers, pages, lags, now, now)
+        self._known[digest(token)] = UserSession(user, brokers, pages, lags, now, now, lease)
         lags.start()
         return token
 
     def find(self, token: str) -> UserSession | None:
-        key = _digest(token)
+        key = digest(token)
         session = self._known.get(key)
         if session is None or self._is_over(session):
             return None
@@ -98,7 +115,12 @@ class Sessions:
         return session
 
     async def end(self, token: str) -> None:
-        await self._end(_digest(token))
+        await self._end(digest(token))
+
+    async def renew(self) -> None:
+        """Live views need their connections, though no request comes."""
+        leases = [each.lease for each in self._known.values() if each.lease is not None]
+        await asyncio.gather(*(lease.renew() for lease in leases))
 
     async def sweep(self) -> None:
         for key in [key for key, session in self._known.items() if self._is_over(session)]:
@@ -113,6 +135,8 @@ class Sessions:
 
     def _is_over(self, session: UserSession) -> bool:
         now = self._runtime.monotonic()
+        if session.lease is not None and session.lease.is_over:
+            return True
         return now - session.used > IDLE_SECONDS or now - session.begun > LONGEST_SECONDS
 
     async def _end(self, key: str) -> None:
@@ -123,46 +147,53 @@ class Sessions:
             await session.brokers.close()
 
 
-def _digest(token: str) -> str:
+def digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-class LoginGate:
+@dataclass(frozen=True)
+class GateParts:
+    """What every login is made of. `secure`: browsers speak TLS."""
+
+    make_pages: MakePages
+    pages: Pages
+    static: BaseRoute
+    runtime: Runtime
+    secure: bool
+
+
+class LoginGate(ABC):
     """Nothing but the login itself, and the files that it needs, is served without a session."""
 
-    def __init__(
-        self,
-        identify: Identify,
-        make_pages: MakePages,
-        pages: Pages,
-        static: BaseRoute,
-        runtime: Runtime,
-        *,
-        secure: bool,
-    ) -> None:
-        self.sessions = Sessions(runtime)
-        self._identify = identify
-        self._make_pages = make_pages
-        self._pages = pages
-        self._runtime = runtime
-        self._secure = secure
+    def __init__(self, parts: GateParts, addresses: Set[str] = frozenset()) -> None:
+        """`addresses`: those of the login beside /login."""
+        self.sessions = Sessions(parts.runtime)
+        self._make_pages = parts.make_pages
+        self._pages = parts.pages
+        self._runtime = parts.runtime
+        self._secure = parts.secure
         # A browser takes a cookie of that prefix only over TLS, and from no other host.
-        self._cookie = "__Host-dray" if secure else "dray-session"
+        self._cookie = "__Host-dray" if parts.secure else "dray-session"
         self._failures: deque[float] = deque(maxlen=MOST_FAILURES)
         self._trying = 0
-        login = [
-            Route("/login", self._ask, methods=["GET"]),
-            Route("/login", self._login, methods=["POST"]),
-            static,
-        ]
-        self._open = Starlette(routes=login, exception_handlers={BadInput: self._mistaken})
+        self._addresses = {"/login", *addresses}
+        routes = [*self._routes(), parts.static]
+        self._open = Starlette(routes=routes, exception_handlers={BadInput: self._mistaken})
+
+    @abstractmethod
+    def _routes(self) -> list[BaseRoute]:
+        """Those of the login."""
+
+    @abstractmethod
+    def _view(self) -> dict[str, object]:
+        """What the login's page shows beside what went wrong."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope["path"]
-        if path == "/login" or path.startswith("/static/"):
+        if path in self._addresses or path.startswith("/static/"):
             await self._open(scope, receive, send)
             return
-        token = self._token(scope)
+        token = cookie_in(scope, self._cookie)
         session = self.sessions.find(token)
         if session is None:
             await self._refused(path, scope)(scope, receive, send)
@@ -171,10 +202,12 @@ class LoginGate:
             await self.sessions.end(token)
             _log.info("console action", principal=f"User:{session.user}", action="log out", outcome="done")
             answer = RedirectResponse("/login", 303)
-            answer.delete_cookie(self._cookie, secure=self._secure, httponly=True, samesite="strict")
+            self._forget(answer, self._cookie, "strict")
             await answer(scope, receive, send)
             return
         found = session
+        if found.lease is not None:
+            await found.lease.renew()
 
         async def while_it_lasts(message: Message) -> None:
             if found.ended:
@@ -196,6 +229,45 @@ class LoginGate:
 
     async def _mistaken(self, request: Request, error: Exception) -> Response:
         return self._page(request, "", str(error), 400)
+
+    async def _begin_session(
+        self, answer: Response, user: str, brokers: Brokers, lease: SessionLease | None = None
+    ) -> None:
+        token = await self.sessions.begin(user, brokers, *self._make_pages(brokers, user), lease)
+        _log.info("console action", principal=f"User:{user}", action="log in", outcome="done")
+        answer.set_cookie(
+            self._cookie, token, path="/", secure=self._secure, httponly=True, samesite="strict"
+        )
+
+    def _forget(self, answer: Response, cookie: str, site: Literal["lax", "strict"]) -> None:
+        answer.delete_cookie(cookie, secure=self._secure, httponly=True, samesite=site)
+
+    def _is_hurried(self) -> bool:
+        full = len(self._failures) == MOST_FAILURES
+        return self._trying >= _AT_ONCE or (full and self._runtime.monotonic() - self._failures[0] < 60)
+
+    def _page(self, request: Request, after: str, refused: str | None, status: int) -> Response:
+        view = {"next": local_address(after), "refused": refused, **self._view()}
+        answer = self._pages.answer(request, "login.html", Content(view, {"bare": True}, status))
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+
+class PasswordGate(LoginGate):
+    """With a user and a password of the cluster."""
+
+    def __init__(self, identify: Identify, parts: GateParts) -> None:
+        self._identify = identify
+        super().__init__(parts)
+
+    def _routes(self) -> list[BaseRoute]:
+        return [
+            Route("/login", self._ask, methods=["GET"]),
+            Route("/login", self._login, methods=["POST"]),
+        ]
+
+    def _view(self) -> dict[str, object]:
+        return {"provider": None}
 
     async def _login(self, request: Request) -> Response:
         form = await form_of(request)
@@ -219,37 +291,24 @@ class LoginGate:
             return self._page(request, after, f"The cluster does not answer: {error}", 503)
         finally:
             self._trying -= 1
-        token = await self.sessions.begin(user, brokers, *self._make_pages(brokers, user))
-        _log.info("console action", principal=f"User:{user}", action="log in", outcome="done")
-        answer = RedirectResponse(_local(after), 303)
-        answer.set_cookie(
-            self._cookie, token, path="/", secure=self._secure, httponly=True, samesite="strict"
-        )
+        answer = RedirectResponse(local_address(after), 303)
+        await self._begin_session(answer, user, brokers)
         return answer
 
-    def _is_hurried(self) -> bool:
-        full = len(self._failures) == MOST_FAILURES
-        return self._trying >= _AT_ONCE or (full and self._runtime.monotonic() - self._failures[0] < 60)
 
-    def _page(self, request: Request, after: str, refused: str | None, status: int) -> Response:
-        view = {"next": _local(after), "refused": refused}
-        answer = self._pages.answer(request, "login.html", Content(view, {"bare": True}, status))
-        answer.headers["Cache-Control"] = "no-store"
-        return answer
-
-    def _token(self, scope: Scope) -> str:
-        for name, value in scope["headers"]:
-            if name == b"cookie":
-                try:
-                    found = SimpleCookie(value.decode("latin-1")).get(self._cookie)
-                except CookieError:
-                    continue
-                if found is not None:
-                    return found.value
-        return ""
+def cookie_in(scope: Scope, wanted: str) -> str:
+    for name, value in scope["headers"]:
+        if name == b"cookie":
+            try:
+                found = SimpleCookie(value.decode("latin-1")).get(wanted)
+            except CookieError:
+                continue
+            if found is not None:
+                return found.value
+    return ""
 
 
-def _local(address: str) -> str:
+def local_address(address: str) -> str:
     """An address of this console, and of no other."""
     plain = address.startswith("/") and not address.startswith(("//", "/\\"))
     return address if plain and address.isprintable() and address != "/logout" else "/"

@@ -18,16 +18,16 @@ import structlog
 import uvicorn
 import uvloop
 
-from dray.client import AuthenticationFailed
 from dray.client.properties import ClientSecurity
 from dray.cluster.identity import ClusterInfo
 from dray.config import Settings
 from dray.config.console import ConsoleSection
 from dray.config.kinds import Address
 from dray.console import ConsoleSettings, make_app, make_login_app
-from dray.console.login import Identify, Sessions
+from dray.console.login import Sessions
 from dray.console.security import hosts_of
 from dray.daemon.console_address import scheme_of, why_not_there
+from dray.daemon.console_login import make_entrance
 from dray.daemon.console_tables import TablesWhenAsked, tables_for_console
 from dray.daemon.failures import USAGE, Failure
 from dray.daemon.http_security import TokensUnusable
@@ -38,14 +38,13 @@ from dray.daemon.scrape_security import scrape_access
 from dray.daemon.session_priority import SessionPriority, leads_session
 from dray.daemon.stores import Stores, open_stores, read_cluster
 from dray.daemon.watched_files import refresh_files
-from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers, BrokerUnreachable
+from dray.inspection.brokers import CLIENT_ID, LARGEST_FRAME, Brokers
 from dray.inspection.lag_history import LagHistory
 from dray.inspection.masking import BadMask, Masking
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
 from dray.runtime import KeptTask, Runtime, SystemRuntime, keep_running
-from dray.security.sasl.client import PLAIN, ClientCredential
 from dray.server.tls import CertificateUnusable
 from dray.telemetry import configure_logging
 from dray.topics.compaction_requests import CompactionRequests
@@ -120,9 +119,9 @@ async def _run(
             tables = tables_for_console(settings, stored, source, runtime)
         served = replace(served, hosts=hosts_of(settings.console.listen.host, port, settings.console.hosts))
         requests = CompactionRequests(opened.metadata, runtime) if opened is not None and writable else None
-        if settings.console.auth == "sasl":
-            identify = _identify(bootstrap, security, settings.console.mechanism, runtime, priority)
-            app, sessions = make_login_app(served, identify, runtime, stored, history, tables, requests)
+        if settings.console.auth != "none":
+            entrance = make_entrance(settings, bootstrap, security, runtime, priority.at_work)
+            app, sessions = make_login_app(served, entrance, runtime, stored, history, tables, requests)
             sessions.start()
         else:
             lags = LagHistory(sampling, runtime, None if stored is None else stored.time_of)
@@ -171,41 +170,6 @@ def _console_settings(settings: Settings, *, writable: bool) -> ConsoleSettings:
         masked=settings.console.masked,
         runs=None if settings.console.runs is None else Path(settings.console.runs),
     )
-
-
-def _identify(
-    bootstrap: Sequence[tuple[str, int]],
-    security: ClientSecurity,
-    mechanism: str,
-    runtime: Runtime,
-    priority: SessionPriority,
-) -> Identify:
-    """Connections as `security` says, but for who connects."""
-    if mechanism == PLAIN and security.tls is None and not all(map(_is_here, bootstrap)):
-        raise Failure(
-            "console.mechanism = PLAIN: passwords would go to the brokers in clear; use a SCRAM mechanism, "
-            "or a --command-config with SASL_SSL",
-            USAGE,
-        )
-
-    async def identify(user: str, password: str) -> Brokers:
-        theirs = replace(security, credential=ClientCredential(mechanism, user, password))
-        dial = theirs.dialer(CLIENT_ID, runtime, LARGEST_FRAME)
-        brokers = Brokers(bootstrap, runtime, dial=dial, at_work=priority.at_work)
-        try:
-            await brokers.first()
-        except BrokerUnreachable as error:
-            await brokers.close()
-            if isinstance(error.__cause__, AuthenticationFailed):
-                raise error.__cause__ from None
-            raise
-        return brokers
-
-    return identify
-
-
-def _is_here(address: tuple[str, int]) -> bool:
-    return Address(*address).is_loopback
 
 
 def _listen(console: ConsoleSection) -> socket.socket:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 _LONGEST_LINE: Final = 8 << 10
 _MOST_HEADERS: Final = 100
+_LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 _UNSAFE: Final = frozenset(chr(code) for code in (*range(33), 127))
 
 
@@ -25,24 +26,28 @@ class HttpsAddress:
     host: str
     port: int
     path: str
+    encrypted: bool = True
+    """False only for a server on this machine."""
 
     @property
     def name(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return host if self.port == 443 else f"{host}:{self.port}"
+        return host if self.port == (443 if self.encrypted else 80) else f"{host}:{self.port}"
 
 
-def parse_address(url: str) -> HttpsAddress:
-    """Raises `ValueError`, one line."""
+def parse_address(url: str, *, plain_here: bool = False) -> HttpsAddress:
+    """Raises `ValueError`, one line. `plain_here`: http is taken too, of a loopback address."""
     if not url.isascii() or not _UNSAFE.isdisjoint(url):
         raise ValueError("it has spaces, or letters beyond ASCII")
     parts = urlsplit(url)
-    if parts.scheme != "https" or not parts.hostname:
+    here = plain_here and parts.scheme == "http" and parts.hostname in _LOOPBACK
+    if not here and (parts.scheme != "https" or not parts.hostname):
         raise ValueError("it must be https://HOST/PATH")
+    assert parts.hostname is not None
     if parts.username is not None or parts.password is not None or parts.fragment:
         raise ValueError("it must have no user, password or fragment")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    return HttpsAddress(parts.hostname, parts.port or 443, path)
+    return HttpsAddress(parts.hostname, parts.port or (80 if here else 443), path, encrypted=not here)
 
 
 async def ask_https(
@@ -78,7 +83,7 @@ async def _ask(
     most_bytes: int,
 ) -> bytes:
     reader, writer = await asyncio.open_connection(
-        address.host, address.port, ssl=context, limit=_LONGEST_LINE
+        address.host, address.port, ssl=context if address.encrypted else None, limit=_LONGEST_LINE
     )
     try:
         lines = [f"{'GET' if form is None else 'POST'} {address.path} HTTP/1.1", f"Host: {address.name}"]

@@ -37,6 +37,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 def source_of(**given: str) -> BearerTokenFile | TokenEndpoint:
     credential = parse_security({**TOKEN, **given}).credential
     assert isinstance(credential, TokenCredential)
+    assert isinstance(credential.source, BearerTokenFile | TokenEndpoint)
     return credential.source
 
 

@@ -17,6 +17,7 @@ from dray.inspection.lag_history import LagHistory
 from dray.inspection.scrape import ScrapeHistory
 from dray.inspection.stored import StoredCluster
 from dray.inspection.tables import ClusterTables
+from dray.runtime import SystemRuntime
 
 HOST = "127.0.0.1:9640"
 
@@ -101,3 +102,17 @@ class ConsoleClient:
             {name.decode().lower(): value.decode() for name, value in start["headers"]},
             b"".join(message.get("body", b"") for message in sent[1:]),
         )
+
+
+class Clock(SystemRuntime):
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+class OwnBrokers(FakeBrokers):
+    closed = False
+
+    async def close(self) -> None:
+        self.closed = True

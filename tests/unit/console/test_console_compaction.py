@@ -10,6 +10,7 @@ from tests.unit.console.console_client import HOST, ConsoleClient
 from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
 
 from dray.console import ConsoleSettings, make_app, make_login_app
+from dray.console.login import PasswordGate
 from dray.inspection.stored import StoredCluster
 from dray.metadata import keys
 from dray.metadata.contract import Put
@@ -121,7 +122,7 @@ async def test_behind_a_login_it_is_asked_for_with_the_users_identity(world: Wor
     runtime = SystemRuntime()
     stored = StoredCluster(world.store, 1, {}, 0)
     world.client.app, sessions = make_login_app(
-        settings, identify, runtime, stored, compactions=world.requests
+        settings, lambda parts: PasswordGate(identify, parts), runtime, stored, compactions=world.requests
     )
     answer = await world.client.post("/login", {"user": "alice", "password": "secret"})
     cookie = answer.headers["set-cookie"].partition(";")[0]

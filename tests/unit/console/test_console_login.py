@@ -8,31 +8,16 @@ from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
-from tests.unit.console.console_client import HOST, Answer, ConsoleClient
-from tests.unit.inspection.inspection_fakes import FakeBrokers, FakeKafka, FakePartition
+from tests.unit.console.console_client import HOST, Answer, Clock, ConsoleClient, OwnBrokers
+from tests.unit.inspection.inspection_fakes import FakeKafka, FakePartition
 
 from dray.client import AuthenticationFailed
 from dray.console import ConsoleSettings, login, make_login_app
-from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS
+from dray.console.login import IDLE_SECONDS, LONGEST_SECONDS, MOST_FAILURES, SWEEP_SECONDS, PasswordGate
 from dray.console.security import hosts_of
 from dray.inspection.brokers import Brokers, BrokerUnreachable
-from dray.runtime import SystemRuntime
 
 PASSWORD = "correct-horse"
-
-
-class Clock(SystemRuntime):
-    now = 0.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
-class OwnBrokers(FakeBrokers):
-    closed = False
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 class LoginClient(ConsoleClient):
@@ -45,7 +30,9 @@ class LoginClient(ConsoleClient):
         settings = ConsoleSettings(
             hosts=frozenset({HOST}), version="test", writable=True, scheme="https" if secure else "http"
         )
-        self.app, self.sessions = make_login_app(settings, self.identify, self.clock, None)
+        self.app, self.sessions = make_login_app(
+            settings, lambda parts: PasswordGate(self.identify, parts), self.clock, None
+        )
 
     async def identify(self, user: str, password: str) -> Brokers:
         if self.failure is not None:

@@ -54,7 +54,7 @@ def console(
     With nothing but [bold]--bootstrap[/] it works on any Kafka. With [bold]--stores[/] it also reads the
     metadata store of a Dray cluster, and shows where every offset lies, and the tables. It only reads, unless
     told [bold]--writable[/]. With [bold]console.auth: sasl[/] in the config people log in with their
-    own user of the cluster. [bold]drayd up[/] starts one by itself.
+    own user of the cluster, with [bold]oidc[/] at an OpenID provider. [bold]drayd up[/] starts one by itself.
 
     [dim]Examples:[/]
 
