@@ -58,7 +58,7 @@ async def test_many_that_are_too_much_together_are_no_damage(
 ) -> None:
     """18 of 120 MiB each had been taken for a damaged object: scaled down by a thousand."""
     monkeypatch.setattr(sources, "UNFOLDED_BYTES", 300_000)
-    monkeypatch.setattr(sources, "_ONE_BATCH_MOST", 130_000)
+    monkeypatch.setattr(sources, "ONE_BATCH_MOST", 130_000)
     objects = MemoryObjects(runtime)
     batches = [make(at) for at in range(COUNT)]
     assert (unfolds_to(batches[0]) < 2) == (make is lying)
@@ -74,7 +74,7 @@ async def test_one_batch_that_is_too_much_alone_is_named(
     runtime: CountingRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sources, "UNFOLDED_BYTES", 200_000)
-    monkeypatch.setattr(sources, "_ONE_BATCH_MOST", 110_000)
+    monkeypatch.setattr(sources, "ONE_BATCH_MOST", 110_000)
     objects = MemoryObjects(runtime)
     unit = unit_of([await wal_entry(objects, 0, [lying(0), lying(1)])])
     with pytest.raises(ObjectCorrupt, match="more than the 110000 bytes allowed"):
