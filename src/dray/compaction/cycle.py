@@ -266,7 +266,7 @@ class Compactor:
     ) -> None:
         underway, unit, result = answer
         if isinstance(result, WrittenFile):
-            wrong = mismatch(unit, result)
+            wrong = mismatch(unit, result, by_day=underway.compaction.by_day)
             result = result if wrong is None else UnitFailed(unit.stream, unit.job, wrong, retriable=False)
         if isinstance(result, UnitFailed):
             await self._failed(now, underway, unit, result)
