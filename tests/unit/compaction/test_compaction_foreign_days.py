@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from tests.services import compaction_cluster
-from tests.unit.compaction.test_compaction_foreign import Attached
-from tests.unit.compaction.test_compaction_foreign_empty import aborted
+from tests.unit.compaction.foreign_attached import PRODUCER, Attached, aborted
 from tests.unit.log.foreign_harness import Source, written
 from tests.unit.log.harness import batch_bytes
 
@@ -25,7 +24,7 @@ def kept(base: int, time: int) -> tuple[int, bytearray]:
 def of_days(cuts: dict[int, int], *batches: tuple[int, bytearray]) -> Source:
     """`cuts`: by the base offset of its first batch, the midnight where an entry begins."""
     end = batches[-1][0] + 2
-    source = written(batches, end, aborted=[AbortedRange(5, 0, end - 1)])
+    source = written(batches, end, aborted=[AbortedRange(PRODUCER, 0, end - 1)])
     [(segment, _)] = source.segments
     places = {one.header.base_offset: one.position for one in walk_batches(source.contents[0])}
     source.segments = [(segment, [SegmentCut(places[base], base, time) for base, time in cuts.items()])]

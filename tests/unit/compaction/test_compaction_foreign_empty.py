@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
 from tests.services import compaction_cluster
 from tests.services.compaction_cluster import ALL
-from tests.unit.compaction.test_compaction_foreign import Attached
+from tests.unit.compaction.foreign_attached import PRODUCER, Attached, aborted, transactional
 from tests.unit.log.foreign_harness import Source, written
 from tests.unit.log.harness import batch_bytes
 
@@ -18,34 +17,19 @@ from dray.compaction.spark.worker import from_row, to_row
 from dray.foreign import walk_batches
 from dray.log.foreign_attach import SegmentCut
 from dray.log.foreign_tables import AbortedRange
-from dray.records import Record, read_header, twin
+from dray.records import read_header
 from dray.records.header import CONTROL, TRANSACTIONAL
 
 assert compaction_cluster  # its name puts this module on virtual time
 EACH_ALONE = replace(ALL, target_file_bytes=1)
-PRODUCER = 5
-
-
-def aborted(base: int) -> tuple[int, bytearray]:
-    return base, _transactional([b"aborted"] * 2, TRANSACTIONAL)
 
 
 def marker(base: int) -> tuple[int, bytearray]:
-    return base, _transactional([b"\0\0\0\0\0\0"], TRANSACTIONAL | CONTROL)
+    return base, transactional([b"\0\0\0\0\0\0"], TRANSACTIONAL | CONTROL)
 
 
 def kept(base: int) -> tuple[int, bytearray]:
     return base, batch_bytes([b"kept %d" % base, b"kept %d" % (base + 1)])
-
-
-def _transactional(values: Sequence[bytes], attributes: int) -> bytearray:
-    records = [
-        Record(offset=place, timestamp=1_000, key=b"\0\0\0\0", value=value, headers=())
-        for place, value in enumerate(values)
-    ]
-    return twin.encode(
-        records, attributes=attributes, producer_id=PRODUCER, producer_epoch=0, base_sequence=0
-    )
 
 
 def history(*batches: tuple[int, bytearray]) -> Source:
