@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -23,7 +22,6 @@ from dray.cli.options import (
 from dray.cli.output import print_json
 from dray.client import Cluster
 from dray.client.admin import describe_cluster
-from dray.client.cluster import RETRY_SECONDS
 from dray.config import Settings
 from dray.daemon import migration
 from dray.daemon.failures import USAGE, Failure
@@ -282,7 +280,7 @@ async def _until_shown(cluster: Cluster, topic: str, topic_id: UUID) -> None:
         await cluster.learn([topic])
         if cluster.view.topic_ids.get(topic) == topic_id:
             return
-        await asyncio.sleep(RETRY_SECONDS)
+        await cluster.pause()
 
 
 def _request(
