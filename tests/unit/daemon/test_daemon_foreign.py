@@ -25,7 +25,7 @@ from dray.log.stream_store import StreamStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Unsupported
 from dray.objects.memory import MemoryObjects
-from dray.objects.read_only import open_read_only
+from dray.objects.read_only import ReadOnlyStore, open_read_only
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
     FetchPartition,
@@ -114,6 +114,18 @@ async def test_nothing_is_written_to_a_foreign_directory(tmp_path: Path) -> None
             await refused
     assert [info.path async for info in store.list("")] == ["folder/file.log"]
     assert os.listdir(tmp_path) == ["folder"], "and no folder of ours"
+    runtime.close()
+
+
+async def test_an_adopted_file_of_a_foreign_directory_can_be_deleted(tmp_path: Path) -> None:
+    runtime = SystemRuntime()
+    for name in ("adopted.log", "other.log"):
+        (tmp_path / name).write_bytes(b"0123456789")
+    store = await open_read_only(f"file:{tmp_path}", {}, runtime)
+    assert isinstance(store, ReadOnlyStore)
+    for _ in range(2):  # also one that is gone
+        await store.delete_adopted("adopted.log")
+    assert os.listdir(tmp_path) == ["other.log"]
     runtime.close()
 
 
