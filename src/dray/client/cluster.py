@@ -156,11 +156,7 @@ class Cluster:
                     raise  # a password does not become right by being sent again
                 if self._runtime.monotonic() >= deadline:
                     raise
-            await self.pause()
-
-    async def pause(self) -> None:
-        """Before the same is asked again."""
-        await self._runtime.sleep(RETRY_SECONDS)
+            await self._runtime.sleep(RETRY_SECONDS)
 
     async def _any_address(self) -> Address:
         """The first that answers: of the brokers that are connected, then of those that were named."""

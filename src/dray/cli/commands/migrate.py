@@ -20,7 +20,7 @@ from dray.cli.options import (
     load_config,
 )
 from dray.cli.output import print_json
-from dray.client import Cluster
+from dray.client import Cluster, RequestFailed
 from dray.client.admin import describe_cluster
 from dray.config import Settings
 from dray.daemon import migration
@@ -28,6 +28,9 @@ from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
+from dray.protocol import ErrorCode
+
+SHOWN_SECONDS = 30
 
 app = typer.Typer(
     help="Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.\n\n"
@@ -275,12 +278,13 @@ def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | Non
 
 
 async def _until_shown(cluster: Cluster, topic: str, topic_id: UUID) -> None:
-    """`ask` ends it where that takes too long."""
-    while True:
+    async def look() -> None:
         await cluster.learn([topic])
-        if cluster.view.topic_ids.get(topic) == topic_id:
-            return
-        await cluster.pause()
+        if cluster.view.topic_ids.get(topic) != topic_id:
+            text = f"topic {topic} is attached, and the brokers do not show it within {SHOWN_SECONDS} s"
+            raise RequestFailed(text, ErrorCode.UNKNOWN_TOPIC_ID)
+
+    await cluster.patiently(look, SHOWN_SECONDS)
 
 
 def _request(
