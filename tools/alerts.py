@@ -81,6 +81,13 @@ ALERTS: Final = (
         "The clock of {{ $labels.instance }} disagrees with others: nothing expires there.",
     ),
     Alert(
+        "DrayForeignSegmentsMissing",
+        "max(dray_foreign_segments_missing) > 0",
+        "5m",
+        PAGE,
+        "Segments of attached topics are gone: what they held cannot be read. The brokers' log names them.",
+    ),
+    Alert(
         "DrayMetadataStoreFailing",
         "sum by (instance) (rate(dray_metadata_failures_total[5m])) > 0.1",
         "5m",

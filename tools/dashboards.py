@@ -158,6 +158,7 @@ STORES: Final = Dashboard(
         ]),
         Panel("Deleted", "short", [_rate(f"dray_deleted_total{{{_OURS}}}", "kind")]),
         Panel("Deletions held", "short", [Query(f"sum by (reason) (increase(dray_deletions_held_total{{{_OURS}}}[1h]))", "{{reason}}")]),
+        Panel("Foreign segments that are gone", "short", [Query(f"max(dray_foreign_segments_missing{{{_OURS}}})", "missing")]),
     ],
 )  # fmt: skip
 

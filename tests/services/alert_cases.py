@@ -51,6 +51,10 @@ CASES: dict[str, AlertCase] = {
     "DrayClockDoubted": AlertCase(
         steady('dray_clock_doubted{instance="a"}', 1), steady('dray_clock_doubted{instance="a"}', 0)
     ),
+    "DrayForeignSegmentsMissing": AlertCase(
+        steady('dray_foreign_segments_missing{instance="a"}', 2),
+        steady('dray_foreign_segments_missing{instance="a"}', 0),
+    ),
     "DrayMetadataStoreFailing": AlertCase(
         growing('dray_metadata_failures_total{instance="a", operation="get", error="Unavailable"}', 60),
         growing('dray_metadata_failures_total{instance="a", operation="get", error="Unavailable"}', 1),

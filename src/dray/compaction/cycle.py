@@ -266,10 +266,10 @@ class Compactor:
     ) -> None:
         underway, unit, result = answer
         if isinstance(result, WrittenFile):
-            wrong = mismatch(unit, result)
+            wrong = mismatch(unit, result, by_day=underway.compaction.by_day)
             result = result if wrong is None else UnitFailed(unit.stream, unit.job, wrong, retriable=False)
         if isinstance(result, UnitFailed):
-            await self._failed(now, underway, result)
+            await self._failed(now, underway, unit, result)
             return
         written = await self._saga.written(underway, result)
         if written is not None:
@@ -293,13 +293,16 @@ class Compactor:
         else:
             self._planner.stop(now, stream, result.reason)
 
-    async def _failed(self, now: Round, underway: RunningJob, failed: UnitFailed) -> None:
+    async def _failed(self, now: Round, underway: RunningJob, unit: Unit, failed: UnitFailed) -> None:
         """Nothing is swapped; the job is given up, so that retention can go on. A stream that would fail
         again is left alone for a while."""
         if failed.retriable:
             now.note(underway.stream, failed.reason)
             return
-        self._planner.stop(now, underway.stream, failed.reason)
+        if failed.empty:
+            self._planner.found_empty(now, unit)
+        else:
+            self._planner.stop(now, underway.stream, failed.reason)
         cleaning = underway.compaction.cleaning
         if cleaning is not None and cleaning.keys is not None:
             await self._saga.end_round(underway.stream, cleaning.keys)

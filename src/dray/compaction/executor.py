@@ -60,7 +60,8 @@ async def _write_file(
         statistics = await _write(rows, path, objects, runtime)
     if not statistics.record_count:
         reason = f"{unit.topic}-{unit.partition}: no record is left between {unit.start} and {unit.end}"
-        return UnitFailed(unit.stream, unit.job, reason, retriable=False)
+        empty = any(entry.is_foreign for entry in unit.decoded())
+        return UnitFailed(unit.stream, unit.job, reason, retriable=False, empty=empty)
     return WrittenFile.of(
         statistics,
         stream=unit.stream,

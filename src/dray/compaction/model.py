@@ -48,6 +48,8 @@ class UnitFailed:
     job: int
     reason: str
     retriable: bool
+    # It is foreign, sound, and has no record that is committed: see `empty_stretches.py`.
+    empty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

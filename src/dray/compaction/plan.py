@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 
 from dray.compaction.clean_plan import DAY_MS, CleaningRules
+from dray.compaction.empty_stretches import EmptyStretch, LiveParts, join, parted
 from dray.compaction.settings import CompactionSettings
 from dray.log.entries import IndexEntry
 from dray.log.jobs import Cleaning
@@ -52,12 +53,14 @@ def plan_stream(
     settled_files: int = 0,
     trim: bool = False,
     rules: CleaningRules | None = None,
+    empty: EmptyStretch | None = None,
 ) -> StreamPlan:
     """`by_day`: no file may hold records of two days (UTC), since its table is partitioned by them.
     `settled_files`: how many lie below the view, where only the end of the index was read (`settled`).
     `trim`: a file that reaches below the start is written again from there on, before anything else, since
-    its table shows what was deleted. `rules`: the topic is compacted by key."""
-    plan = _plan(view, now_ms, settings, everything, by_day, most_inputs, settled_files, trim)
+    its table shows what was deleted. `rules`: the topic is compacted by key. `empty`: where a unit was found
+    to have no record."""
+    plan = _plan(view, now_ms, settings, everything, by_day, most_inputs, settled_files, trim, empty)
     if rules is None or plan.trims or plan.refused is not None:
         return plan
     live = view.split()[0]
@@ -82,21 +85,27 @@ def _plan(
     most_inputs: int | None,
     settled_files: int,
     trim: bool,
+    empty: EmptyStretch | None,
 ) -> StreamPlan:
     live, dead = view.split()
+    parts = parted(live, empty)
     head = view.high_watermark.value.head
     seal = head is not None and (everything or now_ms - head.created_ms >= settings.wal_max_age_ms)
     most = settings.max_inputs if most_inputs is None else min(most_inputs, settings.max_inputs)
     cut = _to_trim(live, view.start) if trim else []
     if cut and not (by_day and _spanning(cut)):
         return StreamPlan(dead, seal, cut, more=True, trims=True)
-    if by_day and (spanning := _spanning(live)) is not None:
+    if by_day and (spanning := _spanning(parts.rest)) is not None:
         reason = (
             f"{spanning.path}: its records from offset {spanning.start} on are of two days, and the table is "
             "partitioned by day"
         )
         return StreamPlan(dead, refused=reason)
-    runs = _runs(live, by_day)
+    if parts.empty:
+        plan = _join(parts, now_ms, settings, everything, by_day, most)
+        if plan.inputs or plan.refused:
+            return replace(plan, dead=dead, seal=seal)
+    runs = _runs(parts.rest, by_day)
     merge = _merge(runs, settings, most, settled_files)
     if merge and sum(map(len, _small_groups(runs, settings))) > 2 * settings.parquet_max_files:
         return StreamPlan(dead, seal, merge, more=True)
@@ -107,6 +116,28 @@ def _plan(
             more = everything or bool(rest and _due(rest, now_ms, settings, most))
             return StreamPlan(dead, seal, inputs, more)
     return StreamPlan(dead, seal, merge, more=bool(merge))
+
+
+def _join(
+    parts: LiveParts, now_ms: int, settings: CompactionSettings, everything: bool, by_day: bool, most: int
+) -> StreamPlan:
+    """What is empty, with what lies beside it. A stretch that went on being empty grows by its own size, so
+    that a long one is not read once for each of its segments."""
+    if len(parts.empty) >= most:
+        first = parts.empty[0].value
+        reason = (
+            f"{first.path}: no record is left in {len(parts.empty)} segments from offset {first.start} on"
+        )
+        return StreamPlan(refused=reason)
+    target = max(settings.target_file_bytes, _size(parts.empty))
+    runs = _runs(parts.after, by_day)
+    inputs = join(
+        parts,
+        runs[0] if runs else [],
+        lambda run: everything or _due(run, now_ms, settings, most),
+        lambda run, taken: _cut(run, target, most - taken),
+    )
+    return StreamPlan(inputs=inputs, more=bool(inputs))
 
 
 def reaches_below(live: Entries, start: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from dray.compaction.clean_plan import DAY_MS
 from dray.compaction.model import Unit, WrittenKeys
 from dray.compaction.paths import file_path, unit_prefix
 from dray.log.cleaned import Cleaned, CleaningRound
@@ -278,8 +279,12 @@ def keys_unit(
     )
 
 
-def mismatch(unit: Unit, file: WrittenFile) -> str | None:
-    """How a written file differs from what its unit asked for; None if it does not."""
+def mismatch(unit: Unit, file: WrittenFile, *, by_day: bool = False) -> str | None:
+    """How a written file differs from what its unit asked for; None if it does not. `by_day`: its table takes
+    no file of two days. What an entry says of the times of a foreign segment is not all read when it is
+    attached, so only the file shows it."""
+    if by_day and file.min_timestamp // DAY_MS != file.max_timestamp // DAY_MS:
+        return f"{unit.decoded()[0].place}: its records from offset {unit.start} on are of two days"
     inputs = unit.decoded()
     sparse = any(entry.sparse for entry in inputs)
     foreign = any(entry.is_foreign for entry in inputs)

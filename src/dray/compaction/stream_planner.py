@@ -10,7 +10,9 @@ from dataclasses import replace
 
 from dray.compaction.asked_topics import AskedTopics
 from dray.compaction.clean_plan import CleaningRules
+from dray.compaction.empty_stretches import EmptyStretch, parted
 from dray.compaction.job_board import JobBoard
+from dray.compaction.model import Unit
 from dray.compaction.plan import StreamPlan, plan_stream, size_of
 from dray.compaction.raised_starts import RaisedStarts
 from dray.compaction.round import Round
@@ -55,6 +57,7 @@ class StreamPlanner:
         self._stopped_until: dict[int, float] = {}  # streams whose unit could not be written
         self._trimming: set[int] = set()  # streams whose last unit was a file to be trimmed
         self._untrimmed_until: dict[int, float] = {}  # streams whose trimmed file could not be written
+        self._empty: dict[int, EmptyStretch] = {}  # by stream: where a unit had no record
 
     def stop(self, now: Round, stream: int, reason: str) -> None:
         """Leave a stream alone for a while, since it would only fail again. If only a file could not be
@@ -62,6 +65,11 @@ class StreamPlanner:
         until = self._untrimmed_until if stream in self._trimming else self._stopped_until
         until[stream] = self._runtime.monotonic() + self._settings.failed_pause_seconds
         now.note(stream, reason)
+
+    def found_empty(self, now: Round, unit: Unit) -> None:
+        """The unit has no record that is committed: the next plan joins it with what lies beside it."""
+        self._empty[unit.stream] = EmptyStretch(unit.start, unit.end)
+        now.progressed = now.summary.more = True
 
     def _is_stopped(self, stream: int) -> bool:
         return self._runtime.monotonic() < self._stopped_until.get(stream, 0.0)
@@ -143,8 +151,8 @@ class StreamPlanner:
         known = None if self._wants_everything(now, stream) else recalled
         if known is not None and await self._rests(stream, known, job):
             return None
-        if topic.settings.compacts:
-            known = None  # a merge by key may begin at the very start
+        if topic.settings.compacts or stream in self._empty:
+            known = None  # a merge by key may begin at the very start; an empty stretch joins any file
         view = None if known is None else await self._end_of_index(stream, known)
         if view is None or view.split()[1]:
             known, view = None, await self._store.view(stream)  # what is dead is judged in one snapshot
@@ -166,7 +174,10 @@ class StreamPlanner:
             settled_files=0 if known is None else known.settled_files,
             trim=trim,
             rules=self._rules(topic, view),
+            empty=self._empty.get(stream),
         )
+        if stream in self._empty and not parted(view.split()[0], self._empty[stream]).empty:
+            del self._empty[stream]  # it has become part of a file
         plan = replace(plan, start=view.start)
         now_seconds = self._runtime.monotonic()
         seen = self._known.remember(stream, view, topic.settings, known, now_seconds, trim=trim)

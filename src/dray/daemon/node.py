@@ -207,8 +207,10 @@ class Node:
             self._settings, self._metadata, self._runtime, cluster.domains, self._log, self._observed, clocks
         )
         self._retention.start()
-        self._foreign_audit = foreign_audit_loop(self._settings, self._metadata, self._runtime, self._log)
-        self._foreign_audit.start()
+        audit = foreign_audit_loop(self._settings, self._metadata, self._runtime, self._log)
+        self.metrics.foreign_missing.follow(lambda: float(audit.missing))
+        self._foreign_audit = audit
+        audit.start()
         self._membership = Membership(
             self._metadata,
             self._runtime,

@@ -34,6 +34,7 @@ from dray.metadata.contract import ABSENT, MetadataError, Put
 PIECE_BYTES: Final = 1 << 20
 """What is read of a segment at a time, at least."""
 
+DAY_MS: Final = 24 * 3_600_000
 _ENTRIES_AT_ONCE: Final = 64
 _MOST_BYTES_AT_ONCE: Final = 512 << 10
 
@@ -70,6 +71,9 @@ class SegmentCut:
 
     position: int
     offset: int
+    # Where a day (UTC) begins there: no record before it is as young, and none behind it is older. Between
+    # two such cuts there is one day.
+    midnight: int = NO_TIMESTAMP
 
 
 def cut_positions(segment: ForeignSegment, target_bytes: int) -> list[int]:
@@ -139,6 +143,13 @@ def _entries_of(
         rows[0] = rows[0]._replace(offset=min(start, rows[0].offset))
         kept = thinned(rows, end.position, piece_bytes)
         kept[1:] = [row._replace(time=_greatest_time(segment, row.offset)) for row in kept[1:]]
+        midnights = [cut for cut in cuts if cut.midnight != NO_TIMESTAMP]
+        least = max(
+            [segment.min_timestamp, *[cut.midnight for cut in midnights if cut.position <= begin.position]]
+        )
+        greatest = _greatest_time(segment, stop)
+        if any(cut.position >= end.position for cut in midnights):
+            greatest = min(greatest, (least // DAY_MS + 1) * DAY_MS - 1)
         table = SegmentTable(
             segment.layout,
             segment.store,
@@ -154,8 +165,8 @@ def _entries_of(
                 end=stop,
                 cumulative_size=0,
                 created_ms=created_ms,
-                min_timestamp=segment.min_timestamp,
-                max_timestamp=_greatest_time(segment, stop),
+                min_timestamp=least,
+                max_timestamp=greatest,
                 running_max_timestamp=NO_TIMESTAMP,
                 running_max_offset=-1,
                 object_id=segment.segment_id,

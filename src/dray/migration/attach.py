@@ -47,6 +47,7 @@ from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
+from dray.migration.midnights import cut_at_midnights
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
 from dray.migration.reading import SourceReader, each_of
@@ -268,11 +269,13 @@ class Attacher:
         )
         if layout not in (SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR, SourceLayout.KAFSCALE):
             return segment, []
-        cuts = []
+        segment, midnights = await cut_at_midnights(source, found.path, segment)
+        cuts = {cut.position: cut for cut in midnights}
         for position in cut_positions(segment, ENTRY_BYTES):
-            header = read_header(await source.range(found.path, position, HEADER_SIZE))
-            cuts.append(SegmentCut(position, header.base_offset))
-        return segment, cuts
+            if position not in cuts:
+                header = read_header(await source.range(found.path, position, HEADER_SIZE))
+                cuts[position] = SegmentCut(position, header.base_offset)
+        return segment, [cuts[position] for position in sorted(cuts)]
 
     # --- segments of our own
 

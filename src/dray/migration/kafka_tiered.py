@@ -25,6 +25,7 @@ from dray.foreign.kafka_files import (
 from dray.foreign.remote_segments import RemoteSegment
 from dray.foreign.tiered_names import TieredName, parse_local
 from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned, thinned_times
+from dray.migration.midnights import oldest_of
 from dray.migration.reading import SourceReader
 from dray.objects.contract import Buffer, ObjectInfo
 from dray.records import HEADER_SIZE, BatchHeader, read_header
@@ -123,7 +124,7 @@ async def _read(source: SourceReader, files: TieredFiles) -> FoundSegment:
         start=name.base_offset,
         end=batches[-1].last_offset + 1,
         max_timestamp=max(newest, *[each.header.max_timestamp for each in batches]),
-        min_timestamp=first.base_timestamp,
+        min_timestamp=oldest_of(first),
         epochs=tuple(starts),
         rows=thin,
         times=thinned_times(times, thin),

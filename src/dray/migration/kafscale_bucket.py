@@ -18,6 +18,7 @@ from dray.foreign import ForeignDamage
 from dray.foreign.kafscale import FIRST_BATCH, FOOTER_SIZE, read_bounds, read_index
 from dray.migration.found import FoundSegment, MigrationRefused, naming, thinned
 from dray.migration.kafka_tiered import check_beginning
+from dray.migration.midnights import oldest_of
 from dray.migration.reading import SourceReader
 from dray.objects.contract import ObjectInfo
 
@@ -88,7 +89,7 @@ async def read_kafscale(source: SourceReader, files: KafscaleFiles) -> FoundSegm
         start=segment.base_offset,
         end=segment.last_offset + 1,
         max_timestamp=max(first.max_timestamp, *[each.header.max_timestamp for each in batches]),
-        min_timestamp=first.base_timestamp,
+        min_timestamp=oldest_of(first),
         rows=thinned(
             [
                 (segment.base_offset, FIRST_BATCH),

@@ -23,6 +23,7 @@ from dray.foreign.kafka_files import (
 )
 from dray.foreign.tiered_names import kafka_uuid
 from dray.migration.found import FoundSegment, MigrationRefused, PartitionRefused, naming, thinned
+from dray.migration.midnights import oldest_of
 from dray.migration.producers import ProducerFold
 from dray.migration.reading import LARGEST_TAIL, SourceReader
 from dray.objects.contract import Buffer, ObjectInfo
@@ -191,9 +192,9 @@ class _Scan:
     def take(self, batch: SegmentBatch, view: memoryview, fold: ProducerFold, begin: int) -> None:
         header = batch.header
         if not self.rows:
-            self.min_timestamp = header.base_timestamp
+            self.min_timestamp = oldest_of(header)
         self.rows.append((batch.last_offset if self.rows else header.base_offset, begin + batch.position))
-        self.min_timestamp = min(self.min_timestamp, header.base_timestamp)
+        self.min_timestamp = min(self.min_timestamp, oldest_of(header))
         self.max_timestamp = max(self.max_timestamp, header.max_timestamp)
         ended = fold.take(batch, view)
         if ended is not None:

@@ -43,7 +43,7 @@ async def open_read_only(
     root = rest.removeprefix("//")
     if not root:
         raise ValueError(f"object store {url}: it names no directory")
-    return ReadOnlyStore(ForeignDirectory(root, runtime, allocate))
+    return ForeignDirectory(root, runtime, allocate)
 
 
 class ReadOnlyStore:

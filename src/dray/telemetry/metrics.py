@@ -100,6 +100,10 @@ class ProcessMetrics:
         self.clock_doubted = make.gauge(
             "dray_clock_doubted", "1 while this machine's clock is doubted, and nothing expires"
         )
+        self.foreign_missing = make.gauge(
+            "dray_foreign_segments_missing",
+            "Segments of attached topics that were not in their store when they were last looked for",
+        )
 
     def follow(self, background: BackgroundTasks) -> None:
         """Count what fails in the background of this process."""

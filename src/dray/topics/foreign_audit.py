@@ -33,6 +33,12 @@ class ForeignAuditLoop:
         self._runtime = runtime
         self._interval = interval_seconds
         self._task: KeptTask | None = None
+        self._missing: dict[int, int] = {}  # by stream, as it was last seen
+
+    @property
+    def missing(self) -> int:
+        """Segments that were gone at the last look. A look that was interrupted says nothing."""
+        return sum(self._missing.values())
 
     def start(self) -> None:
         self._task = keep_running(self._runtime, "audit foreign segments", self._run)
@@ -55,6 +61,8 @@ class ForeignAuditLoop:
         except MetadataError as error:
             _log.warning("audit of foreign segments interrupted", error=str(error))
             return gone
+        attached = {stream for topic in topics for stream in topic.streams}
+        self._missing = {stream: count for stream, count in self._missing.items() if stream in attached}
         for topic in topics:
             if topic.leader_epoch == FIRST_LEADER_EPOCH:
                 continue
@@ -69,6 +77,7 @@ class ForeignAuditLoop:
                         error=str(error),
                     )
                     continue
+                self._missing[stream] = len(finding.missing)
                 if not finding.is_complete:
                     gone[topic.name] = gone.get(topic.name, 0) + len(finding.missing)
         return gone

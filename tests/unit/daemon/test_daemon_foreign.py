@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from dray.log.stream_store import StreamStore
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.objects.contract import Unsupported
 from dray.objects.memory import MemoryObjects
-from dray.objects.read_only import open_read_only
+from dray.objects.read_only import ReadOnlyStore, open_read_only
 from dray.protocol import ErrorCode
 from dray.protocol.messages.fetch import (
     FetchPartition,
@@ -117,9 +118,26 @@ async def test_nothing_is_written_to_a_foreign_directory(tmp_path: Path) -> None
     runtime.close()
 
 
+async def test_an_adopted_file_of_a_foreign_directory_can_be_deleted(tmp_path: Path) -> None:
+    runtime = SystemRuntime()
+    for name in ("adopted.log", "other.log"):
+        (tmp_path / name).write_bytes(b"0123456789")
+    store = await open_read_only(f"file:{tmp_path}", {}, runtime)
+    assert isinstance(store, ReadOnlyStore)
+    for _ in range(2):  # also one that is gone
+        await store.delete_adopted("adopted.log")
+    assert os.listdir(tmp_path) == ["other.log"]
+    runtime.close()
+
+
 @asynccontextmanager
 async def serving(
-    source: Source, root: Path, config: Settings | None = None, *, knows_store: bool = True
+    source: Source,
+    root: Path,
+    config: Settings | None = None,
+    *,
+    knows_store: bool = True,
+    nodes: list[Node] | None = None,
 ) -> AsyncIterator[KafkaConnection]:
     """A broker with the topic `orders`, whose one partition is read from files of the source."""
     runtime = SystemRuntime()
@@ -129,6 +147,8 @@ async def serving(
     stores = await open_foreign_stores({STORE: ForeignAddress(f"file:{root}", keys=source.keys)}, runtime)
     node = Node(config, runtime, metadata, MemoryObjects(runtime), foreign=stores if knows_store else None)
     await node.start()
+    if nodes is not None:
+        nodes.append(node)
     assert node._log is not None
     [stream] = await node._log.take_stream_ids(1)
     await lay_down(StreamStore(MemoryStore(runtime, state), DOMAINS, 1 << 40), stream, source.attached())
@@ -239,6 +259,21 @@ async def test_a_broker_serves_a_topic_where_its_source_left_it(layout: str) -> 
         [part] = (await connection.request(fetch(end))).responses[0].partitions
         [appended] = walk_batches(joined(part))
         assert (appended.header.base_offset, appended.header.leader_epoch) == (end, EPOCH)
+
+
+async def test_segments_that_are_gone_are_counted(tmp_path: Path) -> None:
+    source = kafka(0)
+    root = tmp_path / "tier"
+    shutil.copytree(LOCAL, root)
+    nodes: list[Node] = []
+    async with serving(source, root, nodes=nodes):
+        [node] = nodes
+        assert node._foreign_audit is not None
+        await node._foreign_audit.once()
+        assert b"dray_foreign_segments_missing 0.0" in node.metrics.exposition()
+        (root / source.segments[-1][0].path).unlink()
+        await node._foreign_audit.once()
+        assert b"dray_foreign_segments_missing 1.0" in node.metrics.exposition()
 
 
 async def test_a_broker_without_the_store_answers_with_a_storage_error() -> None:

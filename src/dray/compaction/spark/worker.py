@@ -76,13 +76,7 @@ def to_row(answer: UnitAnswer) -> str:
         return json.dumps({"written": answer.to_json()})
     if isinstance(answer, WrittenKeys):
         return json.dumps({"keys": asdict(answer)})
-    fields = {
-        "stream": answer.stream,
-        "job": answer.job,
-        "reason": answer.reason,
-        "retriable": answer.retriable,
-    }
-    return json.dumps({"failed": fields})
+    return json.dumps({"failed": asdict(answer)})
 
 
 def from_row(row: str) -> UnitAnswer:
