@@ -40,10 +40,10 @@ class SecuritySection(Section):
         "`allow.everyone.if.no.acl.found`.",
     )
     tls_library: Annotated[str, Choice("bundled", "system")] = Field(
-        default="bundled",
-        description="Whose OpenSSL encrypts the listeners of brokers: the one that the package "
-        "`cryptography` brings along, which is faster than most systems' own, or the one that Python uses "
-        "here, where a system's policy asks for that. Health, metrics and the console always use the latter.",
+        default="system",
+        description="Whose OpenSSL encrypts the listeners of brokers: the one that Python uses here, or "
+        "(`bundled`) the newer one that the package `cryptography` brings along, which takes less of the "
+        "processor for consumers. Health, metrics and the console always use the former.",
     )
 
 

@@ -66,7 +66,7 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
     assert (mutual.max_connections, both.max_connections) == (7, None)
     assert mutual.encryption is not None
     assert both.encryption is not None
-    assert isinstance(mutual.encryption(), BundledEncryption)
+    assert isinstance(mutual.encryption(), SystemEncryption)
     contexts = certificates["MUTUAL"].context, certificates["BOTH"].context
     assert [context.verify_mode for context in contexts] == [ssl.CERT_REQUIRED, ssl.CERT_OPTIONAL]
     assert mutual.identify is not None
@@ -76,12 +76,14 @@ def test_a_listener_reaches_the_server_whole(authority: Authority) -> None:
     assert both.identify is None, "SASL says who a client is"
 
 
-def test_the_systems_own_library_can_be_chosen(authority: Authority) -> None:
+def test_the_other_library_can_be_chosen(authority: Authority) -> None:
     config = settings(SECURE={"address": ADDRESS, "protocol": "SSL", **files(authority)})
-    assert config.security.tls_library == "bundled"
-    chosen = config.security.model_copy(update={"tls_library": "system"})
-    [certificate] = read_certificates(config.model_copy(update={"security": chosen})).values()
+    assert config.security.tls_library == "system"
+    [certificate] = read_certificates(config).values()
     assert isinstance(certificate.encryption(), SystemEncryption)
+    chosen = config.security.model_copy(update={"tls_library": "bundled"})
+    [certificate] = read_certificates(config.model_copy(update={"security": chosen})).values()
+    assert isinstance(certificate.encryption(), BundledEncryption)
 
 
 def test_a_name_that_no_rule_maps_is_no_principal(authority: Authority) -> None:
