@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from posixpath import basename, splitext
 from typing import Final
 from uuid import UUID, uuid5
@@ -41,6 +42,14 @@ _KAFKA_BESIDE: Final = (".index", ".timeindex", ".snapshot", ".leader_epoch_chec
 _TRIES: Final = 16
 
 Entries = list[Versioned[IndexEntry]]
+
+
+class SegmentPresence(Enum):
+    """What is found of a segment in its store."""
+
+    THERE = "there"
+    CHANGED = "changed"  # another size, or without its manifest
+    GONE = "gone"
 
 
 @dataclass(slots=True)
@@ -178,19 +187,19 @@ class ForeignOwnership:
         """Are the objects still there, and of their size?
 
         The oldest ones that are gone, with a later one in its place, are what the source's own retention
-        took: the start is raised over them. Where all are gone, or one between others, nothing is concluded:
-        the store may be the wrong one, and records are not given up for that."""
+        took: the start is raised over them. Where all are gone, or one between others, or one is there with
+        another size, nothing is concluded: records are not given up for what may be a mistake."""
         finding = ForeignFinding()
-        present: list[tuple[IndexEntry, bool]] = []
+        present: list[tuple[IndexEntry, SegmentPresence]] = []
         try:
             borrowed = await self._borrowed(stream)
             for segment_id, entries in (await self._foreign(stream)).items():
-                there = await self._is_there(entries[0].value)
+                presence = await self._presence(entries[0].value)
                 finding.segments += 1
                 finding.borrowed += segment_id in borrowed
-                if not there:
+                if presence is not SegmentPresence.THERE:
                     finding.missing.append(entries[0].value.path)
-                present += [(entry.value, there) for entry in entries]
+                present += [(entry.value, presence) for entry in entries]
             oldest = _gone_from_the_front(present)
             if oldest and all(entry.object_id in borrowed for entry in oldest):
                 finding.raised_to = await self._retention.raise_start(stream, oldest[-1].end)
@@ -208,18 +217,24 @@ class ForeignOwnership:
             )
         return finding
 
-    async def _is_there(self, entry: IndexEntry) -> bool:
+    async def _presence(self, entry: IndexEntry) -> SegmentPresence:
         """Raises `LogUnavailable` where the store does not say."""
         table = entry.segment()
         objects = self._segments.objects_of(table.store)
         try:
-            if table.manifest:
-                await objects.head(table.manifest)
-            return (await objects.head(entry.path)).size == table.object_size
+            size = (await objects.head(entry.path)).size
         except ObjectMissing:
-            return False
+            return SegmentPresence.GONE
         except ObjectError as error:
             raise LogUnavailable(f"the foreign object store did not answer: {error}") from error
+        try:
+            if table.manifest:
+                await objects.head(table.manifest)
+        except ObjectMissing:
+            return SegmentPresence.CHANGED
+        except ObjectError as error:
+            raise LogUnavailable(f"the foreign object store did not answer: {error}") from error
+        return SegmentPresence.THERE if size == table.object_size else SegmentPresence.CHANGED
 
     # --- reading the index
 
@@ -258,11 +273,13 @@ def paths_of(entry: IndexEntry) -> list[str]:
             return [entry.path, *[f"{stem}{suffix}" for suffix in _KAFKA_BESIDE]]
 
 
-def _gone_from_the_front(present: Sequence[tuple[IndexEntry, bool]]) -> list[IndexEntry]:
+def _gone_from_the_front(present: Sequence[tuple[IndexEntry, SegmentPresence]]) -> list[IndexEntry]:
     """The oldest entries whose segments are gone, if there is a later one whose segment is there."""
     gone: list[IndexEntry] = []
-    for entry, there in present:
-        if there:
+    for entry, presence in present:
+        if presence is SegmentPresence.CHANGED:
+            return []
+        if presence is SegmentPresence.THERE:
             return gone
         gone.append(entry)
     return []

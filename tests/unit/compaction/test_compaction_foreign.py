@@ -230,6 +230,16 @@ async def test_an_audit_notices_an_object_of_another_size() -> None:
     assert finding.missing == [second.path]
 
 
+async def test_an_oldest_object_of_another_size_is_not_taken_for_expired() -> None:
+    """The source's retention takes objects away. What is there and differs is a mistake, not an end."""
+    world = await Attached(kafka(0)).start()
+    first, _ = [segment for segment, _ in world.source.segments]
+    world.source.bucket.put(first.path, b"other bytes", 0)
+    finding = await world.cluster.log.audit_foreign(world.stream)
+    assert (finding.missing, finding.raised_to) == ([first.path], None)
+    assert (await world.cluster.log.bounds(world.stream)).start == 0
+
+
 def test_all_that_there_is_of_a_segment_is_adopted() -> None:
     for source in (kafka(0), aiven(0)):
         named = {path for entry in source.entries() for path in paths_of(entry)}
