@@ -14,8 +14,8 @@ from typing import NamedTuple
 from tests.model.world import Batch, Record, records_of
 
 LEADERS = 2
-FENCE_IS_LATE = 40
-ON_THE_WAY = 12
+FENCE_IS_LATE = 250
+ON_THE_WAY = 60
 REPLICATION = 15
 SLOW_REPLICATION = 200
 MOMENT = ON_THE_WAY + 1

@@ -38,7 +38,7 @@ from tests.model.world import (
 CLASSIC = -2
 MOVED = 0  # the stream
 RECORD = Key("record", 0, 0)
-PATIENCE = 400  # steps after which a migrator goes back
+PATIENCE = 700  # steps after which a migrator goes back
 
 MIRROR_RULES = {
     "append-classic": "a broker appends while the source owns the log",
@@ -322,13 +322,17 @@ def migrator(world: World) -> Steps[None]:
 class Seen:
     """What a migrator has found out. `switch.py` and `partition_switch.py` are the real one."""
 
+    believed: Leadership  # what the metadata said last
     fenced: Leadership | None = None
     settled: tuple[Leadership, int, int] | None = None  # leadership, end, when
     end: int | None = None
 
 
 def _attempt(world: MovingWorld, move: Move, version: int) -> Steps[None]:
-    source, until, seen = world.source, world.now + PATIENCE, Seen()
+    source, until = world.source, world.now + PATIENCE
+    seen = Seen(source.leadership)
+    for _ in range(world.random.choice((1, 1, 3, 15))):
+        yield
     if "end-before-fence" in world.without:
         seen.end = source.measured_end()
         yield
@@ -349,19 +353,18 @@ def _attempt(world: MovingWorld, move: Move, version: int) -> Steps[None]:
 def _look(world: MovingWorld, seen: Seen) -> Steps[bool]:
     """One question. True once the source is seen to have ended."""
     source = world.source
-    believed = source.leadership
-    yield
     if seen.fenced is None:
-        if source.refuses(believed) or "no-probe" in world.without:
-            seen.fenced = believed
+        if source.refuses(seen.believed) or "no-probe" in world.without:
+            seen.fenced = seen.believed  # also of a broker that leads no more: it refuses before it looks
         yield
         return False
     if "end-before-fence" in world.without:
         return True
-    asked = believed if "probe-any-leader" in world.without else seen.fenced
+    asked = source.leadership if "probe-any-leader" in world.without else seen.fenced
     found = source.measure(asked)
     if found is None:
         seen.fenced = seen.settled = None
+        seen.believed = source.leadership
         yield
         return False
     committed, end = found
