@@ -30,6 +30,7 @@ from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put, StoredValue
 from dray.metadata.memory import MemoryState, MemoryStore
+from dray.migration.leases import MigrationLeases
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.protocol import ErrorCode
@@ -261,6 +262,7 @@ class World:
         await self._say_who_may_do_what()
         await CompactionRequests(self.first.store, self.first.runtime).ask(self.topics["orders"])
         await Migrations(self.first.store, self.first.runtime).begin("orders", MIGRATION)
+        await MigrationLeases(self.first.store, self.first.runtime).hold("orders")
         await self.first.topics.delete("gone")
         await self._clean_a_stream()
         await self._leave_an_object_behind()

@@ -43,6 +43,7 @@ from dray.log import (
 from dray.log.types import LogUnavailable
 from dray.metadata import keys
 from dray.metadata.values import UnreadableValue
+from dray.migration.leases import LEASE_FORMAT as MIGRATION_LEASE_FORMAT
 from dray.migration.record import MIGRATION_FORMAT, Migrations
 from dray.security.acls.decision import Authorizer
 from dray.security.acls.model import AclFilter, AclOperation, AclResourceType
@@ -205,6 +206,10 @@ CASES = {
         topic=None,
         refusal=lambda _, process: Migrations(process.store, process.runtime).begin("orders", MIGRATION),
         raises=UnreadableValue,
+    ),
+    # Left to the process that put it: see test_migration_link.py.
+    "migration-leases/<name>": Case(
+        MIGRATION_LEASE_FORMAT, lambda _: keys.migration_lease("orders"), topic=None
     ),
     "counters/streams": Case(
         counters.FORMAT,
@@ -379,7 +384,10 @@ def family_of(key: str) -> str:
     """The key without what it names."""
     family = re.sub(r"/[0-9a-f]{32}(?=/|$)", "/<id>", key.removeprefix(keys.ROOT.rstrip("/")))
     family = re.sub(r"/[0-9]{20}(?=/|$)", "/<number>", family).removeprefix("/")
-    named = r"^(topics|compaction-requests|migrations|groups|group-leases|group-fences|group-configs)/[^/]+$"
+    named = (
+        r"^(topics|compaction-requests|migrations|migration-leases|groups|group-leases|group-fences|"
+        r"group-configs)/[^/]+$"
+    )
     family = re.sub(named, r"\1/<name>", family)
     family = re.sub(r"^client-quotas/.+$", "client-quotas/<name>", family)
     if family.startswith(("users/", "acls/")) and not family.endswith("/"):

@@ -71,6 +71,7 @@ TOPICS: Final = f"{ROOT}topics/"
 DELETED_TOPICS: Final = f"{ROOT}deleted-topics/"
 COMPACTION_REQUESTS: Final = f"{ROOT}compaction-requests/"
 MIGRATIONS: Final = f"{ROOT}migrations/"
+MIGRATION_LEASES: Final = f"{ROOT}migration-leases/"
 STREAM_COUNTER: Final = f"{ROOT}counters/streams"
 PRODUCER_COUNTER: Final = f"{ROOT}counters/producers"
 
@@ -131,6 +132,11 @@ def topic_of_compaction_request(key: str) -> str | None:
 def migration(topic_name: str) -> str:
     """How far a topic that began elsewhere has come."""
     return f"{MIGRATIONS}{name(topic_name)}"
+
+
+def migration_lease(topic_name: str) -> str:
+    """Which migrator works on a topic."""
+    return f"{MIGRATION_LEASES}{name(topic_name)}"
 
 
 def topic_of_migration(key: str) -> str | None:
