@@ -131,7 +131,7 @@ async def _transactional(cluster: Cluster, source: SourceTopic) -> list[str]:
         for partition in source.leaderships
         for each in (await source.producers(partition))[1]
     }
-    found = set()
+    found: set[str] = set()
     for address in list(cluster.view.brokers.values()):
         async with cluster.broker(address) as broker:
             try:
