@@ -37,6 +37,7 @@ from dray.log import (
     entries,
     job_values,
     lifecycle,
+    origins,
     producer_state,
     wal_keys,
 )
@@ -226,7 +227,7 @@ CASES = {
         raises=LogUnavailable,
     ),
     "streams/<number>/hwm": Case(
-        entries.ORIGIN_FORMAT,
+        origins.MIRRORED_FORMAT,
         lambda world: keys.high_watermark(first_of(world)),
         refusal=append,
         raises=LogUnavailable,
@@ -330,7 +331,7 @@ CASES = {
         refusal=lambda _, process: process.quotas.alter(ALICE, {PRODUCER_BYTE_RATE: None}),
         raises=SecurityUnavailable,
     ),
-    "wal/staging/<id>": Case(wal_keys.PACK_FORMAT, staged),
+    "wal/staging/<id>": Case(wal_keys.MIRROR_FORMAT, staged),
     # A hint only says where to look: the stream is packed when another hint leads there, or compacted.
     "wal/carried/<number>": Case(
         carried_hints.FORMAT, lambda world: keys.carried_hint(world.topics["orders"].streams[-1])
