@@ -1,7 +1,7 @@
 """Deciding a boundary only as long as the migration's record allows it.
 
-Record and high watermark lie in different domains, so no write covers both. A decision reads the version of
-the high watermark first, then looks at the record, then writes by that version. Who takes the permission back
+Record and high watermark lie in different domains, so no write covers both. A decision (`switching.py`) reads
+the version of the high watermark first, then looks at the record, then writes by that version. Who takes the permission back
 changes the record first, then moves the versions (`forbid_boundary`). So a decision that had seen the
 permission either is there when the versions are moved, or no longer applies. Only then may the fence at the
 source be lifted: without this, a migrator that sleeps between its last look and its write would decide with
@@ -10,47 +10,12 @@ the writers let in again, and lose what they wrote.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-
-from dray.log.origins import BoundaryStands
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable, StreamClosed
 from dray.metadata import keys
 from dray.metadata.contract import MetadataError, Put
 from dray.metadata.update import ALL_FAILURES, update
 from dray.runtime import Runtime
-
-
-async def decide_boundary(
-    store: StreamStore,
-    runtime: Runtime,
-    stream: int,
-    boundary: int,
-    is_allowed: Callable[[], Awaitable[bool]],
-) -> bool:
-    """B0, if the log still ends there. False where it does not, where another B0 stands, and where it is not
-    allowed any more. Raises `StreamClosed`, `LogUnavailable`."""
-
-    async def attempt() -> bool | None:
-        await store.barrier(stream)
-        found = await store.high_watermark(stream)
-        if found is None or found.value.closed:
-            raise StreamClosed(f"stream {stream} is closed")
-        origin = found.value.origin
-        if origin is None:
-            raise BoundaryStands(f"stream {stream} was born here")
-        if not origin.is_classic:
-            return origin.boundary == boundary
-        if found.value.end != boundary or not await is_allowed():
-            return False
-        put = Put(keys.high_watermark(stream), found.value.switched().encode(), found.version)
-        [outcome] = await store.write(stream, [put])
-        return outcome.applied or None
-
-    try:
-        return await update(runtime, attempt, ALL_FAILURES)
-    except MetadataError as error:
-        raise LogUnavailable(f"stream {stream} could not be switched: {error}") from error
 
 
 async def boundary_of(store: StreamStore, stream: int) -> int | None:

@@ -10,9 +10,10 @@ import pytest
 from tests.unit.migration.attach_harness import Cluster, Killed
 from tests.unit.migration.sources import local_files
 
-from dray.log.boundary_decision import boundary_of, decide_boundary, forbid_boundary
+from dray.log.boundary_decision import boundary_of, forbid_boundary
 from dray.log.counters import decode
 from dray.log.origins import CLASSIC
+from dray.log.switching import switch_stream
 from dray.metadata import keys
 from dray.metadata.contract import Put
 from dray.migration.attach import FIRST_PRODUCER_ID, AttachOrder, LiveOrigin
@@ -133,12 +134,11 @@ async def allowed() -> bool:
 
 async def test_a_decision_applies_where_the_log_ends(cluster: Cluster) -> None:
     stream = (await link(cluster)).streams[0]
-    assert not await decide_boundary(cluster.streams, cluster.runtime, stream, 4, allowed)
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 4, allowed) is None
     assert await boundary_of(cluster.streams, stream) is None
-    assert await decide_boundary(cluster.streams, cluster.runtime, stream, 5, allowed)
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 5, allowed) == 5
     assert await boundary_of(cluster.streams, stream) == 5
-    assert await decide_boundary(cluster.streams, cluster.runtime, stream, 5, allowed), "asked again"
-    assert not await decide_boundary(cluster.streams, cluster.runtime, stream, 6, allowed)
+    assert await switch_stream(cluster.streams, cluster.runtime, stream, 5, allowed) == 5, "asked again"
     assert await forbid_boundary(cluster.streams, cluster.runtime, stream) == 5
 
 
@@ -152,7 +152,8 @@ async def test_a_decision_that_was_allowed_does_not_apply_once_it_is_forbidden(c
         assert await forbid_boundary(cluster.streams, cluster.runtime, stream) is None
         return answer
 
-    assert not await decide_boundary(cluster.streams, cluster.runtime, stream, 5, looks_then_sleeps)
+    decided = await switch_stream(cluster.streams, cluster.runtime, stream, 5, looks_then_sleeps)
+    assert decided is None
     assert answers == []
     assert await boundary_of(cluster.streams, stream) is None
 
