@@ -14,7 +14,7 @@ from typing import NamedTuple
 from tests.model.world import Batch, Record, records_of
 
 LEADERS = 2
-FENCE_IS_LATE = 250
+FENCE_IS_LATE = 600
 ON_THE_WAY = 60
 REPLICATION = 15
 SLOW_REPLICATION = 200

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -11,6 +11,7 @@ from dray.client.cluster import Cluster
 from dray.client.connection import Dialer
 from dray.client.errors import ClientError, RequestFailed
 from dray.daemon.settings import log_settings
+from dray.log.boundary_decision import forbid_boundary
 from dray.log.foreign_segments import ForeignSegments
 from dray.log.mirroring import MirrorLost, StreamMirror
 from dray.log.origins import BoundaryStands
@@ -18,23 +19,38 @@ from dray.log.retention import Retention
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable, StreamClosed
 from dray.metadata.contract import MetadataError
+from dray.metadata.values import ValueCorrupt
+from dray.migration.live_migration import LiveMigration, LiveSettings
+from dray.migration.record import MigrationLost, MigrationRecord, Migrations
 from dray.objects.contract import ObjectError
 from dray.objects.memory import MemoryObjects
 from dray.simulation.kernel.faults import FaultyObjects, FaultyStore
 from dray.simulation.kernel.runtime import SimulatedRuntime
-from dray.upstream.fences import AclFence
+from dray.upstream.fences import AclFence, WriterFence
 from dray.upstream.mirror import MirrorPlace, MirrorReader, MirrorStopped
-from dray.upstream.source import SourceProducer, SourceTopic
-from dray.upstream.switch import SwitchFailed, SwitchStuck, TopicSwitch
+from dray.upstream.source import Source, SourceProducer, SourceTopic
+from dray.upstream.stragglers import find_stragglers
+from dray.upstream.switch import Target
 
 if TYPE_CHECKING:
     from dray.simulation.moves.run import Move
 
-GIVE_UP_SECONDS: Final = 4.0
-PASSING: Final = (MetadataError, ObjectError, LogUnavailable, ClientError, RequestFailed, TimeoutError)
+PASSING: Final = (
+    MetadataError,
+    ObjectError,
+    LogUnavailable,
+    ClientError,
+    RequestFailed,
+    MigrationLost,
+    TimeoutError,
+)
+_SETTINGS: Final = LiveSettings(
+    give_up_seconds=4.0, straggler_seconds=1.0, follow_seconds=0.3, look_seconds=0.1
+)
+_READ_SECONDS: Final = 3.0
 
 
-class LogTarget:
+class StreamsTarget:
     """The topic's streams, for a switch."""
 
     def __init__(self, mirror: StreamMirror, streams: list[int]) -> None:
@@ -55,7 +71,98 @@ class LogTarget:
         return await self._mirror.boundary(self._streams[partition])
 
     async def decide(self, partition: int, boundary: int) -> bool:
-        return await self._mirror.decide(self._streams[partition], boundary)
+        raise AssertionError(f"{partition} at {boundary}: the record is asked first")
+
+
+class MovingTopic:
+    """The topic at both sides, as `LiveMigration` asks for it."""
+
+    def __init__(
+        self, move: Move, runtime: SimulatedRuntime, store: StreamStore, mirror: StreamMirror
+    ) -> None:
+        self._move = move
+        self._runtime = runtime
+        self._store = store
+        self._log = mirror
+        self._cluster = Cluster(move.source.addresses, Dialer(client_id="migrator"), runtime)
+        self._stopped: dict[int, str] = {}
+        self.source: Source = SourceTopic(self._cluster, move.source.topic)
+        self.target: Target = StreamsTarget(mirror, move.streams)
+
+    def stopped(self) -> Mapping[int, str]:
+        return dict(self._stopped)
+
+    async def before_fence(self, _kind: str) -> Mapping[str, str]:
+        return {}
+
+    def fence(self, _kind: str, _undo: Mapping[str, str]) -> WriterFence:
+        return AclFence(self._cluster, self._move.source.topic, self._runtime, allows_rest=False)
+
+    async def decide(self, partition: int, boundary: int, is_allowed: Callable[[], Awaitable[bool]]) -> bool:
+        return await self._log.decide(self._move.streams[partition], boundary, is_allowed)
+
+    async def forbid(self, partition: int) -> int | None:
+        return await forbid_boundary(self._store, self._runtime, self._move.streams[partition])
+
+    async def follow(self, _record: MigrationRecord) -> int:
+        return 0
+
+    async def stragglers(self, _record: MigrationRecord) -> Mapping[int, int]:
+        boundaries = {}
+        for partition in range(len(self._move.streams)):
+            found = await self.target.boundary(partition)
+            assert found is not None
+            boundaries[partition] = found
+        await self.source.learn()
+        found_ones = await find_stragglers(self.source, boundaries)
+        return {partition: each.end - each.start for partition, each in found_ones.items()}
+
+    async def mirror(self) -> None:
+        """Until every partition is decided."""
+        cluster = Cluster(self._move.source.addresses, Dialer(client_id="mirror"), self._runtime)
+        source = SourceTopic(cluster, self._move.source.topic)
+        await source.learn()
+        reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=600)
+        while True:
+            places: dict[int, MirrorPlace] = {}
+            decided = 0
+            for partition in range(len(self._move.streams)):
+                try:
+                    place = await self._log.place(self._move.streams[partition])
+                except BoundaryStands:
+                    decided += 1
+                    continue
+                if partition not in self._stopped:
+                    places[partition] = MirrorPlace(place.end, -1 if place.epoch is None else place.epoch)
+            if decided == len(self._move.streams):
+                return
+            try:
+                async with asyncio.timeout(_READ_SECONDS):
+                    await self._bring_in(reader, places)
+            except (RequestFailed, ClientError, TimeoutError):
+                await self._runtime.sleep(0.05)
+                await source.learn()
+            await self._runtime.sleep(0.01)
+
+    async def _bring_in(self, reader: MirrorReader, places: Mapping[int, MirrorPlace]) -> None:
+        for leader, asked in reader.by_leader(places).items():
+            try:
+                pieces = await reader.read(leader, asked)
+            except MirrorStopped as stopped:
+                self._move.world.counts["partitions stopped"] += 1
+                self._stopped[stopped.partition] = str(stopped)
+                continue
+            for piece in pieces:
+                stream = self._move.streams[piece.partition]
+                with suppress(MirrorLost, BoundaryStands, StreamClosed):
+                    if piece.batches:
+                        expected = (await self._log.place(stream))._replace(
+                            end=places[piece.partition].offset
+                        )
+                        aborted = [(each.producer_id, each.first_offset) for each in piece.aborted]
+                        await self._log.commit(stream, piece.batches, aborted, expected=expected)
+                    if piece.source_start:
+                        await self._log.raise_start(stream, piece.source_start)
 
 
 async def _bury(runtime: SimulatedRuntime) -> None:
@@ -87,10 +194,7 @@ class Migrator:
             self.runtime,
             world.conditions.weather,
         )
-        for act in (self._mirror, self._switch):
-            asyncio.get_running_loop().create_task(
-                self._keep(act), name=self.name, context=self.runtime.context()
-            )
+        asyncio.get_running_loop().create_task(self._run(), name=self.name, context=self.runtime.context())
 
     def kill(self) -> None:
         assert self._store is not None
@@ -101,12 +205,12 @@ class Migrator:
         self._move.world.network.cut_process(self.runtime)
         asyncio.get_running_loop().create_task(_bury(self.runtime), name="the end of a migrator")
 
-    def stream_mirror(self) -> StreamMirror:
+    def _migration(self) -> LiveMigration:
         assert self._store is not None
         assert self._objects is not None
         settings = log_settings(self._move.conditions.settings(0, "", 0))
         store = StreamStore(self._store, self._move.conditions.domains, settings.producer_expiry_ms)
-        return StreamMirror(
+        mirror = StreamMirror(
             store,
             self._objects,
             self.runtime,
@@ -114,81 +218,32 @@ class Migrator:
             ForeignSegments(self._objects, self.runtime, {}),
             Retention(store, self.runtime, settings),
         )
+        topic = MovingTopic(self._move, self.runtime, store, mirror)
+        migrations = Migrations(self._store, self.runtime)
+        return LiveMigration(
+            self._move.source.topic, migrations, topic, self.runtime, _SETTINGS, self._reached
+        )
 
-    async def _keep(self, act: Callable[[Cluster, StreamMirror], Awaitable[None]]) -> None:
-        mirror = self.stream_mirror()
+    def _reached(self, step: str) -> None:
+        self._move.world.trace(self.name, "has reached:", step)
+        self._move.reached[step] += 1
+
+    async def _turn(self, migration: LiveMigration) -> None:
+        try:
+            await migration.turn()
+        except ValueCorrupt as error:
+            raise AssertionError("a value that cannot be read") from error
+        for failure in self.runtime.failures:
+            if not isinstance(failure, PASSING):
+                raise failure
+
+    async def _run(self) -> None:
+        """As `drayd migrator`: what fails is begun again."""
+        migration = self._migration()
         try:
             while True:
-                cluster = Cluster(self._move.source.addresses, Dialer(client_id=self.name), self.runtime)
                 with suppress(*PASSING):
-                    await act(cluster, mirror)
-                await cluster.close()
-                await self.runtime.sleep(0.1)
+                    await self._turn(migration)
+                await self.runtime.sleep(0.05)
         except Exception as error:
             self._move.world.fail(error)
-
-    async def _mirror(self, cluster: Cluster, mirror: StreamMirror) -> None:
-        source = SourceTopic(cluster, self._move.source.topic)
-        await source.learn()
-        reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=600)
-        while True:
-            places: dict[int, MirrorPlace] = {}
-            for partition in source.leaderships:
-                stream = self._move.streams[partition]
-                with suppress(BoundaryStands, StreamClosed):
-                    place = await mirror.place(stream)
-                    places[partition] = MirrorPlace(place.end, -1 if place.epoch is None else place.epoch)
-            if not places:
-                return
-            try:
-                async with asyncio.timeout(3):
-                    await self._bring_in(reader, places, mirror)
-            except (RequestFailed, ClientError, TimeoutError):
-                await self.runtime.sleep(0.05)
-                await source.learn()
-
-    async def _bring_in(
-        self, reader: MirrorReader, places: dict[int, MirrorPlace], mirror: StreamMirror
-    ) -> None:
-        for leader, asked in reader.by_leader(places).items():
-            try:
-                pieces = await reader.read(leader, asked)
-            except MirrorStopped as stopped:
-                self._move.world.counts["partitions stopped"] += 1
-                self._move.stopped.add(stopped.partition)
-                await self.runtime.sleep(0.5)
-                continue
-            for piece in pieces:
-                stream = self._move.streams[piece.partition]
-                if piece.batches:
-                    with suppress(MirrorLost, BoundaryStands, StreamClosed):
-                        expected = (await mirror.place(stream))._replace(end=places[piece.partition].offset)
-                        await mirror.commit(
-                            stream,
-                            piece.batches,
-                            [tuple(each) for each in piece.aborted],  # type: ignore[misc]
-                            expected=expected,
-                        )
-                if piece.source_start:
-                    with suppress(BoundaryStands, StreamClosed):
-                        await mirror.raise_start(stream, piece.source_start)
-        await self.runtime.sleep(0.01)
-
-    async def _switch(self, cluster: Cluster, mirror: StreamMirror) -> None:
-        if not self._move.may_switch(self):
-            return
-        source = SourceTopic(cluster, self._move.source.topic)
-        fence = AclFence(cluster, self._move.source.topic, self.runtime, allows_rest=False)
-        target = LogTarget(mirror, self._move.streams)
-        switch = TopicSwitch(source, target, fence, self.runtime, GIVE_UP_SECONDS)
-        await self.runtime.sleep(self._move.world.random.uniform(0.5, 2.0))
-        try:
-            boundaries = await switch.run()
-        except SwitchFailed as failure:
-            self._move.world.counts["switches went back"] += 1
-            self._move.world.trace(self.name, "went back:", failure)
-        except SwitchStuck as failure:
-            self._move.world.trace(self.name, "is stuck:", failure)
-        else:
-            self._move.world.trace(self.name, "has switched", boundaries)
-            self._move.done = True

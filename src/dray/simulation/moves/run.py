@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 from typing import ClassVar, Final, TypeVar
@@ -15,12 +17,17 @@ from dray.log.origins import CLASSIC, epoch_above
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogError
 from dray.metadata.contract import MetadataError
+from dray.migration.found import MigrationRefused
+from dray.migration.live import request_switch
+from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
+from dray.simulation.checks.history import StartRaised
 from dray.simulation.checks.log_truth import Violation
 from dray.simulation.cluster.conditions import ClusterConditions, Disaster, PlannedDisaster
 from dray.simulation.cluster.disasters import play_disasters
 from dray.simulation.cluster.ending import first_trouble
 from dray.simulation.cluster.world import ClusterWorld
 from dray.simulation.kernel.network import NetworkWeather
+from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
 from dray.simulation.moves.classic_cluster import ClassicCluster
 from dray.simulation.moves.migrators import Migrator
@@ -59,17 +66,12 @@ class Move:
         self.truth.by_key = world.truth.cleaned
         world.truth.log = self.truth
         self.streams: list[int] = []
-        self.stopped: set[int] = set()
-        self.done = False
+        self.reached: Counter[str] = Counter()
         self.migrators = [Migrator(self, number) for number in range(_MIGRATORS)]
-        self._switching: Migrator | None = None
 
     def acknowledged(self, partition: int, offset: int, values: Sequence[bytes], *, by_source: bool) -> None:
         self.world.counts["acknowledged by the source" if by_source else "acknowledged by Dray"] += 1
         self.truth.ledger.acknowledged(partition, offset, values, by_source=by_source)
-
-    def may_switch(self, migrator: Migrator) -> bool:
-        return not self.done and self.migrators.index(migrator) == 0
 
     async def link(self) -> None:
         """The topic is laid down and seen, and its source owns it."""
@@ -89,6 +91,37 @@ class Move:
         kept = {"retention.ms": "-1"}
         await _insist(lambda: topics.attach(TOPIC, self.source.topic_id, self.streams, kept, LEADER_EPOCH))
 
+        record = MigrationRecord(
+            MigrationState.MIRRORING,
+            broker.runtime.uuid(),
+            self.source.topic_id,
+            NO_TIER,
+            "the classic source",
+            "",
+            "",
+            LEADER_EPOCH,
+            self.conditions.partitions,
+            tuple(self.streams),
+            ((0, 0),) * self.conditions.partitions,
+            kept,
+            broker.runtime.wall_ms(),
+            upstream="classic",
+            source_topic_id=self.source.topic_id,
+            attempt=0,
+        )
+        await _insist(lambda: Migrations(broker.store, broker.runtime).begin(TOPIC, record))  # type: ignore[arg-type]
+
+    async def play_operator(self) -> None:
+        """Asks for the switch, again and again."""
+        runtime = SimulatedRuntime(self.conditions.seed)
+        migrations = Migrations(self.world.store_client(runtime, older=False), runtime)
+        while True:
+            await asyncio.sleep(self.random.uniform(0.2, 2.0))
+            with suppress(MigrationRefused, MetadataError):
+                record = await request_switch(migrations, TOPIC)
+                if record.state is MigrationState.MOVED:
+                    return
+
     async def play_elections(self) -> None:
         while True:
             await asyncio.sleep(self.random.expovariate(self.conditions.elections_a_second))
@@ -103,6 +136,8 @@ class Move:
             held = self.truth.streams[self.truth.stream_of(found.number)]
             if found.start < len(held.records) - 20:
                 found.expire(1)
+                raised = StartRaised(held.number, found.start, self.world.now())
+                self.world.history.starts.append(raised)
 
     async def play_migrators(self) -> None:
         for migrator in self.migrators:
@@ -136,7 +171,11 @@ async def play_move(world: ClusterWorld) -> None:
     await world.start()
     await move.link()
     seed = conditions.seed * 1000
-    makers: list[Callable[[], Awaitable[None]]] = [lambda: play_disasters(world), move.play_migrators]
+    makers: list[Callable[[], Awaitable[None]]] = [
+        lambda: play_disasters(world),
+        move.play_migrators,
+        move.play_operator,
+    ]
     for partition in range(conditions.partitions):
         for number in range(_PRODUCERS):
             each = MovingProducer(
@@ -167,6 +206,7 @@ async def play_move(world: ClusterWorld) -> None:
     switched = [each for each in move.truth.boundaries.values() if each != CLASSIC]
     world.counts["partitions switched"] += len(switched)
     world.counts["pieces mirrored"] += move.truth.mirrored
+    world.counts.update(move.reached)
     if switched and not move.source.is_fenced:
         raise Violation("the fence was lifted after a partition was decided")
 
