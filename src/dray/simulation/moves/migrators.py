@@ -42,6 +42,7 @@ PASSING: Final = (
     ClientError,
     RequestFailed,
     MigrationLost,
+    BoundaryStands,  # another migrator has decided meanwhile
     TimeoutError,
 )
 _SETTINGS: Final = LiveSettings(

@@ -31,6 +31,7 @@ from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
 from dray.simulation.moves.classic_cluster import ClassicCluster
 from dray.simulation.moves.migrators import Migrator
+from dray.simulation.moves.readers import CommittedReader, read_everything
 from dray.simulation.moves.truth import MovedTruth
 from dray.simulation.moves.writers import MovingProducer, TransactionalWriter
 from dray.topics import TopicError, Topics
@@ -40,6 +41,7 @@ T = TypeVar("T")
 TOPIC: Final = "orders"
 LEADER_EPOCH: Final = epoch_above(0)
 _MIGRATORS: Final = 2
+_STANDSTILL: Final = 2.0  # of a broker, at most
 _PRODUCERS: Final = 2
 
 
@@ -172,7 +174,6 @@ async def play_move(world: ClusterWorld) -> None:
     await move.link()
     seed = conditions.seed * 1000
     makers: list[Callable[[], Awaitable[None]]] = [
-        lambda: play_disasters(world),
         move.play_migrators,
         move.play_operator,
     ]
@@ -182,15 +183,17 @@ async def play_move(world: ClusterWorld) -> None:
                 move, 10 * partition + number, partition, seed + 20 * partition + 2 * number
             )
             makers.append(each.play)
+        makers.append(CommittedReader(move, partition, seed + 600 + partition).play)
         if conditions.has_transactions:
             makers.append(TransactionalWriter(move, partition, seed + 500 + partition).play)
     if conditions.elections_a_second:
         makers.append(move.play_elections)
     if conditions.expires:
         makers.append(move.play_retention)
+    disasters = asyncio.ensure_future(play_disasters(world))
     tasks = [asyncio.ensure_future(make()) for make in makers]
     try:
-        await first_trouble(world, tasks, conditions.seconds)
+        await first_trouble(world, [*tasks, disasters], conditions.seconds)
     finally:
         for task in tasks:
             task.cancel()
@@ -201,6 +204,13 @@ async def play_move(world: ClusterWorld) -> None:
     if world.violation.done():
         world.violation.result()
     move.truth.ledger.check_all()
+    conditions.weather.calm()
+    conditions.network.calm()
+    await disasters
+    await asyncio.sleep(_STANDSTILL)
+    await read_everything(move)
+    if world.violation.done():
+        world.violation.result()
     for broker in world.brokers:
         broker.check()
     switched = [each for each in move.truth.boundaries.values() if each != CLASSIC]
