@@ -19,6 +19,10 @@ from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
 from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
+from typer.testing import CliRunner
+
+from dray.cli.main import app
+from dray.daemon.failures import Failure
 
 PARTITIONS = 2
 SECONDS = 120
@@ -78,21 +82,14 @@ class Dray:
             time.sleep(0.1)
 
     def migrate(self, *arguments: str, fails: bool = False) -> str:
-        done = subprocess.run(
-            [drayd_path(), "migrate", *arguments, "--config", str(self.config)],
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            timeout=SECONDS,
-            check=False,
-        )
-        assert (done.returncode != 0) == fails, (
-            arguments,
-            done.stdout,
-            done.stderr,
-            self.log.read_text()[-3000:],
-        )
-        return done.stderr if fails else done.stdout
+        """In this process: a fresh one takes seconds to import everything."""
+        done = CliRunner().invoke(app, ["migrate", *arguments, "--config", str(self.config)])
+        failure = done.exception
+        assert (failure is not None) == fails, (arguments, done.output, failure, self.log.read_text()[-3000:])
+        if not fails:
+            return done.stdout
+        assert isinstance(failure, Failure), failure
+        return str(failure)
 
     def status(self, topic: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self.migrate("status", topic, "--json"))
