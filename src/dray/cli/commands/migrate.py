@@ -10,6 +10,7 @@ from uuid import UUID
 
 import typer
 
+from dray.cli.commands.migrate_stragglers import stragglers
 from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
 from dray.cli.options import (
     CommandConfigOption,
@@ -263,6 +264,9 @@ def abort(
         _confirm(yes, f"Take back the attach of {topic}?")
     migration.abort(settings, topic)
     print(f"topic {topic}: the attach was taken back")
+
+
+app.command("stragglers")(stragglers)
 
 
 def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | None) -> None:
