@@ -10,9 +10,10 @@ from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.config import Settings
 from dray.daemon.followed_configs import follow_configs
-from dray.daemon.followed_upstreams import FollowedUpstream, boundaries_of
+from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
@@ -208,7 +209,7 @@ class KafkaTopic:
         return await self._upstream.groups.follow(self._topic)
 
     async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
-        boundaries = await boundaries_of(self._rooms, record)
+        boundaries = await boundaries_of(self._rooms.streams, record)
         found = await find_stragglers(self.source, boundaries)
         return {partition: each.end - each.start for partition, each in found.items()}
 
