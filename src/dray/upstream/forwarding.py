@@ -153,7 +153,7 @@ class ProduceForwarder:
         self._pending_seen: dict[str, float] = {}
         self.held_bytes = 0
 
-    async def close(self) -> None:
+    async def stop(self) -> None:
         for cluster in self._clusters.values():
             await cluster.close()
 

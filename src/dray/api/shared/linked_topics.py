@@ -33,3 +33,16 @@ class Forwarder(Protocol):
     ) -> tuple[Sequence[ForwardedAnswer], int]:
         """The answer for each batch, and how long the client is to wait, in milliseconds."""
         ...
+
+
+class LinkedTopics(Protocol):
+    """Raises `TopicsUnavailable` where the store does not answer."""
+
+    async def is_diskless(self, topic: str) -> bool | None:
+        """Whether the topic is Dray's, or about to be: its `diskless.enable`. None for one that no cluster
+        ever owned while Dray had it."""
+        ...
+
+    async def switch(self, topic: str, *, validate_only: bool) -> None:
+        """Ask for the switch of a topic. Raises `InvalidConfig`."""
+        ...
