@@ -15,7 +15,7 @@ from uuid import UUID
 
 from dray.client.cluster import Address, ClusterView
 from dray.client.connection import BrokerConnection
-from dray.client.errors import AuthenticationFailed, ClientError
+from dray.client.errors import ClientError
 from dray.protocol import ZERO_UUID
 from dray.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from dray.runtime import Runtime
@@ -105,8 +105,6 @@ class UpstreamBrokers:
                     answer = await connection.request(request)
             except TimeoutError:
                 failure = ClientError(f"{address[0]}:{address[1]} does not answer")
-            except AuthenticationFailed as refused:
-                return refused
             except ClientError as error:
                 failure = error
             else:

@@ -67,6 +67,7 @@ class PlayedSource:
     seconds: float = 0.005  # that a request takes, before and after it is stored
     throttle_ms: int = 0
     frozen: set[int] = field(default_factory=set)
+    away: set[int] = field(default_factory=set)
     strangers: bool = False  # it trusts no client
     loses: Callable[[ProduceRequest], bool] = lambda _: False  # whether the answer is lost
     refuses: dict[int, PartitionProduceResponse] = field(default_factory=dict)
@@ -80,6 +81,8 @@ class PlayedSource:
         self.dialled += 1
         if self.strangers:
             raise AuthenticationFailed("the password is wrong")
+        if broker in self.away:
+            raise ClientError(f"cannot reach {host}:{port}")
         while broker in self.frozen:
             await self.runtime.sleep(0.1)
         connection = PlayedConnection(self, broker)

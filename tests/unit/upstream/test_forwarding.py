@@ -201,6 +201,18 @@ def test_a_source_that_was_not_reached_is_tried_again_for_every_batch() -> None:
     play(work)
 
 
+def test_a_leader_that_was_not_reached_has_nothing_of_the_batch() -> None:
+    async def work(play: Play) -> None:
+        await play.one(producer=UNREPEATABLE)
+        for connection in list(play.source.open):
+            connection.abort()
+        play.source.away = {1}
+        play.later(2, play.source.away.clear)
+        assert offset_of(await play.one(producer=UNREPEATABLE)) == 1
+
+    play(work)
+
+
 def test_a_leader_that_stands_still_is_left_for_its_successor() -> None:
     async def work(play: Play) -> None:
         await play.one(0)

@@ -20,9 +20,6 @@ from dray.records import HEADER_SIZE, read_header
 from dray.records.header import CONTROL, MAGIC, TRANSACTIONAL
 from dray.topics import Topic
 
-OVERTAKES: Final = BatchRejected(
-    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
-)
 _TRANSACTION: Final = BatchRejected(ErrorCode.INVALID_RECORD, NO_TRANSACTIONS)
 _EMPTY: Final = BatchRejected(
     ErrorCode.INVALID_RECORD, "Produce requests must have at least one record batch per partition"
@@ -49,11 +46,8 @@ async def forward(
     refusals: Refusals = state.setdefault(REFUSALS, Refusals())
     found: dict[int, PartitionProduceResponse | BatchRejected | None] = {}
     sent: dict[int, ForwardedBatch] = {}
-    for number, (place, topic, part) in parts.items():
+    for number, (_, topic, part) in parts.items():
         batch = _batch(topic, part)
-        # The request before this one may have failed since this one came.
-        if isinstance(batch, ForwardedBatch) and refusals.overtakes(place, part.records):
-            batch = OVERTAKES
         if isinstance(batch, ForwardedBatch):
             sent[number] = batch
             _count(context, batch)
@@ -63,7 +57,7 @@ async def forward(
         found |= await _send(context, sent, acks, seconds)
     for number, (place, _, part) in parts.items():
         # What the source refused is for its client to mend. What never came to an answer comes again.
-        if found[number] is not None and isinstance(found[number], _Unanswered):
+        if isinstance(found[number], _Unanswered):
             refusals.note(place, part.records)
     if not refusals:
         state.pop(REFUSALS, None)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, TypeAlias
 
 from dray.api.produce.batches import AcceptedBatch, BatchRejected
-from dray.api.produce.forwarded import OVERTAKES, ForwardedPart, forward, is_forwarded
+from dray.api.produce.forwarded import ForwardedPart, forward, is_forwarded
 from dray.api.produce.refusals import REFUSALS, Place, Refusals
 from dray.api.produce.scheduling import DecompressionBudget, accept_at_once, accept_in_turn
 from dray.api.shared import (
@@ -37,6 +37,9 @@ from dray.topics import Topic, TopicsUnavailable
 
 _BY_ID: Final = 13
 _GATE: Final = "produce"
+_OVERTAKES: Final = BatchRejected(
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, "A batch before this one was refused and has not come again."
+)
 _FORBIDDEN: Final = BatchRejected(WRITE_TOPIC.refusal, WRITE_TOPIC.reason)
 
 _Parts: TypeAlias = list[tuple[TopicProduceData, PartitionProduceData]]
@@ -407,7 +410,7 @@ def _keep_order(
             refusals.note(place, part.records)
         else:
             overtakes = refusals.overtakes(place, part.records)
-        kept.append(OVERTAKES if overtakes else topic)
+        kept.append(_OVERTAKES if overtakes else topic)
     if not refusals:
         del state[REFUSALS]
     return kept
