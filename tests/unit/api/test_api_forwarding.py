@@ -252,7 +252,8 @@ async def test_a_client_that_leaves_takes_its_batch_with_it(linked: Linked) -> N
     second = asyncio.ensure_future(linked.produce((linked.old, 0, sequenced(1))))
     await eventually(lambda: linked.forwarder.asked)
     linked.connection.end()
-    codes = [answer[0].error_code for answer in await asyncio.gather(first, second)]
+    async with asyncio.timeout(60):
+        codes = [answer[0].error_code for answer in await asyncio.gather(first, second)]
     assert codes == [ErrorCode.REQUEST_TIMED_OUT] * 2
     linked.forwarder.held.set()
     await settle()
