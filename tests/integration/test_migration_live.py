@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -193,6 +194,64 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     places = moved.committed([TopicPartition(topic, 0), TopicPartition(topic, 1)], SECONDS)
     assert [place.offset for place in places] == [120, 7]
     moved.close()
+
+
+class Working:
+    """One producer process at work until it is told to stop: what was acknowledged, and what went wrong."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acknowledged: dict[tuple[int, int], str] = {}
+        self.errors: list[KafkaError] = []
+        self._topic = topic
+        self._stop = Event()
+        self._producer = producer(bootstrap)
+        self._thread = Thread(target=self._work)
+        self._thread.start()
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        value = message.value()
+        assert value is not None
+        self.acknowledged[message.partition(), message.offset()] = bytes(value).decode()  # type: ignore[index]
+
+    def _work(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(
+                self._topic, str(number), partition=number % PARTITIONS, on_delivery=self._note
+            )
+            number += 1
+            self._producer.poll(0.002)
+        self._producer.flush(SECONDS)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Dray) -> None:
+    """It talks to Dray all the time: what it sends is passed on to the source until the switch."""
+    topic = "payments"
+    make_topic(kafka, topic, retention_ms="-1")
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    working = Working(dray.bootstrap, topic)
+    try:
+        dray.until(lambda: len(working.acknowledged) > 200)
+        dray.migrate("switch", topic, "--yes", "--wait")
+        switched = len(working.acknowledged)
+        dray.until(lambda: len(working.acknowledged) > switched + 200)
+    finally:
+        working.stop()
+    assert working.errors == []
+    boundaries = [each["boundary"] for each in dray.status(topic)["partitions"]]
+    assert all(0 < boundary < len(working.acknowledged) // PARTITIONS for boundary in boundaries)
+    read = consume(dray.bootstrap, topic, len(working.acknowledged))
+    assert read == working.acknowledged, "each once, where it was acknowledged"
+    for partition in range(PARTITIONS):
+        values = [int(value) for (place, _), value in sorted(read.items()) if place == partition]
+        assert values == list(range(partition, PARTITIONS * len(values), PARTITIONS)), "in order"
 
 
 def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Dray) -> None:

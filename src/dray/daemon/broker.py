@@ -34,6 +34,7 @@ from dray.daemon.process import (
 from dray.daemon.settings import groups_settings
 from dray.daemon.stores import open_stores
 from dray.daemon.supervisor import Child, Supervisor
+from dray.daemon.upstream_clusters import UpstreamClusters
 from dray.metadata.contract import MetadataError
 from dray.objects import ObjectError
 from dray.runtime import SystemRuntime
@@ -89,6 +90,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
     runtime = SystemRuntime()
     configure_logging(log_format(settings), settings.logging.level, runtime, fields=_log_fields(settings))
     signals = StopSignals(asyncio.get_running_loop())
+    upstream = UpstreamClusters(settings, runtime)
     stores = await open_stores(settings, runtime)
     try:
         node = Node(
@@ -98,6 +100,7 @@ async def _run(settings: Settings, *, banner: bool, compacts: bool, config: Path
             stores.objects,
             machine=local_machine(),
             foreign=stores.foreign,
+            upstream=upstream,
         )
     except (CertificateUnusable, KeySetUnusable, TokensUnusable) as error:
         await stores.close()
