@@ -295,6 +295,7 @@ def test_mistakes_are_one_line(kafka: str, dray: Dray) -> None:
         assert len(said[case].strip().splitlines()) == 1, said[case]
 
 
+@pytest.mark.soak
 def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
     """What `docs/migration.md` tells an operator to type, typed: only addresses and properties are others."""
     require_tool("kcat")
