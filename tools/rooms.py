@@ -87,7 +87,7 @@ ROOMS: dict[str, Room] = {
     ),
     "migration": _room(
         "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach",
-        "foreign groups log metadata objects records runtime topics",
+        "client foreign groups log metadata objects records runtime topics upstream",
     ),
     "foreign": _room(
         "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ",
