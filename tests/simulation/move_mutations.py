@@ -9,17 +9,21 @@ about cold segments, and in `foreign_mutations.py`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from tests.simulation.noticing import Mutation
 
+from dray.daemon.live_topic import KafkaTopic
 from dray.log import mirroring, switching
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
 from dray.metadata.contract import Put
-from dray.simulation.moves.migrators import MovingTopic
+from dray.protocol.messages.fetch import FetchPartition
+from dray.upstream import group_follower
 from dray.upstream import mirror as upstream_mirror
+from dray.upstream.followed_groups import FollowedGroup, GroupAct, SourceGroup
 from dray.upstream.partition_switch import PartitionSwitch
 from dray.upstream.source import SourceEnd, SourceTopic
 from dray.upstream.switch import TopicSwitch
@@ -47,7 +51,7 @@ def boundary_before_the_fence(patch: pytest.MonkeyPatch) -> None:
 
     async def measured(self: SourceTopic, partition: int) -> SourceEnd:
         now = await genuine(self, partition)
-        top = seen[id(self), partition]
+        top = seen.get((id(self), partition), now.high_watermark)
         return SourceEnd(now.leadership, now.start, top, top, top)
 
     patch.setattr(TopicSwitch, "_decided", looked)
@@ -55,14 +59,14 @@ def boundary_before_the_fence(patch: pytest.MonkeyPatch) -> None:
 
 
 def no_probe(patch: pytest.MonkeyPatch) -> None:
-    genuine = MovingTopic.fence
+    genuine = KafkaTopic.fence
 
-    def unprobed(self: MovingTopic, kind: str, undo: Any) -> Any:
+    def unprobed(self: KafkaTopic, kind: str, undo: Any) -> Any:
         fence = genuine(self, kind, undo)
         object.__setattr__(fence, "is_probed", False)
         return fence
 
-    patch.setattr(MovingTopic, "fence", unprobed)
+    patch.setattr(KafkaTopic, "fence", unprobed)
 
 
 def end_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
@@ -111,19 +115,26 @@ def history_not_compared(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(upstream_mirror, "FetchPartition", _without_epoch)
 
 
-def _without_epoch(**fields: Any) -> Any:
-    from dray.protocol.messages.fetch import FetchPartition
-
+def _without_epoch(**fields: Any) -> FetchPartition:
     return FetchPartition(**{**fields, "last_fetched_epoch": -1})
 
 
 def lifted_without_forbidding(patch: pytest.MonkeyPatch) -> None:
     """A migrator lifts the fence while a decision of another may still apply."""
 
-    async def nothing(_: MovingTopic, __: int) -> None:
+    async def nothing(_: KafkaTopic, __: int) -> None:
         return None
 
-    patch.setattr(MovingTopic, "forbid", nothing)
+    patch.setattr(KafkaTopic, "forbid", nothing)
+
+
+def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
+    genuine = group_follower.next_act
+
+    def copied(kept: FollowedGroup, seen: SourceGroup, *, is_switched: bool) -> GroupAct:
+        return genuine(replace(kept, has_moved=False), seen, is_switched=is_switched)
+
+    patch.setattr(group_follower, "next_act", copied)
 
 
 MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
@@ -138,6 +149,7 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
         (aborted_list_dropped, 0),
         (history_not_compared, 0),
         (lifted_without_forbidding, 0),
+        (group_copied_after_it_moved, 0),
     )
 }
 """By name, each with the seed from which on it is looked for."""

@@ -33,6 +33,11 @@ from dray.protocol.messages.delete_acls import (
     DeleteAclsResponse,
 )
 from dray.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
+from dray.protocol.messages.describe_configs import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    DescribeConfigsResult,
+)
 from dray.protocol.messages.describe_producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -78,6 +83,7 @@ from dray.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
+from dray.simulation.moves.classic_groups import ClassicGroups
 from dray.simulation.moves.classic_log import ClassicPartition, OutOfOrder, StoredBatch, is_whole
 
 BROKERS: Final = 3
@@ -115,7 +121,10 @@ class ClassicCluster:
             CreateAclsRequest: self._create_acls,
             DeleteAclsRequest: self._delete_acls,
             DescribeAclsRequest: self._describe_acls,
+            DescribeConfigsRequest: self._describe_configs,
         }
+        self.groups = ClassicGroups(self.topic, self.addresses)
+        self.answers |= self.groups.answers
 
     @property
     def addresses(self) -> list[Address]:
@@ -193,6 +202,14 @@ class ClassicCluster:
 
     async def _describe_acls(self, _: int, __: DescribeAclsRequest) -> DescribeAclsResponse:
         return DescribeAclsResponse()
+
+    async def _describe_configs(self, _: int, request: DescribeConfigsRequest) -> DescribeConfigsResponse:
+        return DescribeConfigsResponse(
+            results=[
+                DescribeConfigsResult(0, None, each.resource_type, each.resource_name)
+                for each in request.resources
+            ]
+        )
 
     # --- elections
 

@@ -30,7 +30,8 @@ from dray.simulation.kernel.network import NetworkWeather
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.simulation.kernel.weather import Weather
 from dray.simulation.moves.classic_cluster import ClassicCluster
-from dray.simulation.moves.migrators import Migrator
+from dray.simulation.moves.groups import MovingGroup
+from dray.simulation.moves.migrators import UPSTREAM, Migrator
 from dray.simulation.moves.readers import CommittedReader, read_everything
 from dray.simulation.moves.truth import MovedTruth
 from dray.simulation.moves.writers import MovingProducer, TransactionalWriter
@@ -51,6 +52,7 @@ class MoveConditions(ClusterConditions):
     elections_a_second: float = 0.0
     is_unclean: bool = False
     has_transactions: bool = False
+    groups: int = 0
     expires: bool = False  # whether the source's retention takes its oldest batches
 
     script: ClassVar[Callable[[ClusterWorld], Awaitable[None]] | None] = None
@@ -68,6 +70,7 @@ class Move:
         self.truth.by_key = world.truth.cleaned
         world.truth.log = self.truth
         self.streams: list[int] = []
+        self.record: MigrationRecord  # as it was when the topic was linked
         self.reached: Counter[str] = Counter()
         self.migrators = [Migrator(self, number) for number in range(_MIGRATORS)]
 
@@ -93,7 +96,7 @@ class Move:
         kept = {"retention.ms": "-1"}
         await _insist(lambda: topics.attach(TOPIC, self.source.topic_id, self.streams, kept, LEADER_EPOCH))
 
-        record = MigrationRecord(
+        self.record = MigrationRecord(
             MigrationState.MIRRORING,
             broker.runtime.uuid(),
             self.source.topic_id,
@@ -107,11 +110,11 @@ class Move:
             ((0, 0),) * self.conditions.partitions,
             kept,
             broker.runtime.wall_ms(),
-            upstream="classic",
+            upstream=UPSTREAM,
             source_topic_id=self.source.topic_id,
             attempt=0,
         )
-        await _insist(lambda: Migrations(broker.store, broker.runtime).begin(TOPIC, record))  # type: ignore[arg-type]
+        await _insist(lambda: Migrations(broker.store, broker.runtime).begin(TOPIC, self.record))  # type: ignore[arg-type]
 
     async def play_operator(self) -> None:
         """Asks for the switch, again and again."""
@@ -186,6 +189,8 @@ async def play_move(world: ClusterWorld) -> None:
         makers.append(CommittedReader(move, partition, seed + 600 + partition).play)
         if conditions.has_transactions:
             makers.append(TransactionalWriter(move, partition, seed + 500 + partition).play)
+    for number in range(conditions.groups):
+        makers.append(MovingGroup(move, f"group {number}", seed + 700 + number).play)
     if conditions.elections_a_second:
         makers.append(move.play_elections)
     if conditions.expires:
@@ -261,5 +266,6 @@ def moving_topics(seed: int) -> MoveConditions:
         elections_a_second=random.choice((0.0, 0.3, 1.0)),
         is_unclean=random.random() < 0.25,
         has_transactions=random.random() < 0.6,
+        groups=random.choice((0, 1, 2)),
         expires=random.random() < 0.4,
     )
