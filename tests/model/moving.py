@@ -310,7 +310,11 @@ def migrator(world: World) -> Steps[None]:
         move: Move
         move, version = world.store.get("record", 0)
         yield
-        if move.state == "PENDING" or ("switch-again" in world.without and world.watermark.boundary >= 0):
+        if "switch-again" in world.without and world.watermark.boundary >= 0:
+            watermark, aimed = world.store.get("hwm", MOVED)
+            again = HighWatermark(watermark.end, watermark.head, watermark.end)
+            world.send([Put(Key("hwm", 0, MOVED), again, aimed)])
+        elif move.state == "PENDING":
             yield from _attempt(world, move, version)
         elif move.state == "BACK":
             yield from _lift(world, version)
@@ -338,7 +342,7 @@ def _attempt(world: MovingWorld, move: Move, version: int) -> Steps[None]:
     source.put_up()
     yield
     while world.now < until:
-        if world.watermark.boundary >= 0 and "switch-again" not in world.without:
+        if world.watermark.boundary >= 0:
             world.send([Put(RECORD, Move(move.attempt, "SWITCHED"), version)])
             yield
             return
@@ -390,9 +394,7 @@ def _decide(world: MovingWorld, move: Move, version: int, seen: Seen) -> Steps[b
     watermark: HighWatermark
     watermark, aimed = world.store.get("hwm", MOVED)
     yield
-    if watermark.boundary != CLASSIC and "switch-again" not in world.without:
-        return False
-    if watermark.end != seen.end and "switch-again" not in world.without:
+    if watermark.boundary != CLASSIC or watermark.end != seen.end:
         return False
     now: Move = world.store.get("record", 0).value
     if now != move and "wanted-unasked" not in world.without:

@@ -9,21 +9,19 @@ about cold segments, and in `foreign_mutations.py`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any, Final
 
 import pytest
 from tests.simulation.noticing import Mutation
 
 from dray.daemon.live_topic import KafkaTopic
+from dray.groups.coordinator.copies import StoredCopy
 from dray.log import mirroring, switching
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
 from dray.metadata.contract import Put
 from dray.protocol.messages.fetch import FetchPartition
-from dray.upstream import group_follower
 from dray.upstream import mirror as upstream_mirror
-from dray.upstream.followed_groups import FollowedGroup, GroupAct, SourceGroup
 from dray.upstream.partition_switch import PartitionSwitch
 from dray.upstream.source import SourceEnd, SourceTopic
 from dray.upstream.switch import TopicSwitch
@@ -129,12 +127,7 @@ def lifted_without_forbidding(patch: pytest.MonkeyPatch) -> None:
 
 
 def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
-    genuine = group_follower.next_act
-
-    def copied(kept: FollowedGroup, seen: SourceGroup, *, is_switched: bool) -> GroupAct:
-        return genuine(replace(kept, has_moved=False), seen, is_switched=is_switched)
-
-    patch.setattr(group_follower, "next_act", copied)
+    patch.setattr(StoredCopy, "has_moved", False)
 
 
 MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
