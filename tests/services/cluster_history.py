@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from confluent_kafka import ElectionType, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import (
@@ -20,8 +21,8 @@ from tests.services.log_referee import EARLIEST_LOCAL, LATEST, LATEST_TIERED, of
 from tests.services.tiered_cluster import START_SECONDS, TieredCluster
 from tests.services.tiered_history import COMPACTED, FILLER, TOPIC, produce, transactions, wait_for
 
-ASSIGNED = ([2, 3], [3, 1, 2])
-"""The replicas of each partition: the first has one that can become leader without the other's records."""
+ASSIGNED = ([2, 3], [3, 1])
+"""The replicas of each partition: a leader of the first can have no other one in sync."""
 
 PATIENCE = 180.0
 _SEGMENTS = {"segment.bytes": str(1 << 20), "retention.ms": "-1", "file.delete.delay.ms": "100"}
@@ -43,7 +44,7 @@ class ClusterHistory:
         transactions(bootstrap, TOPIC)
         self._until_in_sync()
         nodes[3].terminate(START_SECONDS)
-        self._until_led(1, by=(1, 2))
+        self._until_led(1, by=(1,))
         self._until_led(0, by=(2,))
         known = offset_of(bootstrap, TOPIC, 0, LATEST)
         produce(bootstrap, TOPIC, "b", 4_000)
@@ -56,10 +57,11 @@ class ClusterHistory:
         )
         nodes[2].kill()
         nodes[3].start(START_SECONDS)
-        self._elect_unclean(0)
-        self._until_led(0, by=(3,))
+        self._elect(ElectionType.UNCLEAN, 0, 3)
         self.lost = gone - offset_of(bootstrap, TOPIC, 0, LATEST)
         nodes[2].start(START_SECONDS)
+        self._until_in_sync()
+        self._elect(ElectionType.PREFERRED, 1, 3)
         produce(bootstrap, TOPIC, "c", 2_500)
         transactions(bootstrap, TOPIC)
         self._until_in_sync()
@@ -113,14 +115,12 @@ class ClusterHistory:
             topic, len(assigned), replica_assignment=[list(each) for each in assigned], config=dict(configs)
         )
 
-        def create() -> bool:
-            try:
-                self._admin.create_topics([asked])[topic].result(PATIENCE)
-            except KafkaException as error:
-                return error.args[0].name() == "TOPIC_ALREADY_EXISTS"
-            return True
-
-        wait_for(f"{topic} is created", create, PATIENCE)  # a node may not be registered yet
+        wait_for(
+            "three brokers are registered",
+            lambda: len(self._admin.list_topics(timeout=PATIENCE).brokers) == len(self._cluster.nodes),
+            PATIENCE,
+        )
+        self._admin.create_topics([asked])[topic].result(PATIENCE)
         for partition in range(len(assigned)):
             self._until_led(partition, by=(1, 2, 3), topic=topic)
 
@@ -167,20 +167,17 @@ class ClusterHistory:
                 PATIENCE,
             )
 
-    def _elect_unclean(self, partition: int) -> None:
-        """The controller may have done it already, as the topic's config asks it to."""
+    def _elect(self, kind: ElectionType, partition: int, leader: int) -> None:
+        """The controller may have done it already, as it does by and by."""
 
         def elect() -> bool:
-            if self._led_by(partition)[0] == 3:
-                return True
-            try:
-                asked = [TopicPartition(TOPIC, partition)]
-                self._admin.elect_leaders(ElectionType.UNCLEAN, asked).result(PATIENCE)
-            except KafkaException:
-                return False
-            return self._led_by(partition)[0] == 3
+            if self._led_by(partition)[0] != leader:
+                with suppress(KafkaException):  # no replica of that kind is there yet
+                    self._admin.elect_leaders(kind, [TopicPartition(TOPIC, partition)]).result(PATIENCE)
+            return self._led_by(partition)[0] == leader
 
-        wait_for("a leader without the newest records", elect, PATIENCE)
+        wait_for(f"node {leader} leads partition {partition}", elect, PATIENCE)
+        self._until_led(partition, by=(leader,))
 
 
 def _stays(condition: Callable[[], bool]) -> Callable[[], bool]:
