@@ -94,7 +94,7 @@ class Place:
 
         return asyncio.run(scan())
 
-    def streams(self) -> set[int]:
+    def streams(self) -> set[int | None]:
         return {keys.stream_of(key) for key in self.keys_below(keys.STREAMS)}
 
     def written(self) -> set[str]:

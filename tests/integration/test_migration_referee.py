@@ -258,7 +258,7 @@ def rows_of(answers: PartitionAnswers, partition: int, end: int) -> list[Row]:
             if header.producer_id in open_aborted:
                 continue
         for record in decode(as_data(seen.data, with_producer=False)).records():
-            held = tuple((each.key, hexed(each.value)) for each in record.headers)
+            held = tuple((key, hexed(value)) for key, value in record.headers)
             rows.append(
                 Row(
                     partition,
@@ -357,7 +357,7 @@ def test_the_table_is_what_was_committed_by_spark(
                 "transform(headers, h -> struct(h.key, lower(hex(h.value)))) "
                 f"from {CATALOG_NAME}.dray.`{topic}` order by partition, offset"
             )
-            assert [Row(*row[:5], tuple(map(tuple, row[5]))) for row in found] == rows
+            assert [Row(*row[:5], headers=tuple(map(tuple, row[5]))) for row in found] == rows
 
 
 def test_a_topic_that_became_a_table_is_read_as_before(

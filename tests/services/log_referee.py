@@ -82,6 +82,7 @@ class TopicReferee:
             times = {moment + near for batch in some for moment in _times(batch.data) for near in (-1, 0, 1)}
         if places is None:
             places = {place for batch in some for place in (batch.base_offset, batch.last_offset)}
+        end = (await self.offset(partition, LATEST)).offset
         return PartitionAnswers(
             {"read_uncommitted": seen, "read_committed": committed},
             aborted,
@@ -92,7 +93,7 @@ class TopicReferee:
             },
             {moment: await self.offset(partition, moment) for moment in sorted(times)},
             {epoch: await self._end_of_epoch(partition, epoch) for epoch in epochs},
-            {place: await self._first_batch(partition, place) for place in sorted(places)},
+            {place: await self._first_batch(partition, place) for place in sorted(places) if place < end},
         )
 
     async def offset(self, partition: int, time: int, isolation: str = "read_uncommitted") -> FoundOffset:
