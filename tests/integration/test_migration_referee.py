@@ -357,7 +357,10 @@ def test_the_table_is_what_was_committed_by_spark(
                 "transform(headers, h -> struct(h.key, lower(hex(h.value)))) "
                 f"from {CATALOG_NAME}.dray.`{topic}` order by partition, offset"
             )
-            assert [Row(*row[:5], headers=tuple(map(tuple, row[5]))) for row in found] == rows
+            assert [
+                Row(number, offset, at, key, value, tuple((name, held) for name, held in headers))
+                for number, offset, at, key, value, headers in found
+            ] == rows
 
 
 def test_a_topic_that_became_a_table_is_read_as_before(
