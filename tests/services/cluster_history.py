@@ -19,7 +19,7 @@ from confluent_kafka.admin import (
 
 from tests.services.log_referee import EARLIEST_LOCAL, LATEST, LATEST_TIERED, offset_of
 from tests.services.tiered_cluster import START_SECONDS, TieredCluster
-from tests.services.tiered_history import COMPACTED, FILLER, TOPIC, produce, transactions, wait_for
+from tests.services.tiered_history import BATCH, COMPACTED, FILLER, TOPIC, produce, transactions, wait_for
 
 ASSIGNED = ([2, 3], [3, 1])
 """The replicas of each partition: a leader of the first can have no other one in sync."""
@@ -138,7 +138,7 @@ class ClusterHistory:
 
     def _write_keys(self, word: str, count: int) -> None:
         settings = {"bootstrap.servers": self._cluster.bootstrap, "enable.idempotence": True, "linger.ms": 5}
-        producer = Producer(settings)
+        producer = Producer(settings | {"batch.num.messages": BATCH})
         for number in range(count):
             key, value = f"k{number % 40}-{word}", f"{number}-".encode() + FILLER
             producer.produce(COMPACTED, key=key.encode(), value=value, partition=0)
@@ -146,8 +146,11 @@ class ClusterHistory:
         assert producer.flush(PATIENCE) == 0
 
     def _led_by(self, partition: int, topic: str = TOPIC) -> tuple[int, list[int]]:
-        """Its leader, and the replicas in sync."""
-        found = self._admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.get(partition)
+        """Its leader, and the replicas in sync; neither while the broker that was asked goes away."""
+        try:
+            found = self._admin.list_topics(topic, timeout=PATIENCE).topics[topic].partitions.get(partition)
+        except KafkaException:
+            return -1, []
         return (-1, []) if found is None else (found.leader, list(found.isrs))
 
     def _until_led(self, partition: int, by: Sequence[int], topic: str = TOPIC) -> None:

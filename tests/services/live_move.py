@@ -153,7 +153,9 @@ def records_of(batches: Sequence[SeenBatch]) -> list[tuple[int, bytes]]:
         [batch] = walk_batches(seen.data)
         if not batch.is_control:
             plain = as_data(seen.data, with_producer=False)
-            found += [(each.offset, bytes(each.value or b"")) for each in decode(plain).records()]
+            found += [
+                (each.offset, bytes(each.value or b"")) for each in decode(plain, sparse=True).records()
+            ]
     return found
 
 

@@ -18,6 +18,8 @@ COMPACTED = "latest"
 PARTITIONS = 2
 PATIENCE = 60.0
 FILLER = b"x" * 900
+BATCH = 20
+"""Records in a batch, at most: a busy machine would make a mebibyte of each."""
 
 
 class SeenRecord(NamedTuple):
@@ -79,7 +81,8 @@ def write_compacted(kafka: TieredKafka, topic: str = COMPACTED) -> None:
 
 
 def produce(bootstrap: str, topic: str, word: str, count: int) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+    settings = {"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5}
+    producer = Producer(settings | {"batch.num.messages": BATCH})
     for number in range(count):
         producer.produce(
             topic,
