@@ -38,7 +38,7 @@ PARTITIONS = 2
 SECONDS = 180.0
 SOME = 100
 """Records that each producer gets through between two events."""
-SETTINGS = {"give_up_time": "30s", "straggler_watch": "1s", "group_interval": "1s"}
+SETTINGS = {"give_up_time": "20s", "straggler_watch": "1s", "group_interval": "1s"}
 
 
 @pytest.fixture(scope="module")
@@ -190,7 +190,6 @@ def test_a_tiered_topic_moves_with_its_history_in_place(
             move.until(topic, "switched", "moved")
             go_on(ledger)
         check_moved(move, topic, ledger)
-        assert move.status(topic)["borrowed"] > 0
 
 
 # --- transactions
@@ -304,7 +303,7 @@ def test_a_source_that_forgets_what_it_gave_away_stops_the_move(
             nodes[3].start(START_SECONDS)
             wait_for("node 3 leads", lambda: leader(admin, topic) == 3, SECONDS)
             write(move.kafka.bootstrap, topic, "another history", 150, partition=0)
-            wait_for("it is said", lambda: bool(move.status(topic)["stopped"]), SECONDS)
+            wait_for("it is said", lambda: bool(move.stopped(topic)), SECONDS)
             assert offset_of(move.dray.bootstrap, topic, 0, LATEST) == 250
             move.switch(topic, code=None)
             wait_for("no switch", lambda: move.status(topic)["state"] == "mirroring", SECONDS)
@@ -331,7 +330,7 @@ def test_a_topic_that_is_deleted_at_the_source_is_said_and_not_forgotten(
             SECONDS,
         )
         admin.delete_topics([topic])[topic].result(SECONDS)
-        wait_for("it is said", lambda: bool(move.status(topic)["stopped"]), SECONDS)
+        wait_for("it is said", lambda: bool(move.stopped(topic)), SECONDS)
         assert [len(records_of(each)) for each in read_topic(move.dray.bootstrap, topic, 2).values()] == [
             50,
             50,

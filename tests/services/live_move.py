@@ -46,13 +46,7 @@ class Migrator(DrayProcess):
 
     def command(self) -> Sequence[str]:
         places = ["--data-dir", str(self.data_directory), "--config", str(self._config)]
-        return [str(drayd_path()), "migrator", *places]
-
-    def environment(self) -> Mapping[str, str]:
-        return dict(super().environment()) | {"DRAY_UPSTREAM__HTTP": f"127.0.0.1:{self.http_port}"}
-
-    def is_ready(self) -> bool:
-        return self.http_status("/readyz") == 200
+        return [str(drayd_path()), "migrator", *places, "--http", f"127.0.0.1:{self.http_port}"]
 
 
 class LiveMove:
@@ -93,9 +87,13 @@ class LiveMove:
         return self.run("switch", topic, "--fence", fence, "--yes", *more, code=code)
 
     def status(self, topic: str) -> dict[str, Any]:
-        [found] = json.loads(self.run("status", topic, "--json"))
-        assert isinstance(found, dict)
+        found: dict[str, Any] = json.loads(self.run("status", topic, "--json"))
         return found
+
+    def stopped(self, topic: str) -> dict[int, str]:
+        """The partitions whose mirror cannot go on, and why."""
+        rows = self.status(topic)["partitions"]
+        return {row["partition"]: row["stopped"] for row in rows if row["stopped"]}
 
     def until(self, topic: str, *states: str, seconds: float = SECONDS) -> dict[str, Any]:
         """Its status, once it is in one of these states."""
@@ -106,7 +104,10 @@ class LiveMove:
             found = self.status(topic)
             return found["state"] in states
 
-        wait_for(f"{topic} is {' or '.join(states)}, not {found.get('state')}", is_there, seconds)
+        try:
+            wait_for(f"{topic} is {' or '.join(states)}", is_there, seconds)
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {found}") from None
         return found
 
 
