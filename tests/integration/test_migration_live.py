@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -17,8 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.services.dray import drayd_path
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
+from tests.services.migration_newcomer import CHAPTER, Newcomer
 from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tools import require_tool
 from typer.testing import CliRunner
 
 from dray.cli.main import app
@@ -195,6 +199,64 @@ def test_a_topic_moves_with_all_its_records_and_groups(kafka: str, dray: Dray) -
     moved.close()
 
 
+class Working:
+    """One producer process at work until it is told to stop: what was acknowledged, and what went wrong."""
+
+    def __init__(self, bootstrap: str, topic: str) -> None:
+        self.acknowledged: dict[tuple[int, int], str] = {}
+        self.errors: list[KafkaError] = []
+        self._topic = topic
+        self._stop = Event()
+        self._producer = producer(bootstrap)
+        self._thread = Thread(target=self._work)
+        self._thread.start()
+
+    def _note(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self.errors.append(error)
+            return
+        value = message.value()
+        assert value is not None
+        self.acknowledged[message.partition(), message.offset()] = bytes(value).decode()  # type: ignore[index]
+
+    def _work(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            self._producer.produce(
+                self._topic, str(number), partition=number % PARTITIONS, on_delivery=self._note
+            )
+            number += 1
+            self._producer.poll(0.002)
+        self._producer.flush(SECONDS)
+
+    def stop(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def test_the_same_producer_works_on_across_the_switch(kafka: str, dray: Dray) -> None:
+    """It talks to Dray all the time: what it sends is passed on to the source until the switch."""
+    topic = "payments"
+    make_topic(kafka, topic, retention_ms="-1")
+    dray.migrate("link", topic, "--from-cluster", "old", "--yes")
+    working = Working(dray.bootstrap, topic)
+    try:
+        dray.until(lambda: len(working.acknowledged) > 200)
+        dray.migrate("switch", topic, "--yes", "--wait")
+        switched = len(working.acknowledged)
+        dray.until(lambda: len(working.acknowledged) > switched + 200)
+    finally:
+        working.stop()
+    assert working.errors == []
+    boundaries = [each["boundary"] for each in dray.status(topic)["partitions"]]
+    assert all(0 < boundary < len(working.acknowledged) // PARTITIONS for boundary in boundaries)
+    read = consume(dray.bootstrap, topic, len(working.acknowledged))
+    assert read == working.acknowledged, "each once, where it was acknowledged"
+    for partition in range(PARTITIONS):
+        values = [int(value) for (place, _), value in sorted(read.items()) if place == partition]
+        assert values == list(range(partition, PARTITIONS * len(values), PARTITIONS)), "in order"
+
+
 def test_a_link_is_taken_back_and_the_source_is_as_before(kafka: str, dray: Dray) -> None:
     topic = "tried"
     make_topic(kafka, topic)
@@ -231,3 +293,36 @@ def test_mistakes_are_one_line(kafka: str, dray: Dray) -> None:
     for case, text in expected.items():
         assert text in said[case], (case, said[case])
         assert len(said[case].strip().splitlines()) == 1, said[case]
+
+
+@pytest.mark.soak
+def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
+    """What `docs/migration.md` tells an operator to type, typed: only addresses and properties are others."""
+    require_tool("kcat")
+    chapter = CHAPTER.partition("## From a running cluster")[2]
+    move = chapter.partition("### The move")[2].partition("\n### ")[0]
+    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+    [commands] = re.findall(r"```sh\n(.*?)```", move, re.DOTALL)
+    make_topic(kafka, "moving", retention_ms="-1")
+    produce(kafka, "moving", range(20))
+    (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka))
+    (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+    newcomer = Newcomer(tmp_path)
+    said: dict[str, str] = {}
+    try:
+        for line in commands.splitlines():
+            command = line.replace("orders", "moving")
+            if command.endswith("&"):
+                newcomer.starts(command)
+                continue
+            done = newcomer.types(command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            said[line.split(" --config")[0]] = done.stdout
+        read = newcomer.types("kcat -C -b localhost:9092 -t moving -o beginning -e -q")
+    finally:
+        newcomer.leaves()
+    assert "what will happen" in said["drayd migrate link orders --from-cluster old --look"]
+    assert "is linked: 2 partitions" in said["drayd migrate link orders --from-cluster old --yes"]
+    assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
+    assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
+    assert "Traceback" not in (tmp_path / "broker.log").read_text()

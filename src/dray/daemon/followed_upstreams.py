@@ -8,14 +8,9 @@ import structlog
 
 from dray.client.cluster import Cluster
 from dray.daemon.migration import Rooms
-from dray.groups.coordinator.copies import GroupCopies, StoredCopy
-from dray.log.boundary_decision import boundary_of
-from dray.log.types import StreamClosed
-from dray.migration.live_migration import WORKED
-from dray.migration.record import MigrationRecord, MigrationState
+from dray.groups.coordinator.copies import GroupCopies
+from dray.migration.following import group_follower
 from dray.runtime import Runtime
-from dray.upstream.group_follower import GroupFollower, LinkedTopic
-from dray.upstream.source_groups import SourceGroups
 
 _log = structlog.get_logger(__name__)
 
@@ -28,12 +23,11 @@ class FollowedUpstream:
     ) -> None:
         self._name = name
         self._cluster = cluster
-        self._rooms = rooms
         self._runtime = runtime
         self._interval = interval_seconds
         self._copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, name)
-        self._follower: GroupFollower[StoredCopy] = GroupFollower(
-            SourceGroups(cluster), self._copies, self._linked
+        self._follower = group_follower(
+            cluster, rooms.stores.metadata, runtime, rooms.streams, rooms.cluster.domains, name
         )
         self._round = asyncio.Lock()
         self._next = float("-inf")
@@ -60,29 +54,3 @@ class FollowedUpstream:
     async def forget(self, topic: str) -> None:
         """The topic does not come here after all."""
         await self._copies.forget_topic(topic)
-
-    async def _linked(self) -> list[LinkedTopic]:
-        records = await self._rooms.attacher.migrations.read_all()
-        return [
-            LinkedTopic(topic, record.topic_id, record.partitions, await self._boundaries(record))
-            for topic, record in sorted(records.items())
-            if record.upstream == self._name and record.state in WORKED
-        ]
-
-    async def _boundaries(self, record: MigrationRecord) -> dict[int, int]:
-        return await boundaries_of(self._rooms, record)
-
-
-async def boundaries_of(rooms: Rooms, record: MigrationRecord) -> dict[int, int]:
-    """Of all partitions once the topic is switched, else none."""
-    if record.state not in (MigrationState.SWITCHED, MigrationState.MOVED):
-        return {}
-    found: dict[int, int] = {}
-    for partition, stream in enumerate(record.streams):
-        try:
-            boundary = await boundary_of(rooms.streams, stream)
-        except StreamClosed:
-            return {}  # the topic is deleted
-        if boundary is not None:
-            found[partition] = boundary
-    return found

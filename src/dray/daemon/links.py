@@ -76,6 +76,10 @@ def link(
             _upstream(settings, runtime, request.upstream) as cluster,
             migration.opened(settings, runtime) as rooms,
         ):
+            groups = FollowedUpstream(
+                request.upstream, cluster, rooms, runtime, settings.upstream.group_interval
+            )
+            rooms.attacher.before_seen = lambda: groups.follow(topic, at_once=True)
             finished = await rooms.attacher.finish(topic)
             if finished is not None:
                 return finished

@@ -10,9 +10,10 @@ from dray.client.cluster import Cluster
 from dray.client.errors import RequestFailed
 from dray.config import Settings
 from dray.daemon.followed_configs import follow_configs
-from dray.daemon.followed_upstreams import FollowedUpstream, boundaries_of
+from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.migration import Rooms
 from dray.log.boundary_decision import forbid_boundary
+from dray.migration.following import boundaries_of
 from dray.migration.live_migration import LiveSettings
 from dray.migration.record import MigrationRecord, MigrationState
 from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
@@ -20,6 +21,7 @@ from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.upstream.fences import (
     AclFence,
+    FenceRefused,
     SizeFence,
     StoppedFence,
     WriterFence,
@@ -27,11 +29,13 @@ from dray.upstream.fences import (
     needs_rest,
 )
 from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import SourceTopic
+from dray.upstream.source import Probe, SourceTopic
 from dray.upstream.stragglers import find_stragglers
 
 ALLOWS_REST: Final = "allows_rest"
 LARGEST_BATCH: Final = "max.message.bytes"
+_OPEN_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 def live_settings(settings: Settings) -> LiveSettings:
@@ -173,6 +177,8 @@ class KafkaTopic:
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         cluster = self._upstream.control
+        if kind != "stopped":
+            await self._check_open()
         if kind == "acl":
             try:
                 return {ALLOWS_REST: "true" if await needs_rest(cluster, self._topic) else "false"}
@@ -184,6 +190,21 @@ class KafkaTopic:
             before = await largest_batch_setting(cluster, self._topic)
             return {} if before is None else {LARGEST_BATCH: before}
         return {}
+
+    async def _check_open(self) -> None:
+        """The probe says that a leader refuses us: that shows a fence only if it did not refuse us before.
+        One that was lifted just now may be seen for a moment longer."""
+        await self.source.learn()
+        deadline = self._runtime.monotonic() + _OPEN_SECONDS
+        for partition in self._streams:
+            while (await self.source.probe(partition))[1] is not Probe.OPEN:
+                if self._runtime.monotonic() >= deadline:
+                    raise FenceRefused(
+                        f"the source refuses what we write to partition {partition} before there is a fence, "
+                        "so that none could be seen: give the migrator's user WRITE on the topic, take away "
+                        "what denies it, or stop the producers and use --fence stopped"
+                    )
+                await self._runtime.sleep(_PAUSE_SECONDS)
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WriterFence:
         if self._is_gone or kind == "stopped":
@@ -208,7 +229,7 @@ class KafkaTopic:
         return await self._upstream.groups.follow(self._topic)
 
     async def stragglers(self, record: MigrationRecord) -> Mapping[int, int]:
-        boundaries = await boundaries_of(self._rooms, record)
+        boundaries = await boundaries_of(self._rooms.streams, record)
         found = await find_stragglers(self.source, boundaries)
         return {partition: each.end - each.start for partition, each in found.items()}
 

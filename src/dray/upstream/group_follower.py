@@ -104,7 +104,8 @@ class FollowReport:
 
 
 class GroupFollower(Generic[Kept]):
-    """`linked` says which topics there are now. A round that fails is made again as a whole."""
+    """`linked` says which topics of the source there are now: all of them, as a group moves with all that it
+    reads. A round that fails is made again as a whole."""
 
     def __init__(
         self,

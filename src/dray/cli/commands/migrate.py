@@ -11,6 +11,7 @@ from uuid import UUID
 import typer
 
 from dray.cli.commands import migrate_live
+from dray.cli.commands.migrate_stragglers import stragglers
 from dray.cli.link_views import live_as_plain, print_live, watch_live
 from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
 from dray.cli.options import (
@@ -295,6 +296,7 @@ def abort(
 
 app.command("link")(migrate_live.link)
 app.command("switch")(migrate_live.switch)
+app.command("stragglers")(stragglers)
 
 
 def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | None) -> None:

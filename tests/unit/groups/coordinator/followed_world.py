@@ -39,6 +39,8 @@ class FakeGroupSource:
     asked: list[str] = field(default_factory=list)
     silent: set[str] = field(default_factory=set)
     """Groups whose coordinator does not answer."""
+    uncounted: set[str] = field(default_factory=set)
+    """Groups whose members are not told, though their offsets are."""
 
     async def listed(self) -> Mapping[str, ListedSourceGroup]:
         await self._happens("listed")
@@ -52,7 +54,7 @@ class FakeGroupSource:
         return {
             group_id: self.groups[group_id].members if group_id in self.groups else 0
             for group_id in group_ids
-            if group_id not in self.silent
+            if group_id not in self.silent | self.uncounted
         }
 
     async def committed(

@@ -313,6 +313,8 @@ async def test_a_coordinator_that_does_not_answer_is_not_a_group_without_members
     assert report.handed_over == []
     assert report.waiting == {GROUP: "for an answer"}
     assert GROUP in report.left
+    source.silent, source.uncounted = set(), {GROUP}
+    assert (await follower.run_once()).handed_over == []
 
 
 @simulated
