@@ -105,6 +105,10 @@ def what_was_planned_against_keys_is_taken_for_written(patch: pytest.MonkeyPatch
 class _ByTime(LastOffsets):
     """Of two records of a key, the one with the later time stays."""
 
+    def __init__(self, secret: bytes) -> None:
+        super().__init__(secret)
+        self._pieces: list[pyarrow.Table] = []
+
     def add(self, rows: Any) -> None:
         if len(rows):
             self._last_row = max(self._last_row, rows.column("offset")[-1].as_py())

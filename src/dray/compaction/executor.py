@@ -105,8 +105,9 @@ class UnitRows:
     async def _survivors(self, cleaning: Cleaning) -> AsyncGenerator[pyarrow.RecordBatch, None]:
         """What no later row of the unit itself supersedes."""
         survivors = await _survivors(self._unit, self._objects, self._runtime, self._foreign)
+        kept = survivors.kept(cleaning)
         async with aclosing(
-            rows_of(self._unit, self._objects, self._runtime, None, self._foreign)
+            rows_of(self._unit, self._objects, self._runtime, None, self._foreign, kept)
         ) as batches:
             async for batch in batches:
                 yield await self._runtime.in_thread(survivors.filtered, batch, cleaning)
@@ -162,7 +163,7 @@ async def _write_keys(
 async def _survivors(
     unit: Unit, objects: ObjectStore, runtime: Runtime, foreign: ForeignSegments | None
 ) -> Survivors:
-    last = LastOffsets()
+    last = LastOffsets(runtime.uuid().bytes)
     async with aclosing(rows_of(unit, objects, runtime, COLUMNS, foreign)) as batches:
         async for batch in batches:
             await runtime.in_thread(last.add, batch)
