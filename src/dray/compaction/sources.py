@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from itertools import accumulate, islice
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias, TypeVar
 
 from dray.compaction.foreign_source import FetchedForeign, ForeignPiece, fetch_piece
@@ -33,16 +33,15 @@ from dray.log.object_ranges import read_footer, read_range
 from dray.log.types import ObjectCorrupt
 from dray.metadata.values import ValueCorrupt
 from dray.objects.contract import Buffer, ObjectStore
-from dray.parquet.reader import Footer, ParquetCorrupt, is_dense
+from dray.parquet.reader import Footer, ParquetCorrupt
 from dray.parquet.statistics import RowGroup
 from dray.records import (
-    LEADER_EPOCH,
     Kept,
     RecordError,
     RecordFault,
     decode,
     decode_keys,
-    patch_all,
+    decode_stored,
     records_said,
     unfolds_to,
 )
@@ -168,10 +167,8 @@ class FetchedBatches:
     def _part(self, batches: list[StoredBatch]) -> FetchedBatches:
         return FetchedBatches(batches, self._partition, self._columns, self._kept)
 
-    def following(self, expected: int, count: int) -> int:
-        """The offset after these, so many rows."""
-        if self._kept is None:
-            return expected + count
+    def following(self, expected: int, _: int) -> int:
+        """The offset after these, however many of their rows are here."""
         return expected + sum([records_said(one.data) for one in self._batches])
 
     def compressed_bytes(self) -> int:
@@ -180,7 +177,7 @@ class FetchedBatches:
     def unfolded_bytes(self, rows: Rows) -> int:
         """What it took in memory, whatever was made of it."""
         if self._kept is None and self._columns is None:
-            return rows.nbytes
+            return int(rows.nbytes)
         return sum([unfolds_to(one.data) + ROW_BYTES * one.reference.record_count for one in self._batches])
 
     def decode(self, expected: int) -> Rows:
@@ -188,35 +185,32 @@ class FetchedBatches:
         import pyarrow as pa
 
         path = self._batches[0].path
-        joined = bytearray().join([batch.data for batch in self._batches])
-        places = accumulate([len(batch.data) for batch in self._batches], initial=0)
-        offsets = [batch.base_offset for batch in self._batches]
-        patch_all(joined, zip(places, offsets, strict=False), LEADER_EPOCH)
         limit = UNFOLDED_BYTES if len(self._batches) > 1 else ONE_BATCH_MOST
         try:
-            rows = self._rows(joined, limit)
+            rows = self._rows(limit)
         except (RecordError, pa.ArrowInvalid) as error:
             if len(self._batches) > 1 and getattr(error, "fault", None) is RecordFault.TOO_LARGE:
                 raise UnfoldsTooFar from None
             self._name_damaged()
             raise ObjectCorrupt(f"{path}: {error}") from error
-        if not self._are_dense(rows, expected):
+        if not self._are_dense(expected):
             self._name_damaged()
             raise ObjectCorrupt(f"{path}: its index entry skips an offset from {expected} on")
         return rows
 
-    def _rows(self, joined: bytearray, limit: int) -> Rows:
+    def _rows(self, limit: int) -> Rows:
         from dray.records.arrow import KEY_COLUMNS, keys_to_arrow, to_arrow
 
+        batches = [batch.data for batch in self._batches]
+        offsets = [batch.base_offset for batch in self._batches]
         if self._columns == KEY_COLUMNS:
-            return keys_to_arrow(*decode_keys(joined, max_decompressed_bytes=limit))
-        return to_arrow(decode(joined, max_decompressed_bytes=limit, kept=self._kept), self._partition)
+            return keys_to_arrow(*decode_keys(batches, offsets, max_decompressed_bytes=limit))
+        columns = decode_stored(batches, offsets, max_decompressed_bytes=limit, kept=self._kept)
+        return to_arrow(columns, self._partition)
 
-    def _are_dense(self, rows: Rows, expected: int) -> bool:
-        """One record per offset, in order, from `expected` on. Each batch was found to be so in itself. Where
-        some of its rows are left out, its header says how many there were."""
-        if self._kept is None:
-            return is_dense(rows, expected)
+    def _are_dense(self, expected: int) -> bool:
+        """One record per offset, in order, from `expected` on: the records of each batch were seen to follow
+        each other, as many as its header says."""
         for batch in self._batches:
             if batch.base_offset != expected:
                 return False

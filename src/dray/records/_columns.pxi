@@ -31,6 +31,7 @@ cdef list _open_all(buffer, dray_extent *extent, int64_t max_decompressed_bytes,
         position += section.header.size
         if section.view is not view:
             max_decompressed_bytes -= section.size
+    _check_fits(extent)
     return sections
 
 
@@ -41,22 +42,23 @@ cdef int _check_fits(dray_extent *extent) except -1:
     return 0
 
 
-def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False, kept=None):
+def decode(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
     """Columns of the records of all batches in `buffer`, which are checked as `validate` does.
     `max_decompressed_bytes` holds for all of them together. `sparse`: batches may lack records, as those of
-    a log that was compacted by key. `kept`: of the records, which are checked all the same, only these."""
-    cdef _Section section
-    cdef dray_extent extent, filled
-    cdef dray_columns into
-    cdef int64_t count
-    cdef int answer
+    a log that was compacted by key."""
+    cdef dray_extent extent
     cdef list sections = _open_all(buffer, &extent, max_decompressed_bytes, sparse)
+    return _columns_of(sections, &extent)
+
+
+cdef object _columns_of(list sections, dray_extent *needed):
+    cdef _Section section
+    cdef dray_extent extent = needed[0], filled
+    cdef dray_columns into
+    cdef int64_t count = extent.records
+    cdef int answer
 
     memset(&filled, 0, sizeof(filled))
-    _check_fits(&extent)
-    if kept is not None:
-        _pick(sections, kept, &extent)
-    count = extent.records
     into.row_count = count
     into.header_count = extent.headers
     offsets, timestamps, producer_ids = [uninitialised(8 * count) for _ in range(3)]

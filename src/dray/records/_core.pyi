@@ -1,5 +1,5 @@
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .buffer import Buffer
 from .columns import BytesColumn, Columns, Kept
@@ -54,11 +54,16 @@ def stamp_append_time(buffer: bytearray | memoryview, batch: Batch, now_ms: int)
 def crc32c(buffer: Buffer, initial: int = 0) -> int: ...
 def crc32c_software(buffer: Buffer, initial: int = 0) -> int: ...
 def uninitialised(size: int) -> bytearray: ...
-def decode(
-    buffer: Buffer, *, max_decompressed_bytes: int = ..., sparse: bool = False, kept: Kept | None = None
+def decode(buffer: Buffer, *, max_decompressed_bytes: int = ..., sparse: bool = False) -> Columns: ...
+def decode_stored(
+    batches: Sequence[Buffer],
+    base_offsets: Sequence[int],
+    *,
+    max_decompressed_bytes: int = ...,
+    kept: Kept | None = None,
 ) -> Columns: ...
 def decode_keys(
-    buffer: Buffer, *, max_decompressed_bytes: int = ..., sparse: bool = False
+    batches: Sequence[Buffer], base_offsets: Sequence[int], *, max_decompressed_bytes: int = ...
 ) -> tuple[int, bytearray, BytesColumn]: ...
 def encode(
     columns: Columns,

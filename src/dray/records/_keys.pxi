@@ -1,4 +1,37 @@
-# Part of _core.pyx: what compaction by key asks of records.
+# Part of _core.pyx: stored batches into columns, and what compaction by key asks of them.
+
+cdef list _open_stored(batches, base_offsets, dray_extent *extent, int64_t max_decompressed_bytes):
+    """As `_open_all`, of batches that lie apart, and whose offsets the index knows."""
+    cdef _View view
+    cdef _Section section
+    cdef list sections = []
+    cdef dray_summary summary
+    cdef int64_t base_offset
+
+    memset(extent, 0, sizeof(extent[0]))
+    for batch, base_offset in zip(batches, base_offsets, strict=True):
+        view = _View(batch)
+        section = _open(batch, view, 0, INT32_MAX, max_decompressed_bytes)
+        if section.header.size != view.size:
+            raise RecordError(RecordFault.CORRUPT, "it is not as long as it says")
+        section.header.base_offset = base_offset
+        _walk(section, &summary, extent)
+        sections.append(section)
+        if section.view is not view:
+            max_decompressed_bytes -= section.size
+    _check_fits(extent)
+    return sections
+
+
+def decode_stored(batches, base_offsets, *, int64_t max_decompressed_bytes=INT32_MAX, kept=None):
+    """`decode` for batches as they are stored, one buffer each, with the offsets that the index has for them.
+    `kept`: of the records, which are checked all the same, only these."""
+    cdef dray_extent extent
+    cdef list sections = _open_stored(batches, base_offsets, &extent, max_decompressed_bytes)
+    if kept is not None:
+        _pick(sections, kept, &extent)
+    return _columns_of(sections, &extent)
+
 
 cdef int _pick(list sections, kept, dray_extent *extent) except -1:
     """Note in each section where the records begin that stay, and what those take."""
@@ -22,17 +55,16 @@ cdef int _pick(list sections, kept, dray_extent *extent) except -1:
     return 0
 
 
-def decode_keys(buffer, *, int64_t max_decompressed_bytes=INT32_MAX, bint sparse=False):
-    """The number of records of all batches in `buffer`, their offsets, and their keys as a column. Every record
-    is checked as `decode` does."""
+def decode_keys(batches, base_offsets, *, int64_t max_decompressed_bytes=INT32_MAX):
+    """The number of records of stored batches, their offsets, and their keys as a column. Every record is
+    checked as `decode_stored` does."""
     cdef _Section section
     cdef dray_extent extent, filled
     cdef dray_columns into
     cdef int answer
-    cdef list sections = _open_all(buffer, &extent, max_decompressed_bytes, sparse)
+    cdef list sections = _open_stored(batches, base_offsets, &extent, max_decompressed_bytes)
 
     memset(&filled, 0, sizeof(filled))
-    _check_fits(&extent)
     into.row_count = extent.records
     offsets = uninitialised(8 * extent.records)
     into.offsets = <int64_t *>_start_of(offsets)
