@@ -157,7 +157,7 @@ def test_only_what_stays_is_decoded(rows, size, codec, data):
         if record.offset == last:
             return True
         if record.key is None:
-            return keyless
+            return bool(keyless)
         return record.offset in listed and (record.value is not None or record.offset >= below)
 
     whole = decode_stored(*batches)
