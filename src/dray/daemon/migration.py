@@ -104,7 +104,7 @@ def attach(
             plan = await _plan(source, place, request, runtime, progress)
             if plan.refused or not approve(plan):
                 return None
-            order = AttachOrder(plan, place.address.url, place.name, config)
+            order = AttachOrder(plan, place.address.url, place.name, config, KeyRing(place.address.keys))
             return await rooms.attacher.attach(source, order, progress)
 
     return _run(work)

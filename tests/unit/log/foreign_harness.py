@@ -168,7 +168,12 @@ def aiven(partition: int) -> Source:
     return source
 
 
-def packed(batch_count: int = 64, record_bytes: int = 16 << 10, chunk_bytes: int = 64 << 10) -> Source:
+def packed(
+    batch_count: int = 64,
+    record_bytes: int = 16 << 10,
+    chunk_bytes: int = 64 << 10,
+    cut_bytes: int | None = None,
+) -> Source:
     """One segment of many batches as Aiven's plugin stores it: compressed chunks, without encryption. (Those
     of its fixtures have a single batch each.) Each batch has a row in the index, as far as there is one."""
     values = [Random(number).randbytes(record_bytes) for number in range(batch_count)]
@@ -195,7 +200,8 @@ def packed(batch_count: int = 64, record_bytes: int = 16 << 10, chunk_bytes: int
     changed = replace(
         segment, path=path, manifest=manifest, layout=ForeignLayout.AIVEN, object_size=sum(sizes)
     )
-    source.segments.append((changed, []))
+    cuts = [] if cut_bytes is None else _cuts(changed, list(walk_batches(data)), cut_bytes)
+    source.segments.append((changed, cuts))
     return source
 
 
