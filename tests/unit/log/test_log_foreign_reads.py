@@ -18,6 +18,7 @@ from dray.log.foreign_attach import AttachedStream, entries_of
 from dray.log.foreign_segments import ForeignStore
 from dray.log.patience import ALONE_SECONDS, BESIDE_SECONDS
 from dray.log.types import LogUnavailable, ReadRequest, ReadResult
+from dray.metadata.contract import Limits
 from dray.objects.contract import WORTH_A_THREAD, ObjectError, OwnBuffer
 from dray.objects.memory import MemoryBucket, MemoryObjects
 from dray.runtime import Runtime
@@ -235,3 +236,17 @@ async def test_a_fetch_that_is_given_up_leaves_no_read_behind() -> None:
     world.watched["old"].answers.set()
     assert (await read(log, own, 0)).size
     await log.stop()
+
+
+# --- taking over
+
+
+async def test_a_segment_of_many_entries_is_copied_in_writes_that_the_store_takes() -> None:
+    world = ForeignWorld(source=packed(cut_bytes=17_000))
+    log = world.log()
+    stream = await world.attach(log)
+    world.store._limits = Limits(16, 1 << 20)
+    assert len(world.source.segments[0][1]) > 16
+    assert await log._ownership.copy(stream) == 1
+    world.source.bucket.objects.clear()
+    assert (await read(log, stream, 0)).size
