@@ -10,7 +10,14 @@ from uuid import UUID
 
 import typer
 
-from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
+from dray.cli.migration_views import (
+    AttachBar,
+    borrowed_text,
+    plan_as_plain,
+    print_plan,
+    print_status,
+    status_as_plain,
+)
 from dray.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -28,6 +35,7 @@ from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
+from dray.migration.status import MigrationStatus
 from dray.protocol import ErrorCode
 
 SHOWN_SECONDS = 30
@@ -168,7 +176,7 @@ def attach(
     shown: list[AttachPlan] = []
 
     def approve(found: AttachPlan) -> bool:
-        bar.pause()
+        bar.begin("attaching")
         shown.append(found)
         print_plan(found)
         if yes:
@@ -177,7 +185,7 @@ def attach(
             raise Failure("nothing was done: add --yes to attach it", USAGE)
         return typer.confirm("Attach it?")
 
-    with AttachBar("attaching") as bar:
+    with AttachBar("looking at the source") as bar:
         done = migration.attach(settings, request, configs, approve, bar)
     if done is None:
         if shown and shown[0].refused:
@@ -219,10 +227,19 @@ def copy(
     """Copy the segments that a topic still reads from its source into our own store. Then the source may
     go."""
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Copy all segments of {topic} into the cluster's own object store?")
-    with AttachBar("copying") as bar:
-        count = migration.take_over(settings, topic, copy=True, progress=bar)
-    print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    with AttachBar("copying", of_bytes=True) as bar:
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: each is copied into {settings.objects_url}")
+            return _confirmed(yes, "Copy them?")
+
+        count = migration.take_over(settings, topic, approve, copy=True, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    else:
+        print(f"topic {topic}: nothing is borrowed, the source is not needed any more")
 
 
 @app.command("adopt")
@@ -239,10 +256,19 @@ def adopt(
     gone, or delete them itself. The credentials of the foreign store must allow to delete.
     """
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Is the source of {topic} shut down for good, and may Dray delete its segments?")
     with AttachBar("adopting") as bar:
-        count = migration.take_over(settings, topic, copy=False, progress=bar)
-    print(f"topic {topic}: {count} segments adopted")
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: from now on Dray deletes them there once nothing needs them")
+            return _confirmed(yes, f"Is the source of {topic} shut down for good, and may Dray delete them?")
+
+        count = migration.take_over(settings, topic, approve, copy=False, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments adopted")
+    else:
+        print(f"topic {topic}: nothing is borrowed, there is nothing to adopt")
 
 
 @app.command("abort")
@@ -259,8 +285,10 @@ def abort(
     if not found:
         print(f"topic {topic}: there is nothing to abort")
         return
-    if found[0].record.state in (MigrationState.ATTACHING, MigrationState.ABORTING):
-        _confirm(yes, f"Take back the attach of {topic}?")
+    is_unfinished = found[0].record.state in (MigrationState.ATTACHING, MigrationState.ABORTING)
+    if is_unfinished and not _confirmed(yes, f"Take back the attach of {topic}?"):
+        print("Nothing was done.")
+        return
     migration.abort(settings, topic)
     print(f"topic {topic}: the attach was taken back")
 
@@ -315,13 +343,12 @@ def _refusal(plan: AttachPlan) -> str:
     )
 
 
-def _confirm(yes: bool, question: str) -> None:
+def _confirmed(yes: bool, question: str) -> bool:
     if yes:
-        return
+        return True
     if not sys.stdin.isatty():
         raise Failure("nothing was done: add --yes", USAGE)
-    if not typer.confirm(question):
-        raise Failure("nothing was done")
+    return typer.confirm(question)
 
 
 def _pairs(given: Sequence[str] | None) -> dict[str, str]:
