@@ -1,0 +1,161 @@
+"""Groups of a real Kafka: their members leave there and start at Dray, and go on exactly where they were."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+from tests.services.attached_broker import AttachedBroker, attached_broker
+from tests.services.consumers import ConsumerProcess, GroupHistory, wait_for
+from tests.services.kafka import KafkaProcess
+from tests.services.kafka_tools import KafkaTools
+from tests.services.maven import require_kafka_jars, require_kafka_tools
+from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.topics import create_topic
+
+from dray.client.cluster import Cluster
+from dray.client.connection import Dialer
+from dray.daemon import migration
+from dray.groups.coordinator.copies import GroupCopies
+from dray.runtime import SystemRuntime
+from dray.upstream.group_follower import FollowReport, GroupFollower, LinkedTopic
+from dray.upstream.source_groups import SourceGroups
+
+pytestmark = pytest.mark.skipif(ON_KAFKA or ON_CLUSTER, reason="it starts a Kafka and a broker of its own")
+
+TOPIC = "orders"
+PARTITIONS = 2
+COUNT = 100
+KINDS = ("confluent-range", "java-range", "java-consumer")
+SECONDS = 120
+
+
+@pytest.fixture(scope="module")
+def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaProcess]:
+    require_kafka_jars()
+    require_kafka_tools()
+    with KafkaProcess(tmp_path_factory.mktemp("source")) as server:
+        yield server
+
+
+def produce(bootstrap: str, first: int) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap, "log_level": 0})
+    for number in range(first, first + COUNT):
+        producer.produce(TOPIC, str(number).encode(), partition=number % PARTITIONS)
+    assert producer.flush(SECONDS) == 0
+
+
+def follow(kafka: KafkaProcess, attached: AttachedBroker, boundaries: Mapping[int, int]) -> FollowReport:
+    """One round of a migrator. The topic is linked as soon as the source is looked at."""
+
+    async def work() -> FollowReport:
+        runtime = SystemRuntime(threads=1)
+        try:
+            async with (
+                Cluster([("127.0.0.1", kafka.port)], Dialer(client_id="migrator"), runtime) as cluster,
+                migration._opened(attached.settings, runtime) as rooms,
+            ):
+                await cluster.learn([TOPIC])
+                linked = LinkedTopic(TOPIC, cluster.view.topic_ids[TOPIC], PARTITIONS, boundaries)
+
+                async def read() -> Sequence[LinkedTopic]:
+                    return [linked]
+
+                copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, "old")
+                return await GroupFollower(SourceGroups(cluster), copies, read).run_once()
+        finally:
+            runtime.close()
+
+    return asyncio.run(work())
+
+
+def attach(kafka: KafkaProcess, attached: AttachedBroker, directory: Path) -> None:
+    """Lay the topic down as it is at the source."""
+    logs = directory / "logs"
+    for partition in range(PARTITIONS):
+        shutil.copytree(
+            kafka.directory / "logs" / f"{TOPIC}-{partition}",
+            logs / f"{TOPIC}-{partition}",
+        )
+    attached.migrate(
+        "attach", TOPIC, "--from", str(logs), "--layout", "log-dir", "--bootstrap", attached.bootstrap
+    )
+
+
+class Members:
+    """One consumer of each kind, each the only one of its group."""
+
+    def __init__(self, where: str, bootstrap: str, directory: Path, stack: ExitStack) -> None:
+        self.by_kind = {
+            kind: stack.enter_context(
+                ConsumerProcess(directory, f"{where}-{kind}", kind, bootstrap, TOPIC, f"group-{kind}")
+            )
+            for kind in KINDS
+        }
+
+    def offsets(self, kind: str) -> list[tuple[int, int]]:
+        history = GroupHistory([self.by_kind[kind]])
+        return sorted((line.partition, line.offset) for line in history.lines if line.what == "record")
+
+    def wait_for_count(self, count: int) -> None:
+        for kind in KINDS:
+            wait_for(
+                f"{kind} reads {count} records",
+                lambda kind=kind: len(self.offsets(kind)) >= count,  # type: ignore[misc]
+                SECONDS,
+            )
+
+    def stop(self) -> None:
+        for consumer in self.by_kind.values():
+            consumer.stop()
+
+
+def test_groups_go_on_where_they_were(kafka: KafkaProcess, tmp_path: Path) -> None:
+    create_topic(kafka.bootstrap, TOPIC, PARTITIONS)
+    produce(kafka.bootstrap, 0)
+    groups = sorted(f"group-{kind}" for kind in KINDS)
+    end = COUNT // PARTITIONS
+    boundaries = dict.fromkeys(range(PARTITIONS), end)
+    (tmp_path / "tier").mkdir()
+    with ExitStack() as stack:
+        there = Members("there", kafka.bootstrap, tmp_path, stack)
+        there.wait_for_count(COUNT)
+        attached = stack.enter_context(attached_broker(tmp_path, tmp_path / "tier"))
+        wait_for(
+            "what all of them committed is copied",
+            lambda: sorted(follow(kafka, attached, {}).waiting) == groups,
+            SECONDS,
+        )
+        attach(kafka, attached, tmp_path)
+        here = Members("here", attached.bootstrap, tmp_path, stack)
+        report = follow(kafka, attached, boundaries)
+        assert report.handed_over == [], "all of them have members at the source"
+        tools = stack.enter_context(KafkaTools(attached.bootstrap))
+        for group in groups:
+            said = tools.run("kafka-consumer-groups", "--describe", "--group", group)
+            assert said.code == 0, said.text
+            for partition in range(PARTITIONS):
+                assert re.search(rf"{group} +{TOPIC} +{partition} +{end} +{end} +0 ", said.text), said.text
+        listed = tools.run("kafka-consumer-groups", "--list").text
+        assert all(group in listed for group in groups), listed
+        there.stop()
+        handed_over: list[str] = []
+
+        def all_moved() -> bool:
+            handed_over.extend(follow(kafka, attached, boundaries).handed_over)
+            return sorted(handed_over) == groups
+
+        wait_for("they are handed over", all_moved, SECONDS)
+        produce(attached.bootstrap, COUNT)
+        here.wait_for_count(COUNT)
+        expected = [(partition, end + n) for partition in range(PARTITIONS) for n in range(end)]
+        for kind in KINDS:
+            assert here.offsets(kind) == expected, kind
+        assert follow(kafka, attached, boundaries).handed_over == []
+        here.stop()
