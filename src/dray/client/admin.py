@@ -168,11 +168,6 @@ async def describe_topics(cluster: Cluster, names: Sequence[str]) -> list[TopicD
     ]
 
 
-async def topic_configs(caller: Caller, name: str) -> list[DescribeConfigsResourceResult]:
-    """All that hold for a topic, also those that it does not set itself."""
-    return (await _topic_configs(caller, [name]))[name]
-
-
 async def describe_cluster(caller: Caller) -> DescribeClusterResponse:
     response = await caller.request(DescribeClusterRequest())
     check("cannot describe the cluster", response.error_code, response.error_message)

@@ -1,11 +1,11 @@
 """Deciding a boundary only as long as the migration's record allows it.
 
 Record and high watermark lie in different domains, so no write covers both. A decision (`switching.py`) reads
-the version of the high watermark first, then looks at the record, then writes by that version. Who takes the permission back
-changes the record first, then moves the versions (`forbid_boundary`). So a decision that had seen the
-permission either is there when the versions are moved, or no longer applies. Only then may the fence at the
-source be lifted: without this, a migrator that sleeps between its last look and its write would decide with
-the writers let in again, and lose what they wrote.
+the version of the high watermark first, then looks at the record, then writes by that version. Who takes the
+permission back changes the record first, then moves the versions (`forbid_boundary`). So a decision that had
+seen the permission either is there when the versions are moved, or no longer applies. Only then may the fence
+at the source be lifted: without this, a migrator that sleeps between its last look and its write would decide
+with the writers let in again, and lose what they wrote.
 """
 
 from __future__ import annotations

@@ -27,8 +27,8 @@ async def switch_stream(
 ) -> int | None:
     """B0: the end of the log as its source left it. May be called again, by any process: whichever has an
     older view loses. The source must be fenced, and all of it mirrored. With a `boundary`, only if the log
-    ends there: None where it does not. `is_allowed` is asked once the version is read, and None is given where
-    it says no: see `boundary_decision.py`. Raises `BoundaryStands` for a stream that was born here, and
+    ends there: None where it does not. `is_allowed` is asked once the version is read; None where it says
+    no: see `boundary_decision.py`. Raises `BoundaryStands` for a stream that was born here, and
     `ProducersBehind`."""
 
     async def attempt() -> tuple[int | None] | None:

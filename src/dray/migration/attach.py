@@ -20,7 +20,7 @@ Nothing is written to the source, ever.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 from uuid import UUID
@@ -158,6 +158,8 @@ class Attacher:
         self._objects = objects
         self._ownership = ownership
         self.migrations = Migrations(metadata, runtime)
+        self.before_seen: Callable[[], Awaitable[object]] = _nothing
+        """Done before clients see a topic: the groups of a live source must be known by then."""
 
     # --- attach
 
@@ -341,6 +343,7 @@ class Attacher:
         unseen = (MigrationState.ATTACHING, MigrationState.ABORTING)
         if record.state not in (*unseen, MigrationState.PUBLISHING):
             return record
+        await self.before_seen()
         record = await self.migrations.step(
             topic,
             record,
@@ -450,6 +453,10 @@ def _aborting(topic: str, record: MigrationRecord) -> MigrationRecord:
             f"delete {topic}), which leaves the source's objects alone"
         )
     return record.to(MigrationState.ABORTING)
+
+
+async def _nothing() -> None:
+    return None
 
 
 def live_fields(origin: LiveOrigin | None) -> dict[str, Any]:

@@ -52,6 +52,9 @@ FAILPOINTS: Final = (
 )
 """After each of these steps a test lets the process die."""
 
+RETRY_SECONDS: Final = 60.0
+"""A mirror of which partitions are stopped is begun anew after this time."""
+
 ABORTED: Final = "it was aborted"
 
 
@@ -79,8 +82,8 @@ class LiveTopic(Protocol):
         """Until it is cancelled, or every partition is decided."""
         ...
 
-    def stopped(self) -> Mapping[int, str]:
-        """The partitions whose mirror cannot go on, as far as this process knows, and why."""
+    def stopped(self) -> Mapping[int, str] | None:
+        """The partitions whose mirror cannot go on, and why; None while this process does not know it."""
         ...
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
@@ -136,6 +139,7 @@ class LiveMigration:
         self._settings = settings
         self._reached = reached
         self._mirror: KeptTask | None = None
+        self._mirror_began = float("-inf")
         self._follow_at = float("-inf")
 
     async def run(self) -> None:
@@ -174,6 +178,7 @@ class LiveMigration:
 
     def _keep_mirroring(self) -> None:
         if self._mirror is None:
+            self._mirror_began = self._runtime.monotonic()
             self._mirror = keep_running(self._runtime, "mirror a topic", self._mirror_on)
 
     async def _mirror_on(self) -> None:
@@ -182,11 +187,15 @@ class LiveMigration:
             await self._runtime.sleep(self._settings.look_seconds)
 
     async def _note_stopped(self, record: MigrationRecord) -> MigrationRecord:
-        """Partitions stay stopped until this migration is aborted: what the source has lost does not come
-        back."""
-        stopped = {**(record.stopped or {}), **self._live.stopped()}
+        """What an operator may have repaired is tried again after a while; what the source has lost stays
+        so."""
+        stopped = self._live.stopped()
+        if stopped is None:
+            return record
         self.seen.stopped = stopped
-        if stopped == (record.stopped or {}):
+        if stopped and self._runtime.monotonic() - self._mirror_began >= RETRY_SECONDS:
+            await self.stop()
+        if dict(stopped) == dict(record.stopped or {}):
             return record
         for partition in stopped.keys() - (record.stopped or {}).keys():
             _log.error(
@@ -195,7 +204,7 @@ class LiveMigration:
                 partition=partition,
                 reason=stopped[partition],
             )
-        return await note(self._migrations, self.topic, record, stopped=stopped)
+        return await note(self._migrations, self.topic, record, stopped=dict(stopped) or None)
 
     async def _follow(self, record: MigrationRecord) -> int | None:
         """How many groups are still the source's; None while it is too early to look again."""

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from dray.client.admin import topic_configs
 from dray.client.cluster import Cluster
 from dray.client.errors import ClientError, RequestFailed
 from dray.client.groups import GroupCalls
@@ -16,18 +15,13 @@ from dray.protocol.messages.describe_log_dirs import DescribableLogDirTopic, Des
 from dray.protocol.messages.list_transactions import ListTransactionsRequest
 
 from .source import SourceEnd, SourceTopic
+from .source_configs import source_configs
 
 HOUR_MS: Final = 3_600_000
 SLOW_BYTES_A_SECOND: Final = 20 << 20
 """What a mirror does at least, for the comparison with the source's retention."""
 
 RETENTION_MS: Final = "retention.ms"
-RETENTION_BYTES: Final = "retention.bytes"
-_OWN: Final = 1
-"""Kafka's DYNAMIC_TOPIC_CONFIG: set for this topic."""
-
-_FOLLOWED: Final = (RETENTION_MS, RETENTION_BYTES)
-"""What holds at the source is taken over even if it is only its brokers' default: Dray's may be another."""
 
 
 class SourceUnsuitable(Exception):
@@ -42,7 +36,6 @@ class LinkPlan:
     ends: Mapping[int, SourceEnd]
     sizes: Mapping[int, int] | None
     """Bytes of each partition on the brokers' disks; None where the source does not say it."""
-    configs: Mapping[str, str]
     groups: Sequence[str]
     transactional: Sequence[str]
     """The transactional ids that have written to it."""
@@ -73,22 +66,14 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
             f"partition {missing[0] if missing else 0} of {topic} has no leader at the source: try again"
         )
     ends = {each: await source.measure(each) for each in range(count)}
-    configs = await topic_configs(cluster, topic)
     transactional = await _transactional(cluster, source)
     sizes = await _sizes(cluster, topic, source)
-    own = {config.name: config.value for config in configs if config.config_source == _OWN}
-    effective = {config.name: config.value for config in configs}
-    taken = {name: value for name, value in own.items() if value is not None}
-    for name in _FOLLOWED:
-        value = effective.get(name)
-        if value is not None:
-            taken[name] = value
+    effective = {name: each.value for name, each in (await source_configs(cluster, topic)).items()}
     plan = LinkPlan(
         topic,
         cluster.view.topic_ids.get(topic, ZERO_UUID),
         ends,
         sizes,
-        taken,
         await _groups(cluster, topic),
         transactional,
         (),
@@ -96,10 +81,10 @@ async def plan_link(cluster: Cluster, topic: str) -> LinkPlan:
     return replace(plan, notes=notes_on(plan, effective))
 
 
-def notes_on(plan: LinkPlan, effective: Mapping[str, str | None]) -> list[str]:
+def notes_on(plan: LinkPlan, effective: Mapping[str, str]) -> list[str]:
     """What an operator should know before it begins."""
     notes = []
-    if "compact" in (effective.get("cleanup.policy") or ""):
+    if "compact" in effective.get("cleanup.policy", ""):
         notes.append(
             "the source compacts it by key: what it drops before it is mirrored is not here either; behind "
             "the switch Dray's compactor does it"
@@ -109,8 +94,8 @@ def notes_on(plan: LinkPlan, effective: Mapping[str, str | None]) -> list[str]:
         "before the switch"
         for name in plan.transactional
     ]
-    kept = effective.get(RETENTION_MS)
-    retention_ms = int(kept) if kept is not None and kept.lstrip("-").isdigit() else -1
+    kept = effective.get(RETENTION_MS, "-1")
+    retention_ms = int(kept) if kept.isdigit() else -1
     needed_ms = (plan.size or 0) * 1000 // SLOW_BYTES_A_SECOND
     if 0 <= retention_ms < max(HOUR_MS, 2 * needed_ms):
         notes.append(

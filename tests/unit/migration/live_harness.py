@@ -61,6 +61,7 @@ class World:
         self.decision_seconds = 0.0
         """How long a write is on its way that decides."""
         self.deciding = False
+        self.stopped: dict[int, str] = {}
         self.writers: list[asyncio.Task[None]] = []
         self.write_on()
 
@@ -155,8 +156,8 @@ class SimulatedTopic:
     async def mirror(self) -> None:
         await asyncio.gather(*[self.target.mirror(each) for each in range(PARTITIONS)])
 
-    def stopped(self) -> Mapping[int, str]:
-        return {}
+    def stopped(self) -> Mapping[int, str] | None:
+        return self._world.stopped
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         assert kind == "acl"
