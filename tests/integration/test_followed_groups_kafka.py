@@ -8,12 +8,12 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from tests.services.attached_broker import AttachedBroker, attached_broker
 from tests.services.consumers import ConsumerProcess, GroupHistory, wait_for
 from tests.services.dray import drayd_path
@@ -30,6 +30,7 @@ from dray.client.errors import RequestFailed
 from dray.daemon import migration
 from dray.daemon.followed_configs import follow_configs
 from dray.groups.coordinator.copies import GroupCopies
+from dray.metadata.memory import MemoryState, MemoryStore
 from dray.migration.record import MigrationState
 from dray.protocol import ErrorCode
 from dray.runtime import SystemRuntime
@@ -69,7 +70,7 @@ def follow(kafka: KafkaProcess, attached: AttachedBroker, boundaries: Mapping[in
         try:
             async with (
                 Cluster([("127.0.0.1", kafka.port)], Dialer(client_id="migrator"), runtime) as cluster,
-                migration._opened(attached.settings, runtime) as rooms,
+                migration.opened(attached.settings, runtime) as rooms,
             ):
                 await cluster.learn([TOPIC])
                 linked = LinkedTopic(TOPIC, cluster.view.topic_ids[TOPIC], PARTITIONS, boundaries)
@@ -175,6 +176,54 @@ def test_groups_go_on_where_they_were(kafka: KafkaProcess, tmp_path: Path) -> No
         here.stop()
 
 
+async def follow_in_memory(kafka: KafkaProcess, state: MemoryState, topic: str) -> FollowReport:
+    runtime = SystemRuntime(threads=1)
+    try:
+        async with Cluster([("127.0.0.1", kafka.port)], Dialer(client_id="migrator"), runtime) as cluster:
+            await cluster.learn([topic])
+            linked = LinkedTopic(topic, cluster.view.topic_ids[topic], 1, {0: 10})
+
+            async def read() -> Sequence[LinkedTopic]:
+                return [linked]
+
+            copies = GroupCopies(MemoryStore(runtime, state), runtime, 1, "old")
+            report = await GroupFollower(SourceGroups(cluster), copies, read).run_once()
+            if report.handed_over:
+                assert (await copies.read_all())["eos"].offsets == {(topic, 0): (5, "")}
+            return report
+    finally:
+        runtime.close()
+
+
+def test_offsets_of_an_open_transaction_are_waited_for(kafka: KafkaProcess) -> None:
+    create_topic(kafka.bootstrap, "eos", 1)
+    reader = Consumer({"bootstrap.servers": kafka.bootstrap, "group.id": "eos", "log_level": 0})
+
+    def commits() -> bool:
+        with suppress(KafkaException):  # the coordinator of a new Kafka starts with its first request
+            reader.commit(offsets=[TopicPartition("eos", 0, 2)], asynchronous=False)
+            return True
+        return False
+
+    wait_for("its first offset is committed", commits, SECONDS)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "eos", "log_level": 0})
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.send_offsets_to_transaction(
+        [TopicPartition("eos", 0, 5)], reader.consumer_group_metadata(), SECONDS
+    )
+    state = MemoryState()
+    report = asyncio.run(follow_in_memory(kafka, state, "eos"))
+    assert (report.copied, report.handed_over) == (0, [])
+    producer.commit_transaction(SECONDS)
+    wait_for(
+        "it is handed over",
+        lambda: asyncio.run(follow_in_memory(kafka, state, "eos")).handed_over == ["eos"],
+        SECONDS,
+    )
+    reader.close()
+
+
 def linked(kafka: KafkaProcess, attached: AttachedBroker, topic: str) -> None:
     """As if it had been linked to the source, and had switched at its end."""
     with attached.config.open("a") as config:
@@ -183,7 +232,7 @@ def linked(kafka: KafkaProcess, attached: AttachedBroker, topic: str) -> None:
     async def work() -> None:
         runtime = SystemRuntime(threads=1)
         try:
-            async with migration._opened(attached.settings, runtime) as rooms:
+            async with migration.opened(attached.settings, runtime) as rooms:
                 migrations = rooms.attacher.migrations
                 record = await migrations.read(topic)
                 assert record is not None
@@ -261,7 +310,7 @@ async def configs_follow(kafka: KafkaProcess, attached: AttachedBroker) -> None:
     try:
         async with (
             Cluster([("127.0.0.1", kafka.port)], Dialer(client_id="migrator"), runtime) as cluster,
-            migration._opened(attached.settings, runtime) as rooms,
+            migration.opened(attached.settings, runtime) as rooms,
         ):
             await follow_configs(cluster, rooms.topics, LATE)
             found = await rooms.topics.refresh(LATE)
