@@ -339,10 +339,12 @@ def abort(settings: Settings, topic: str, *, without_source: bool = False) -> Mi
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:
                     await LiveMigration(topic, migrations, live, runtime, live_settings(settings)).withdraw()
+            if record.upstream is None:
+                return await rooms.attacher.abort(topic)
+            copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic)
             done = await rooms.attacher.abort(topic)
-            if record.upstream is not None:
-                copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
-                await copies.forget_topic(topic)
+            await copies.forget_topic(topic)  # once more: a round of a migrator may have been under way
             return done
 
     return migration.run(work)
