@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from json import dumps
-from time import sleep
 from typing import Any, Final
 
 from dray.cli.migration_views import size_text, time_text
 from dray.cli.output import print_table
-from dray.config import Settings
-from dray.daemon.failures import Failure
-from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview, live_status
+from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
 from dray.migration.record import MigrationState
 
 MEANINGS: Final = {
@@ -22,7 +18,6 @@ MEANINGS: Final = {
     MigrationState.MOVED: "it is Dray's, and nothing is left to do at the source",
     MigrationState.ABORTING: "it is being taken back",
 }
-WATCH_SECONDS: Final = 1.0
 _MOST_NAMED: Final = 10
 
 
@@ -105,21 +100,6 @@ def print_live(status: LiveStatus) -> None:
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
             f"drayd migrate stragglers {status.topic}"
         )
-
-
-def watch_live(settings: Settings, topic: str, *, json: bool) -> None:
-    """Until it is Dray's, or is no link any more. With `json` a line for each look."""
-    while True:
-        found = live_status(settings, topic)
-        if found is None:
-            raise Failure(f"topic {topic} is not linked here")
-        if json:
-            print(dumps(live_as_plain(found)), flush=True)
-        else:
-            print_live(found)
-        if found.record.state in (MigrationState.MOVED, MigrationState.ABORTING):
-            return
-        sleep(WATCH_SECONDS)
 
 
 def live_as_plain(status: LiveStatus) -> dict[str, Any]:

@@ -34,6 +34,7 @@ from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link
 from dray.upstream.source import SourceTopic
 
 LOOK_SECONDS: Final = 0.5
+WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,7 @@ def wait_switched(
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionProgress:
+class MirroredPartition:
     partition: int
     mirrored: int | None
     """The offset up to which it is here; None where its stream is gone."""
@@ -262,7 +263,7 @@ class PartitionProgress:
 class LiveStatus:
     topic: str
     record: MigrationRecord
-    partitions: list[PartitionProgress]
+    partitions: list[MirroredPartition]
     trouble: str = ""
     """Why the source could not be asked."""
 
@@ -272,33 +273,52 @@ def live_status(settings: Settings, topic: str) -> LiveStatus | None:
 
     async def work(runtime: Runtime) -> LiveStatus | None:
         async with migration.opened(settings, runtime) as rooms:
-            record = await rooms.attacher.migrations.read(topic)
-            if record is None or not record.is_live:
-                return None
-            ends: dict[int, int] = {}
-            trouble = ""
-            if record.is_classic:
-                try:
-                    async with _upstream(settings, runtime, record.upstream or "") as cluster:
-                        source = SourceTopic(cluster, topic)
-                        await source.learn()
-                        for partition in source.leaderships:
-                            ends[partition] = (await source.measure(partition)).last_stable
-                except (MigrationRefused, RequestFailed, ClientError) as error:
-                    trouble = str(error)
-            partitions = []
-            for number, stream in enumerate(record.streams):
-                found = await rooms.streams.high_watermark(stream)
-                gone = found is None or found.value.closed
-                boundary = None if gone else await boundary_of(rooms.streams, stream)
-                partitions.append(
-                    PartitionProgress(
-                        number, None if found is None or gone else found.value.end, ends.get(number), boundary
-                    )
-                )
-            return LiveStatus(topic, record, partitions, trouble)
+            return await _status(settings, rooms, topic, runtime)
 
     return migration.run(work)
+
+
+def watch_live(settings: Settings, topic: str, shown: Callable[[LiveStatus], None]) -> None:
+    """Until it is Dray's, or is taken back."""
+
+    async def work(runtime: Runtime) -> None:
+        async with migration.opened(settings, runtime) as rooms:
+            while (found := await _status(settings, rooms, topic, runtime)) is not None:
+                shown(found)
+                if found.record.state in (MigrationState.MOVED, MigrationState.ABORTING):
+                    return
+                await runtime.sleep(WATCH_SECONDS)
+        raise MigrationRefused(f"topic {topic} is not linked here")
+
+    migration.run(work)
+
+
+async def _status(
+    settings: Settings, rooms: migration.Rooms, topic: str, runtime: Runtime
+) -> LiveStatus | None:
+    record = await rooms.attacher.migrations.read(topic)
+    if record is None or not record.is_live:
+        return None
+    ends: dict[int, int] = {}
+    trouble = ""
+    if record.is_classic:
+        try:
+            async with _upstream(settings, runtime, record.upstream or "") as cluster:
+                source = SourceTopic(cluster, topic)
+                await source.learn()
+                for partition in source.leaderships:
+                    ends[partition] = (await source.measure(partition)).last_stable
+        except MigrationRefused as error:
+            trouble = str(error)
+    partitions = []
+    for number, stream in enumerate(record.streams):
+        found = await rooms.streams.high_watermark(stream)
+        if found is None or found.value.closed:
+            partitions.append(MirroredPartition(number, None, ends.get(number), None))
+            continue
+        boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
+        partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
+    return LiveStatus(topic, record, partitions, trouble)
 
 
 # --- abort
@@ -319,10 +339,12 @@ def abort(settings: Settings, topic: str, *, without_source: bool = False) -> Mi
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:
                     await LiveMigration(topic, migrations, live, runtime, live_settings(settings)).withdraw()
+            if record.upstream is None:
+                return await rooms.attacher.abort(topic)
+            copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic)
             done = await rooms.attacher.abort(topic)
-            if record.upstream is not None:
-                copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
-                await copies.forget_topic(topic)
+            await copies.forget_topic(topic)  # once more: a round of a migrator may have been under way
             return done
 
     return migration.run(work)

@@ -160,6 +160,8 @@ class Attacher:
         self.migrations = Migrations(metadata, runtime)
         self.before_seen: Callable[[], Awaitable[object]] = _nothing
         """Done before clients see a topic: the groups of a live source must be known by then."""
+        self.before_forgotten: Callable[[], Awaitable[object]] = _nothing
+        """Done before the record of an abort goes: no group may wait on for a topic that never comes."""
 
     # --- attach
 
@@ -403,6 +405,7 @@ class Attacher:
         self.reached("topic deleted")
         await self.sweep(record)
         await self._forget_offsets(topic, record)
+        await self.before_forgotten()
         await self.migrations.forget(topic, record)
         self.reached("swept")
         return record

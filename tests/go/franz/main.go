@@ -4,6 +4,7 @@
 //	franz produce BOOTSTRAP TOPIC PARTITION CODEC IDEMPOTENT    records on stdin, their offsets to stdout
 //	franz fetch BOOTSTRAP TOPIC PARTITION OFFSET COUNT          records to stdout
 //	franz secure BOOTSTRAP TOPIC MECHANISM TLS CA USER SECRET    produce, read in a group, describe: one line
+//	franz steadily BOOTSTRAP TOPIC PARTITIONS NAME PAUSE_MS     numbered records until a line on stdin, answers to stdout
 //	franz transact BOOTSTRAP ID                                 what a producer with that transactional id is told
 package main
 
@@ -34,6 +35,8 @@ func main() {
 		err = read(bootstrap, arguments, output)
 	case "produce":
 		err = produce(bootstrap, arguments, output)
+	case "steadily":
+		err = steadily(bootstrap, arguments)
 	case "fetch":
 		err = fetch(bootstrap, arguments, output)
 	case "secure":

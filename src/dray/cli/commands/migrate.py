@@ -12,7 +12,7 @@ import typer
 
 from dray.cli.commands import migrate_live
 from dray.cli.commands.migrate_stragglers import stragglers
-from dray.cli.link_views import live_as_plain, print_live, watch_live
+from dray.cli.link_views import live_as_plain, print_live
 from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
 from dray.cli.options import (
     CommandConfigOption,
@@ -210,7 +210,9 @@ def status(
     source. With a topic that is linked: its mirror, partition by partition."""
     settings = load_config(config, data_dir).settings
     if topic is not None and watch:
-        watch_live(settings, topic, json=json)
+        links.watch_live(
+            settings, topic, lambda live: print_json(live_as_plain(live)) if json else print_live(live)
+        )
         return
     live = None if topic is None else links.live_status(settings, topic)
     if live is not None:
