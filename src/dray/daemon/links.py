@@ -18,6 +18,7 @@ from dray.daemon.upstream_clusters import CLIENT_ID, UnknownUpstream, UpstreamCl
 from dray.groups.coordinator.copies import GroupCopies
 from dray.groups.followed import CopyState
 from dray.log.boundary_decision import boundary_of
+from dray.migration.aiven_tiered import KeyRing
 from dray.migration.attach import AttachOrder, LiveOrigin
 from dray.migration.following import groups_of
 from dray.migration.found import MigrationRefused
@@ -106,7 +107,8 @@ def link(
                 where = ",".join(f"{host}:{port}" for host, port in _names(settings, runtime, request))
                 return await link_topic(rooms.attacher, topic, origin, starts, found.configs, where)
             place = migration.find_place(settings, request.tier)
-            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, origin)
+            keys = KeyRing(place.address.keys)
+            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, keys, origin)
             async with migration.open_source(place, runtime) as source:
                 return await rooms.attacher.attach(source, order, progress or Counted())
 
