@@ -48,7 +48,7 @@ class ForeignReader:
         self.segments = segments
         self._cache_bytes = cache_bytes
         self._pieces = PieceCache(cache_bytes, lambda batches: batches.size)
-        self._tables: OrderedDict[tuple[str, int], SegmentTable] = OrderedDict()
+        self._tables: OrderedDict[bytes, SegmentTable] = OrderedDict()
         self._slots = asyncio.Semaphore(_LOADS_AT_ONCE)
 
     @property
@@ -61,7 +61,7 @@ class ForeignReader:
         self.segments.forget_idle()
 
     def table(self, entry: IndexEntry) -> SegmentTable:
-        key = (entry.path, entry.end)
+        key = entry.table  # not the path: several streams may lie in one object
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = entry.segment()

@@ -87,33 +87,62 @@ class MirrorReader:
     async def read(self, leader: Address, places: Mapping[int, MirrorPlace]) -> list[MirrorPiece]:
         """The next piece of each partition. Raises `MirrorStopped` for one that cannot go on, and
         `RequestFailed` with a passing error where a leader has moved."""
+        found: list[MirrorPiece] = []
+        for answer in (await self.read_each(leader, places)).values():
+            if not isinstance(answer, MirrorPiece):
+                raise answer
+            found.append(answer)
+        return found
+
+    async def read_each(
+        self, leader: Address, places: Mapping[int, MirrorPlace]
+    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+        """The next piece of each partition, or why there is none: the others do not wait for it. Raises
+        what keeps the leader from answering at all."""
         topic = self._source.topic
+        leaderships = self._source.leaderships
+        found: dict[int, MirrorPiece | MirrorStopped | RequestFailed] = {
+            partition: RequestFailed(
+                f"{topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE
+            )
+            for partition in places
+            if partition not in leaderships
+        }
+        topic_id = self._source.topic_id
+        if topic_id is None:
+            raise RequestFailed(f"there is no topic {topic} at the source", ErrorCode.UNKNOWN_TOPIC_ID)
         wanted = [
             FetchPartition(
                 partition=partition,
-                current_leader_epoch=self._source.leaderships[partition].epoch,
+                current_leader_epoch=leaderships[partition].epoch,
                 fetch_offset=place.offset,
                 last_fetched_epoch=place.epoch,
                 partition_max_bytes=self._partition_bytes,
             )
             for partition, place in places.items()
+            if partition in leaderships
         ]
+        if not wanted:
+            return found
         request = FetchRequest(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=self._max_bytes,
             isolation_level=READ_COMMITTED,
-            topics=[FetchTopic(topic_id=self._cluster.view.topic_ids[topic], topic=topic, partitions=wanted)],
+            topics=[FetchTopic(topic_id=topic_id, topic=topic, partitions=wanted)],
             rack_id=self._rack,
         )
         async with self._cluster.broker(leader) as broker:
             response = await broker.request(request)
         check(f"cannot mirror {topic}", response.error_code)
-        return [
-            piece_of(answer, places[answer.partition_index])
-            for answered in response.responses
-            for answer in answered.partitions
-        ]
+        for answered in response.responses:
+            for answer in answered.partitions:
+                partition = answer.partition_index
+                try:
+                    found[partition] = piece_of(answer, places[partition])
+                except (MirrorStopped, RequestFailed) as refusal:
+                    found[partition] = refusal
+        return found
 
 
 def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
