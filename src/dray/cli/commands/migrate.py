@@ -175,6 +175,8 @@ def attach(
         bar.pause()
         shown.append(found)
         print_plan(found)
+        if found.refused:
+            return False
         if yes:
             return True
         if not sys.stdin.isatty():
