@@ -84,7 +84,7 @@ class Place:
         async def scan() -> set[str]:
             runtime = SystemRuntime(threads=1)
             found: set[str] = set()
-            async with migration._opened(self.attached.settings, runtime) as rooms:
+            async with migration.opened(self.attached.settings, runtime) as rooms:
                 for domain in range(rooms.cluster.domains):
                     for prefix in prefixes:
                         page = await rooms.stores.metadata.scan(domain, prefix, keys.prefix_end(prefix))
