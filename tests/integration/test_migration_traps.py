@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from tests.services.clients.steady import STEADY, SteadyProducer
 from tests.services.live_move import (
@@ -69,7 +69,7 @@ def make_topic(
     def make(assigned: Sequence[Sequence[int]] = ((2, 3, 1), (3, 1, 2)), **configs: str) -> str:
         letters = "".join(each if each.isalnum() else "-" for each in request.node.name)
         name = letters.removeprefix("test-").strip("-")[:60]
-        wait_for("three brokers", lambda: len(admin.list_topics(timeout=30).brokers) == 3, SECONDS)
+        kafka.until_complete(admin)
         asked = NewTopic(
             name,
             len(assigned),
@@ -85,7 +85,10 @@ def make_topic(
 
 
 def leader(admin: AdminClient, topic: str, partition: int = 0) -> int:
-    found = admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+    try:
+        found = admin.list_topics(topic, timeout=30).topics[topic].partitions.get(partition)
+    except KafkaException:
+        return -1  # the broker that was asked went away
     return -1 if found is None else found.leader
 
 
