@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -18,8 +19,10 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from tests.services.dray import drayd_path
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
+from tests.services.migration_newcomer import CHAPTER, Newcomer
 from tests.services.process import free_port
 from tests.services.target import ON_CLUSTER, ON_KAFKA
+from tests.services.tools import require_tool
 from typer.testing import CliRunner
 
 from dray.cli.main import app
@@ -290,3 +293,36 @@ def test_mistakes_are_one_line(kafka: str, dray: Dray) -> None:
     for case, text in expected.items():
         assert text in said[case], (case, said[case])
         assert len(said[case].strip().splitlines()) == 1, said[case]
+
+
+@pytest.mark.soak
+def test_the_chapter_of_the_runbook(kafka: str, tmp_path: Path) -> None:
+    """What `docs/migration.md` tells an operator to type, typed: only addresses and properties are others."""
+    require_tool("kcat")
+    chapter = CHAPTER.partition("## From a running cluster")[2]
+    move = chapter.partition("### The move")[2].partition("\n### ")[0]
+    [config] = re.findall(r"```yaml\n(.*?)```", chapter, re.DOTALL)
+    [commands] = re.findall(r"```sh\n(.*?)```", move, re.DOTALL)
+    make_topic(kafka, "moving", retention_ms="-1")
+    produce(kafka, "moving", range(20))
+    (tmp_path / "dray.yaml").write_text(config.replace("kafka:9092", kafka))
+    (tmp_path / "old.properties").write_text("security.protocol=PLAINTEXT\n")
+    newcomer = Newcomer(tmp_path)
+    said: dict[str, str] = {}
+    try:
+        for line in commands.splitlines():
+            command = line.replace("orders", "moving")
+            if command.endswith("&"):
+                newcomer.starts(command)
+                continue
+            done = newcomer.types(command)
+            assert done.returncode == 0, (command, done.stdout, done.stderr)
+            said[line.split(" --config")[0]] = done.stdout
+        read = newcomer.types("kcat -C -b localhost:9092 -t moving -o beginning -e -q")
+    finally:
+        newcomer.leaves()
+    assert "what will happen" in said["drayd migrate link orders --from-cluster old --look"]
+    assert "is linked: 2 partitions" in said["drayd migrate link orders --from-cluster old --yes"]
+    assert "topic moving is Dray's" in said["drayd migrate switch orders --wait --yes"]
+    assert sorted(read.stdout.split()) == sorted([*map(str, range(20)), "after"])
+    assert "Traceback" not in (tmp_path / "broker.log").read_text()

@@ -190,6 +190,7 @@ STARTED: dict[str, int] = {
     "log/barriers.py": 1,
     "log/parquet_reader.py": 2,
     "metadata/oxia/store.py": 2,
+    "migration/topic_mirror.py": 3,
     "metadata/oxia/watch.py": 1,
     "server/health.py": 1,
     "server/http.py": 1,

@@ -21,6 +21,7 @@ from dray.protocol import ErrorCode
 from dray.runtime import Runtime
 from dray.upstream.fences import (
     AclFence,
+    FenceRefused,
     SizeFence,
     StoppedFence,
     WriterFence,
@@ -28,11 +29,13 @@ from dray.upstream.fences import (
     needs_rest,
 )
 from dray.upstream.mirror import MirrorReader
-from dray.upstream.source import SourceTopic
+from dray.upstream.source import Probe, SourceTopic
 from dray.upstream.stragglers import find_stragglers
 
 ALLOWS_REST: Final = "allows_rest"
 LARGEST_BATCH: Final = "max.message.bytes"
+_OPEN_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.1
 
 
 def live_settings(settings: Settings) -> LiveSettings:
@@ -174,6 +177,8 @@ class KafkaTopic:
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         cluster = self._upstream.control
+        if kind != "stopped":
+            await self._check_open()
         if kind == "acl":
             try:
                 return {ALLOWS_REST: "true" if await needs_rest(cluster, self._topic) else "false"}
@@ -185,6 +190,21 @@ class KafkaTopic:
             before = await largest_batch_setting(cluster, self._topic)
             return {} if before is None else {LARGEST_BATCH: before}
         return {}
+
+    async def _check_open(self) -> None:
+        """The probe says that a leader refuses us: that shows a fence only if it did not refuse us before.
+        One that was lifted just now may be seen for a moment longer."""
+        await self.source.learn()
+        deadline = self._runtime.monotonic() + _OPEN_SECONDS
+        for partition in self._streams:
+            while (await self.source.probe(partition))[1] is not Probe.OPEN:
+                if self._runtime.monotonic() >= deadline:
+                    raise FenceRefused(
+                        f"the source refuses what we write to partition {partition} before there is a fence, "
+                        "so that none could be seen: give the migrator's user WRITE on the topic, take away "
+                        "what denies it, or stop the producers and use --fence stopped"
+                    )
+                await self._runtime.sleep(_PAUSE_SECONDS)
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WriterFence:
         if self._is_gone or kind == "stopped":

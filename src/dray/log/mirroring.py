@@ -313,9 +313,9 @@ class StreamMirror:
             position += aim.piece.size
         try:
             await self._objects.put(path, parts)
-        except ObjectError as error:
+        except ObjectError:
             await self._settle(staged, streams)
-            raise LogUnavailable(f"the object store did not answer: {error}") from error
+            raise
         found, undecided = await self._commit(staged, aims)
         if undecided:
             # A write may still apply: the references and the mark stay, and the collector decides.

@@ -87,7 +87,8 @@ class LiveTopic(Protocol):
         ...
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
-        """What has to be put back when the fence is lifted: it cannot be seen once the fence is up."""
+        """What has to be put back when the fence is lifted: it cannot be seen once the fence is up. Raises
+        `FenceRefused` where the source refuses us already, so that a fence could not be seen."""
         ...
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WriterFence: ...
@@ -224,7 +225,11 @@ class LiveMigration:
                 await self._go_back(record, f"partition {partition} is not mirrored any more: {reason}")
                 return
         if record.undo is None:
-            undo = await self._live.before_fence(record.fence or "")
+            try:
+                undo = await self._live.before_fence(record.fence or "")
+            except FenceRefused as refusal:
+                await self._go_back(record, str(refusal))
+                return
             record = await note(self._migrations, self.topic, record, undo=undo)
             if not record.is_pending:
                 return

@@ -20,7 +20,7 @@ from dray.client.cluster import PASSING, Address
 from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.log.mirroring import MirroredBatches, MirroredPlace, MirrorRefused, StreamMirror
 from dray.log.origins import BoundaryStands
-from dray.log.types import LogError, StreamClosed
+from dray.log.types import LogError, LogUnavailable, StreamClosed
 from dray.runtime import Runtime
 from dray.upstream.mirror import MirrorPiece, MirrorPlace, MirrorStopped
 from dray.upstream.source import SourceProducer
@@ -42,7 +42,7 @@ class MirrorLimits:
     small_bytes: int = 256 << 10  # after an answer of less, the next one is asked for a little later
     small_seconds: float = 0.1
     pause_seconds: float = 0.2  # after a failure
-    start_seconds: float = 30.0  # between two looks at the source's log start
+    look_seconds: float = 15.0  # between two looks at what no batch tells: starts, and who owns the log
 
 
 @dataclass(slots=True)
@@ -120,7 +120,6 @@ class TopicMirror:
         self._on_progress = on_progress
         self._places: dict[int, MirroredPlace] = {}
         self._starts: dict[int, int] = {}  # of the source
-        self._starts_followed = float("-inf")
         self._hurry_until = float("-inf")
         self._reading: dict[Address, dict[int, MirrorPlace]] = {}  # where each leader's next pieces begin
         self._unled = asyncio.Event()  # a partition has lost its leader
@@ -168,7 +167,8 @@ class TopicMirror:
     async def _until_something_ends(self, at_work: Collection[asyncio.Task[None]]) -> set[asyncio.Task[None]]:
         """Or a partition has no leader: then only for a moment."""
         unled = self._runtime.spawn(self._unled.wait(), "mirror: a partition without a leader")
-        seconds = self._limits.pause_seconds if self._waiting() or self._missing() else None
+        is_idle = not at_work or self._waiting() or self._missing()
+        seconds = self._limits.pause_seconds if is_idle else None
         try:
             done, _ = await asyncio.wait(
                 [*at_work, unled], timeout=seconds, return_when=asyncio.FIRST_COMPLETED
@@ -244,18 +244,21 @@ class TopicMirror:
         was read and is not committed is read again."""
         reading = self._reading[leader]
         committing: asyncio.Task[set[int]] | None = None
+        look_at = self._runtime.monotonic()
         try:
             while reading:
-                gathered = await self._gather(leader, reading)
+                gathered = await self._gather(leader, reading, look_at)
                 if committing is not None:
                     for partition in await committing:
                         gathered.pop(partition, None)
                         if partition in reading:
                             reading[partition] = _place_of(self._places[partition])
                     committing = None
+                if self._runtime.monotonic() >= look_at:
+                    await self._look_around(reading, gathered)
+                    look_at = self._runtime.monotonic() + self._limits.look_seconds
                 for partition in [each for each in reading if not self.progress[each].is_at_work]:
                     del reading[partition]
-                await self._follow_starts(reading)
                 if gathered:
                     committing = self._runtime.spawn(self._commit(gathered), "mirror commit")
             if committing is not None:
@@ -272,7 +275,9 @@ class TopicMirror:
                 committing.cancel()
                 await asyncio.wait([committing])
 
-    async def _gather(self, leader: Address, reading: dict[int, MirrorPlace]) -> dict[int, _Gathered]:
+    async def _gather(
+        self, leader: Address, reading: dict[int, MirrorPlace], look_at: float
+    ) -> dict[int, _Gathered]:
         """Answers, until they are worth an object, or have waited long enough. Moves `reading` on."""
         gathered: dict[int, _Gathered] = {}
         total = 0
@@ -286,7 +291,7 @@ class TopicMirror:
             linger = 0.0 if now < self._hurry_until else self._limits.linger_seconds
             if total >= self._limits.object_bytes or (first is not None and now - first >= linger):
                 break
-            if first is None and self._due_starts(reading):
+            if first is None and now >= look_at:
                 break
             if 0 < size < self._limits.small_bytes and linger:
                 await self._runtime.sleep(self._limits.small_seconds)
@@ -358,32 +363,26 @@ class TopicMirror:
                 self._stop(partition, str(outcome))
                 continue
             _log.info("mirror: not taken in", partition=partition, error=str(outcome))
+            if isinstance(outcome, LogUnavailable):
+                await self._runtime.sleep(self._limits.pause_seconds)
             while not await self._look_again(partition, stream):
                 await self._runtime.sleep(self._limits.pause_seconds)
         return again
 
-    def _due_starts(self, reading: Collection[int]) -> list[int]:
-        if self._runtime.monotonic() - self._starts_followed < self._limits.start_seconds:
-            return []
-        return [
-            partition
-            for partition in reading
-            if partition in self._starts and self._starts[partition] > self._places[partition].start
-        ]
-
-    async def _follow_starts(self, reading: Collection[int]) -> None:
-        """Raise the starts of the log to those of the source, now and then."""
-        due = self._due_starts(reading)
-        if due:
-            self._starts_followed = self._runtime.monotonic()
-        for partition in due:
+    async def _look_around(self, reading: Collection[int], gathered: Collection[int]) -> None:
+        """A source that is fenced gives nothing, so that no commit would show that the log is ours by now.
+        And the start of the log follows the source's. Nothing is being committed meanwhile."""
+        for partition in list(reading):
             stream = self._streams[partition]
-            try:
-                start = await self._mirror.raise_start(stream, self._starts[partition])
-            except LogError as error:
-                _log.info("mirror: the start was not raised", partition=partition, error=str(error))
-                continue
-            self._places[partition] = self._places[partition]._replace(start=start)
+            if partition not in gathered:
+                await self._look_again(partition, stream)
+            if self._starts.get(partition, -1) > self._places[partition].start:
+                try:
+                    start = await self._mirror.raise_start(stream, self._starts[partition])
+                except LogError as error:
+                    _log.info("mirror: the start was not raised", partition=partition, error=str(error))
+                else:
+                    self._places[partition] = self._places[partition]._replace(start=start)
 
 
 def _place_of(place: MirroredPlace) -> MirrorPlace:

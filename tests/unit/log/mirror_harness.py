@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from struct import pack
@@ -128,23 +129,34 @@ class SourceLog:
     def last_stable(self) -> int:
         return min(self.open.values(), default=self.end)
 
-    def answer(self, offset: int, most: int = 1 << 30) -> tuple[memoryview, list[tuple[int, int]]]:
+    def answer(
+        self, offset: int, most: int = 1 << 30, most_bytes: int = 1 << 30
+    ) -> tuple[memoryview, list[tuple[int, int]]]:
         """What a reader of committed records is given from an offset on, at most so many batches, and which
         of the transactions in it are aborted: as `collectAbortedTxns` finds them."""
         taken: list[bytes] = []
         upper = offset
-        for batch in self.batches:
+        for batch in self.batches[self._first_from(offset) :]:
             header = read_header(batch)
             last = header.base_offset + header.last_offset_delta
-            if last >= offset and last < self.last_stable and len(taken) < most:
-                taken.append(batch)
-                upper = last + 1
+            most_bytes -= len(batch)
+            if last >= self.last_stable or len(taken) == most or (taken and most_bytes < 0):
+                break
+            taken.append(batch)
+            upper = last + 1
         aborted = [
             (one.producer_id, one.first)
             for one in self.transactions
             if one.is_aborted and one.last >= offset and one.first < upper
         ]
         return memoryview(b"".join(taken)), aborted
+
+    def _first_from(self, offset: int) -> int:
+        def last_of(batch: bytes) -> int:
+            header = read_header(batch)
+            return header.base_offset + header.last_offset_delta
+
+        return bisect_left(self.batches, offset, key=last_of)
 
     def served(self, start: int = 0) -> bytes:
         """All of it as it must be served: the source's bytes but for the leader epoch."""

@@ -24,7 +24,7 @@ from dray.foreign.batches import ABORT, COMMIT, walk_batches
 from dray.log import Log, mirror_states, mirrored_pieces, mirroring
 from dray.log.foreign_attach import DAY_MS
 from dray.log.mirroring import MirroredBatches, MirroredPlace, MirroredProducer, MirrorLost, MirrorRefused
-from dray.log.origins import BoundaryStands
+from dray.log.origins import BoundaryStands, SourceOwnsLog
 from dray.log.producer_state import ProducerStates
 from dray.log.switching import ProducersBehind, switch_stream
 from dray.log.types import LogUnavailable, OutOfOrderSequence, ProducerFenced, StreamClosed
@@ -438,7 +438,10 @@ async def test_an_object_whose_commit_is_unclear_stays_until_that_is_clear(world
 async def test_streams_of_a_domain_share_an_object(world: MirrorWorld) -> None:
     log = world.log()
     streams = [await world.classic(log) for _ in range(6)]
-    sources = {stream: written(2 + number) for number, stream in enumerate(streams)}
+    sources = {stream: SourceLog() for stream in streams}
+    for number, stream in enumerate(streams):
+        for _ in range(2 + number // 4):  # some end at the same offset
+            sources[stream].append([b"of stream %d" % stream] * 3)
     pieces = [
         MirroredBatches(stream, source.answer(0)[0], [], MirroredPlace(0, None, 0))
         for stream, source in sources.items()
@@ -523,6 +526,17 @@ async def test_producers_of_a_snapshot_that_lags_are_read_from_the_batches(world
     assert await follower.mirror.decide(stream, 4)
     retry = batch_bytes([b"x"], producer=(1, 0, 3))
     assert (await append(world.log(), stream, retry)).base_offset == 3
+
+
+async def test_an_append_is_the_sources_also_where_the_snapshot_lags(world: MirrorWorld) -> None:
+    log, source = world.log(), written()
+    stream = await world.classic(log)
+    world.store.trap(Fate.LOSE, part="/producers")
+    await mirror(log, stream, source)
+    assert (await world.streams().snapshot(stream)).value.upto == 0
+    with pytest.raises(SourceOwnsLog):
+        await append(world.log(), stream, batch_bytes([b"x"]))
+    assert await world.log().producers(stream) == []
 
 
 async def test_a_snapshot_is_never_ahead_of_the_log(world: MirrorWorld) -> None:

@@ -32,6 +32,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
+from dray.metadata.contract import Delete, Operation
 from dray.metadata.values import FormatTooNew, UnreadableValue
 from dray.parquet.statistics import ColumnSizes, RowGroup
 
@@ -419,9 +420,8 @@ def test_the_mark_of_a_mirrored_object_is_format_3() -> None:
     assert mark.encode() == kept
     held = [wal_keys.refer_to_segment(WAL_ID, 1, 1007), wal_keys.refer_to_segment(WAL_ID, 2**40, 2**41)]
     assert wal_keys.stage(WAL_ID, mark)[2:] == held
-    assert [operation.key for operation in wal_keys.settle(WAL_ID, 7, mark.streams, mark)[:-1]] == [
-        put.key for put in held
-    ]
+    deleted: list[Operation] = [Delete(put.key) for put in held]
+    assert wal_keys.settle(WAL_ID, 7, mark.streams, mark)[:-1] == deleted
     for length in range(len(kept)):
         with pytest.raises(UnreadableValue):
             wal_keys.Staging.decode(kept[:length])

@@ -15,6 +15,7 @@ from dray.metadata.memory import MemoryState, MemoryStore
 from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSettings
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
 from dray.simulation.kernel.runtime import SimulatedRuntime
+from dray.upstream.fences import FenceRefused
 
 SETTINGS = LiveSettings(give_up_seconds=5, straggler_seconds=3, follow_seconds=0.5, look_seconds=0.1)
 OPEN = {"before": "open"}
@@ -61,6 +62,7 @@ class World:
         self.decision_seconds = 0.0
         """How long a write is on its way that decides."""
         self.deciding = False
+        self.refuses_fence = False
         self.stopped: dict[int, str] = {}
         self.writers: list[asyncio.Task[None]] = []
         self.write_on()
@@ -161,6 +163,8 @@ class SimulatedTopic:
 
     async def before_fence(self, kind: str) -> Mapping[str, str]:
         assert kind == "acl"
+        if self._world.refuses_fence:
+            raise FenceRefused("the source refuses what we write")
         return {"before": "fenced"} if self.source.is_up else OPEN
 
     def fence(self, kind: str, undo: Mapping[str, str]) -> WatchedFence:

@@ -209,6 +209,42 @@ def test_two_migrators_at_once_and_an_abort(seed: int) -> None:
     assert played(play).faults() == []
 
 
+def test_a_fence_that_could_not_be_seen_is_not_put_up() -> None:
+    async def play() -> World:
+        world = World(1)
+        world.refuses_fence = True
+        await world.link()
+        await request_switch(world.migrations, "orders")
+        await world.work(world.process(), is_back)
+        assert (await world.record()).why == "the source refuses what we write"
+        return world
+
+    world = played(play)
+    assert world.seen == ["back"]
+    assert not world.lifted_with
+
+
+def test_a_partition_that_is_not_mirrored_is_not_switched() -> None:
+    async def play() -> World:
+        world = World(1)
+        await world.link()
+        process = world.process()
+        await request_switch(world.migrations, "orders")
+        world.stopped = {1: "the source has lost records"}
+        await world.work(process, is_back)
+        record = await world.record()
+        assert record.stopped == world.stopped
+        assert record.why == "partition 1 is not mirrored any more: the source has lost records"
+        world.stopped = {}
+        await world.work(process, lambda current: current.stopped is None)
+        return world
+
+    world = played(play)
+    assert world.faults() == []
+    assert world.target.boundaries == {}
+    assert not world.source.is_up
+
+
 def test_stragglers_are_named_and_go() -> None:
     async def play() -> World:
         world = World(3)
