@@ -88,7 +88,7 @@ def attach(
     approve: Callable[[AttachPlan], bool],
     progress: Progress | None = None,
 ) -> MigrationRecord | None:
-    """None where the plan was not approved."""
+    """None where the plan was not approved, or has partitions that are refused: `approve` sees it first."""
 
     async def work(runtime: Runtime) -> MigrationRecord | None:
         place = find_place(settings, request)
@@ -103,7 +103,7 @@ def attach(
             if finished is not None:
                 return finished
             plan = await plan_of(source, place, request, runtime, progress)
-            if plan.refused or not approve(plan):
+            if not approve(plan) or plan.refused:
                 return None
             order = AttachOrder(plan, place.address.url, place.name, config, KeyRing(place.address.keys))
             return await rooms.attacher.attach(source, order, progress)
