@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from json import dumps
-from time import sleep
 from typing import Any, Final
 
 from dray.cli.migration_views import size_text, time_text
 from dray.cli.output import print_table
-from dray.config import Settings
-from dray.daemon.failures import Failure
-from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview, live_status
+from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
+from dray.groups.followed import CopyState
 from dray.migration.record import MigrationState
 
 MEANINGS: Final = {
@@ -22,8 +19,12 @@ MEANINGS: Final = {
     MigrationState.MOVED: "it is Dray's, and nothing is left to do at the source",
     MigrationState.ABORTING: "it is being taken back",
 }
-WATCH_SECONDS: Final = 1.0
 _MOST_NAMED: Final = 10
+_GROUPS: Final = {
+    CopyState.FOLLOWED: "groups that wait until the topic is switched and their members have left the source",
+    CopyState.MOVED: "groups that have moved",
+    CopyState.HERE: "groups that had members here already, and are left alone",
+}
 
 
 def print_link(found: LinkPreview) -> None:
@@ -100,26 +101,14 @@ def print_live(status: LiveStatus) -> None:
         print("the fence at the source is not lifted yet: a migrator does it when it reaches the source")
     if record.fence == "stopped" and record.state is not MigrationState.MIRRORING:
         print("not fenced: the source's writers were stopped by hand")
+    for state, what in _GROUPS.items():
+        if groups := status.groups.get(state):
+            print(f"{what}: {_named(groups)}")
     for partition, count in sorted((record.stragglers or {}).items()):
         print(
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
             f"drayd migrate stragglers {status.topic}"
         )
-
-
-def watch_live(settings: Settings, topic: str, *, json: bool) -> None:
-    """Until it is Dray's, or is no link any more. With `json` a line for each look."""
-    while True:
-        found = live_status(settings, topic)
-        if found is None:
-            raise Failure(f"topic {topic} is not linked here")
-        if json:
-            print(dumps(live_as_plain(found)), flush=True)
-        else:
-            print_live(found)
-        if found.record.state in (MigrationState.MOVED, MigrationState.ABORTING):
-            return
-        sleep(WATCH_SECONDS)
 
 
 def live_as_plain(status: LiveStatus) -> dict[str, Any]:
@@ -135,6 +124,7 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
         "why": record.why,
         "fence_to_lift": record.state is MigrationState.MIRRORING and record.undo is not None,
         "trouble": status.trouble or None,
+        "groups": {state.value: list(status.groups.get(state, ())) for state in _GROUPS},
         "partitions": [
             {
                 "partition": each.partition,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -16,8 +16,11 @@ from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
 from dray.daemon.upstream_clusters import CLIENT_ID, UnknownUpstream, UpstreamClusters
 from dray.groups.coordinator.copies import GroupCopies
+from dray.groups.followed import CopyState
 from dray.log.boundary_decision import boundary_of
+from dray.migration.aiven_tiered import KeyRing
 from dray.migration.attach import AttachOrder, LiveOrigin
+from dray.migration.following import groups_of
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Progress
 from dray.migration.link import link_topic
@@ -34,6 +37,7 @@ from dray.upstream.link_plan import LinkPlan, SourceUnsuitable, plan_link
 from dray.upstream.source import SourceTopic
 
 LOOK_SECONDS: Final = 0.5
+WATCH_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +107,8 @@ def link(
                 where = ",".join(f"{host}:{port}" for host, port in _names(settings, runtime, request))
                 return await link_topic(rooms.attacher, topic, origin, starts, found.configs, where)
             place = migration.find_place(settings, request.tier)
-            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, origin)
+            keys = KeyRing(place.address.keys)
+            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, keys, origin)
             async with migration.open_source(place, runtime) as source:
                 return await rooms.attacher.attach(source, order, progress or Counted())
 
@@ -241,7 +246,7 @@ def wait_switched(
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionProgress:
+class MirroredPartition:
     partition: int
     mirrored: int | None
     """The offset up to which it is here; None where its stream is gone."""
@@ -262,9 +267,10 @@ class PartitionProgress:
 class LiveStatus:
     topic: str
     record: MigrationRecord
-    partitions: list[PartitionProgress]
+    partitions: list[MirroredPartition]
     trouble: str = ""
     """Why the source could not be asked."""
+    groups: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
 
 
 def live_status(settings: Settings, topic: str) -> LiveStatus | None:
@@ -272,33 +278,53 @@ def live_status(settings: Settings, topic: str) -> LiveStatus | None:
 
     async def work(runtime: Runtime) -> LiveStatus | None:
         async with migration.opened(settings, runtime) as rooms:
-            record = await rooms.attacher.migrations.read(topic)
-            if record is None or not record.is_live:
-                return None
-            ends: dict[int, int] = {}
-            trouble = ""
-            if record.is_classic:
-                try:
-                    async with _upstream(settings, runtime, record.upstream or "") as cluster:
-                        source = SourceTopic(cluster, topic)
-                        await source.learn()
-                        for partition in source.leaderships:
-                            ends[partition] = (await source.measure(partition)).last_stable
-                except (MigrationRefused, RequestFailed, ClientError) as error:
-                    trouble = str(error)
-            partitions = []
-            for number, stream in enumerate(record.streams):
-                found = await rooms.streams.high_watermark(stream)
-                gone = found is None or found.value.closed
-                boundary = None if gone else await boundary_of(rooms.streams, stream)
-                partitions.append(
-                    PartitionProgress(
-                        number, None if found is None or gone else found.value.end, ends.get(number), boundary
-                    )
-                )
-            return LiveStatus(topic, record, partitions, trouble)
+            return await _status(settings, rooms, topic, runtime)
 
     return migration.run(work)
+
+
+def watch_live(settings: Settings, topic: str, shown: Callable[[LiveStatus], None]) -> None:
+    """Until it is Dray's, or is taken back."""
+
+    async def work(runtime: Runtime) -> None:
+        async with migration.opened(settings, runtime) as rooms:
+            while (found := await _status(settings, rooms, topic, runtime)) is not None:
+                shown(found)
+                if found.record.state in (MigrationState.MOVED, MigrationState.ABORTING):
+                    return
+                await runtime.sleep(WATCH_SECONDS)
+        raise MigrationRefused(f"topic {topic} is not linked here")
+
+    migration.run(work)
+
+
+async def _status(
+    settings: Settings, rooms: migration.Rooms, topic: str, runtime: Runtime
+) -> LiveStatus | None:
+    record = await rooms.attacher.migrations.read(topic)
+    if record is None or not record.is_live:
+        return None
+    ends: dict[int, int] = {}
+    trouble = ""
+    if record.is_classic:
+        try:
+            async with _upstream(settings, runtime, record.upstream or "") as cluster:
+                source = SourceTopic(cluster, topic)
+                await source.learn()
+                for partition in source.leaderships:
+                    ends[partition] = (await source.measure(partition)).last_stable
+        except MigrationRefused as error:
+            trouble = str(error)
+    partitions = []
+    for number, stream in enumerate(record.streams):
+        found = await rooms.streams.high_watermark(stream)
+        if found is None or found.value.closed:
+            partitions.append(MirroredPartition(number, None, ends.get(number), None))
+            continue
+        boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
+        partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
+    copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream or "")
+    return LiveStatus(topic, record, partitions, trouble, await groups_of(copies, topic))
 
 
 # --- abort
@@ -319,10 +345,12 @@ def abort(settings: Settings, topic: str, *, without_source: bool = False) -> Mi
                     settings, rooms, topic, record, runtime, is_gone=without_source
                 ) as live:
                     await LiveMigration(topic, migrations, live, runtime, live_settings(settings)).withdraw()
+            if record.upstream is None:
+                return await rooms.attacher.abort(topic)
+            copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
+            rooms.attacher.before_forgotten = lambda: copies.forget_topic(topic)
             done = await rooms.attacher.abort(topic)
-            if record.upstream is not None:
-                copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream)
-                await copies.forget_topic(topic)
+            await copies.forget_topic(topic)  # once more: a round of a migrator may have been under way
             return done
 
     return migration.run(work)

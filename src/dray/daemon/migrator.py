@@ -141,6 +141,11 @@ class Migrator:
         self._looked: float | None = None
         self._looking: KeptTask | None = None
 
+    @property
+    def topics(self) -> list[str]:
+        """Those that this process works on."""
+        return sorted(self._workers)
+
     def start(self) -> None:
         self._looking = keep_running(self._runtime, "look for migrations", self._look_on)
 

@@ -24,7 +24,7 @@ from typing import Final, Protocol
 import structlog
 
 from dray.client.cluster import PASSING
-from dray.client.errors import AuthenticationFailed, RequestFailed
+from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
 from dray.migration.found import MigrationRefused
 from dray.migration.live import go_back, go_on, note
 from dray.migration.record import MigrationLost, MigrationRecord, Migrations, MigrationState
@@ -208,11 +208,17 @@ class LiveMigration:
         return await note(self._migrations, self.topic, record, stopped=dict(stopped) or None)
 
     async def _follow(self, record: MigrationRecord) -> int | None:
-        """How many groups are still the source's; None while it is too early to look again."""
+        """How many groups are still the source's; None where it is too early to look again, or could not be
+        found out."""
         if self._runtime.monotonic() < self._follow_at:
             return None
-        self.seen.groups = await self._live.follow(record)
         self._follow_at = self._runtime.monotonic() + self._settings.follow_seconds
+        try:
+            self.seen.groups = await self._live.follow(record)
+        except (ClientError, RequestFailed) as failure:
+            # A right that is missing, say: neither the mirror nor a switch waits for it.
+            _log.warning("groups and configs are not followed", topic=self.topic, reason=str(failure))
+            return None
         self._reached("followed")
         return self.seen.groups
 

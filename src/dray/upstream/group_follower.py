@@ -99,6 +99,8 @@ class FollowReport:
     handed_over: list[str] = field(default_factory=list)
     waiting: dict[str, str] = field(default_factory=dict)
     """Groups that are not Dray's yet, and what they wait for."""
+    topics: set[str] = field(default_factory=set)
+    """Those that groups wait for, linked still or not."""
     left: dict[str, str] = field(default_factory=dict)
     """Groups that are not followed, and why."""
 
@@ -120,10 +122,12 @@ class GroupFollower(Generic[Kept]):
     async def run_once(self) -> FollowReport:
         report = FollowReport()
         topics = {topic.name: topic for topic in await self._linked()}
+        kept = await self._target.read_all()
         if not topics:
+            mine = [copy for copy in kept.values() if self._is_mine(copy)]
+            report.topics = {name for copy in mine for name, _ in copy.offsets}
             return report
         listed = await self._source.listed()
-        kept = await self._target.read_all()
         followed = self._choose(listed, kept, report)
         new = await self._copy(followed, kept, topics, report)
         new += [group_id for group_id, copy in kept.items() if self._is_mine(copy) and not copy.is_settled]
@@ -201,6 +205,7 @@ class GroupFollower(Generic[Kept]):
         for group_id, copy in sorted(kept.items()):
             if not self._is_mine(copy):
                 continue
+            report.topics.update(name for name, _ in copy.offsets)
             state = listed[group_id].state if group_id in listed else ""
             if not _is_switched(copy, topics):
                 report.waiting[group_id] = "for the switch of its topics"

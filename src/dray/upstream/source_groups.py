@@ -148,12 +148,15 @@ def _serves(broker: BrokerConnection, api_key: int) -> bool:
 async def _committed(
     broker: BrokerConnection, group_ids: Sequence[str], partitions: Mapping[str, Sequence[int]]
 ) -> dict[str, Offsets]:
+    """Stable ones: a group whose offsets are part of a transaction that has not ended is left out. What it
+    had before would be older than what its producer may yet commit."""
     version = min(_NAMES_UNTIL, broker.version_for(OffsetFetchRequest.API_KEY))
     found: dict[str, Offsets] = {}
     if version < _SEVERAL_FROM:
         topics = [OffsetFetchRequestTopic(name, list(indexes)) for name, indexes in partitions.items()]
         for group_id in group_ids:
-            answer = await broker.request(OffsetFetchRequest(group_id=group_id, topics=topics), version)
+            asked = OffsetFetchRequest(group_id=group_id, topics=topics, require_stable=True)
+            answer = await broker.request(asked, version)
             rows = [(topic.name, item) for topic in answer.topics for item in topic.partitions]
             if not answer.error_code and not any(item.error_code for _, item in rows):
                 found[group_id] = {
@@ -167,7 +170,8 @@ async def _committed(
         for name, indexes in partitions.items()
     ]
     request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id, topics=wanted) for group_id in group_ids]
+        groups=[OffsetFetchRequestGroup(group_id, topics=wanted) for group_id in group_ids],
+        require_stable=True,
     )
     for group in (await broker.request(request, version)).groups:
         several = [(topic.name, item) for topic in group.topics for item in topic.partitions]

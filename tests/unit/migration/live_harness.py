@@ -11,9 +11,11 @@ from uuid import UUID
 from tests.services.two_builds import MIGRATION
 from tests.unit.upstream.classic_source import ClassicFence, ClassicSource, DrayTarget
 
+from dray.client.errors import RequestFailed
 from dray.metadata.memory import MemoryState, MemoryStore
 from dray.migration.live_migration import FAILPOINTS, LiveMigration, LiveSettings
 from dray.migration.record import NO_TIER, MigrationRecord, Migrations, MigrationState
+from dray.protocol import ErrorCode
 from dray.simulation.kernel.runtime import SimulatedRuntime
 from dray.upstream.fences import FenceRefused
 
@@ -63,6 +65,7 @@ class World:
         """How long a write is on its way that decides."""
         self.deciding = False
         self.refuses_fence = False
+        self.groups_are_denied = False
         self.stopped: dict[int, str] = {}
         self.writers: list[asyncio.Task[None]] = []
         self.write_on()
@@ -197,6 +200,8 @@ class SimulatedTopic:
         return self.target.boundaries.get(partition)
 
     async def follow(self, record: MigrationRecord) -> int:
+        if self._world.groups_are_denied:
+            raise RequestFailed("denied", ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if record.state is MigrationState.SWITCHED and self._world.groups:
             self._world.groups -= 1
         return self._world.groups

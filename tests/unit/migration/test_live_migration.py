@@ -245,6 +245,26 @@ def test_a_partition_that_is_not_mirrored_is_not_switched() -> None:
     assert not world.source.is_up
 
 
+def test_groups_that_cannot_be_followed_hold_up_no_switch_but_its_end() -> None:
+    async def play() -> World:
+        world = World(2)
+        world.groups_are_denied = True
+        await world.link()
+        process = world.process()
+        await process.turn()
+        await request_switch(world.migrations, "orders")
+        await world.work(process, lambda record: record.state is MigrationState.SWITCHED)
+        for _ in range(60):
+            await process.turn()
+            await world.runtime.sleep(0.1)
+        assert (await world.record()).state is MigrationState.SWITCHED, "groups may still be at the source"
+        world.groups_are_denied = False
+        await world.work(process, moved)
+        return world
+
+    assert played(play).faults() == []
+
+
 def test_stragglers_are_named_and_go() -> None:
     async def play() -> World:
         world = World(3)

@@ -23,7 +23,7 @@ TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's
 YesOption = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
-class Fence(StrEnum):
+class FenceKind(StrEnum):
     ACL = "acl"
     SIZE = "size"
     STOPPED = "stopped"
@@ -99,14 +99,14 @@ def switch(
     topic: TopicArgument,
     *,
     fence: Annotated[
-        Fence,
+        FenceKind,
         typer.Option(
             "--fence",
             help="How the source's writers are stopped. acl: WRITE is denied to all (needs an authorizer; "
             "super users are not stopped). size: no batch is small enough (refused while transactions are "
             "open). stopped: you have stopped them, and nothing is checked but that the end stands still.",
         ),
-    ] = Fence.ACL,
+    ] = FenceKind.ACL,
     wait: Annotated[bool, typer.Option("--wait", help="Wait until it is done, or went back.")] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -22,6 +22,9 @@ from dray.metadata.values import UnreadableValue
 from dray.protocol import ErrorCode
 
 _log = structlog.get_logger(__name__)
+
+_JUDGED_AT_ONCE: Final = 100
+"""How many copies of groups may keep the processor: each is a JSON value with all offsets of its group."""
 
 
 async def describe_classic(groups: Groups, group_id: str, version: int) -> classic.ClassicGroupDescription:
@@ -101,7 +104,9 @@ async def list_groups(groups: Groups) -> list[GroupListing]:
                 continue
             if group_id not in listed and groups.tells_of(group_id, holders.get(group_id)):
                 listed[group_id] = _listing(group_id, _stored_state(group_id, record))
-        for copy in coming:
+        for count, copy in enumerate(coming, 1):
+            if count % _JUDGED_AT_ONCE == 0:
+                await groups.runtime.sleep(0)
             group_id = keys.group_of_followed(copy.key)
             if group_id is None or group_id in listed or not _waits(group_id, copy):
                 continue

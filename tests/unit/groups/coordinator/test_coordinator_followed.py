@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.simulation.scripted import Fate
 from tests.unit.groups.coordinator.followed_world import (
@@ -227,6 +229,23 @@ async def test_a_coordinator_that_has_the_group_in_memory_hears_of_its_copy() ->
     await follower.run_once()
     await passing(1)
     assert await broker.committed() == 7
+    await broker.stop()
+
+
+@simulated
+async def test_a_group_without_members_leaves_memory_when_topics_come_from_elsewhere() -> None:
+    """It would tell a consumer that assigns partitions to itself that nothing was ever committed there."""
+    world, source = World(), source_with(7)
+    world.topics.make("other", 1)
+    broker = await world.broker(1)
+    assert await broker.commit(1, topic="other") is ErrorCode.NONE
+    assert await broker.commit(1, topic="other", group_id="elsewhere") is ErrorCode.NONE
+    links = Links(world, a=1)
+    await migrator(world, source, links).follower.run_once()
+    world.topics.by_name["a"] = replace(world.topics.by_name["a"], leader_epoch=65_536)
+    await passing(1)
+    assert await refused(broker.committed()) is WAITS
+    assert await broker.committed(topic="other", group_id="elsewhere") == 1
     await broker.stop()
 
 
