@@ -176,6 +176,16 @@ async def test_closing_fails_what_is_in_flight_and_what_comes_later() -> None:
         await broker.client_gone.wait()
 
 
+async def test_giving_up_ends_the_connection_at_once() -> None:
+    async with running(silent) as broker, await connect(broker) as connection:
+        request = asyncio.ensure_future(connection.request(MetadataRequest(), 12))
+        await asyncio.sleep(0)
+        connection.abort()
+        with pytest.raises(ClientError, match="was given up"):
+            await request
+        assert connection.is_broken
+
+
 async def test_the_answer_to_a_cancelled_request_is_dropped() -> None:
     release = asyncio.Event()
 
