@@ -134,8 +134,8 @@ MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
-        (switch_without_version, 2),
-        (mirror_without_producers, 29),
+        (switch_without_version, 11),
+        (mirror_without_producers, 40),
         (aborted_list_dropped, 7),
         (history_not_compared, 28),
     )

@@ -12,8 +12,7 @@ from __future__ import annotations
 
 from dray.log.stream_store import StreamStore
 from dray.log.types import LogUnavailable, StreamClosed
-from dray.metadata import keys
-from dray.metadata.contract import MetadataError, Put
+from dray.metadata.contract import MetadataError
 from dray.metadata.update import ALL_FAILURES, update
 from dray.runtime import Runtime
 
@@ -42,8 +41,7 @@ async def forbid_boundary(store: StreamStore, runtime: Runtime, stream: int) -> 
             return (None,)
         if not found.value.origin.is_classic:
             return (found.value.origin.boundary,)
-        put = Put(keys.high_watermark(stream), found.value.encode(), found.version)
-        [outcome] = await store.write(stream, [put])
+        [outcome, *_] = await store.write(stream, store.advance(stream, found, found.value.sealed()))
         return (None,) if outcome.applied else None
 
     try:

@@ -177,12 +177,17 @@ class StreamStore:
     @staticmethod
     def advance(stream: int, previous: Versioned[HighWatermark], following: HighWatermark) -> list[Put]:
         """Move the high watermark, and file the previous head if that was not done yet."""
-        operations = [Put(keys.high_watermark(stream), following.encode(), previous.version)]
-        if (head := previous.value.head) is not None:
-            operations.append(
-                Put(keys.index_entry(stream, head.end, head.cumulative_size), head.encode(), ABSENT)
-            )
-        return operations
+        moved = Put(keys.high_watermark(stream), following.encode(), previous.version)
+        return [moved, *StreamStore.filing(stream, previous.value)]
+
+    @staticmethod
+    def filing(stream: int, value: HighWatermark) -> list[Put]:
+        """File the head. Whatever moves the version must have no head then: an append that loses its
+        compare-and-set files the head that it knew, and a head that is filed as well is swept, with the
+        reference that it needs."""
+        if (head := value.head) is None:
+            return []
+        return [Put(keys.index_entry(stream, head.end, head.cumulative_size), head.encode(), ABSENT)]
 
 
 @dataclass(frozen=True, slots=True)

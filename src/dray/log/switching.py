@@ -47,10 +47,9 @@ async def switch_stream(
             raise ProducersBehind(f"stream {stream}: its producers are not known up to its end")
         if is_allowed is not None and not await is_allowed():
             return (None,)
-        switched = found.value.switched()
-        [outcome] = await store.write(
-            stream, [Put(keys.high_watermark(stream), switched.encode(), found.version)]
-        )
+        switched = found.value.sealed().switched()
+        put = Put(keys.high_watermark(stream), switched.encode(), found.version)
+        [outcome, *_] = await store.write(stream, [put, *store.filing(stream, found.value)])
         return (switched.end,) if outcome.applied else None
 
     try:

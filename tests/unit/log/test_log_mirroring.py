@@ -22,6 +22,7 @@ from tests.unit.log.mirror_harness import (
 
 from dray.foreign.batches import ABORT, COMMIT, walk_batches
 from dray.log import Log, mirror_states, mirrored_pieces, mirroring
+from dray.log.boundary_decision import forbid_boundary
 from dray.log.foreign_attach import DAY_MS
 from dray.log.mirroring import MirroredBatches, MirroredPlace, MirroredProducer, MirrorLost, MirrorRefused
 from dray.log.origins import BoundaryStands, SourceOwnsLog
@@ -31,6 +32,7 @@ from dray.log.types import LogUnavailable, OutOfOrderSequence, ProducerFenced, S
 from dray.metadata import keys
 from dray.records import read_header
 from dray.records.header import CONTROL
+from dray.runtime import SystemRuntime
 
 
 @pytest.fixture
@@ -654,6 +656,31 @@ async def test_a_log_that_grows_while_it_is_decided_is_not_switched(world: Mirro
     world.store.trap(Fate.PASS, part=keys.high_watermark(stream), first=grow)
     assert not await second.mirror.decide(stream, boundary)
     assert await second.mirror.boundary(stream) is None
+
+
+@pytest.mark.parametrize("act", ["decide", "forbid"])
+async def test_a_head_is_filed_when_its_version_moves(world: MirrorWorld, act: str) -> None:
+    """A mirror that loses its compare-and-set files the head that it knew. Were it still the head, it would
+    be swept as covered by itself, and its object deleted."""
+    log, source = world.log(), written(1)
+    stream = await world.classic(log)
+    await mirror_all(log, stream, source)
+    before = await world.streams().high_watermark(stream)
+    assert before is not None
+    assert before.value.head is not None
+    if act == "decide":
+        assert await log.mirror.decide(stream, source.end)
+    else:
+        assert await forbid_boundary(world.streams(), SystemRuntime(), stream) is None
+    after = await world.streams().high_watermark(stream)
+    assert after is not None
+    assert after.version > before.version
+    assert after.value.head is None
+    view = await world.streams().view(stream)
+    assert view is not None
+    live, dead = view.split()
+    assert [entry.value for entry in live] == [before.value.head]
+    assert dead == []
 
 
 async def test_pieces_are_cut_where_an_entry_would_list_too_many_aborted_transactions() -> None:

@@ -88,7 +88,7 @@ from dray.simulation.moves.classic_log import ClassicBatch, ClassicPartition, Ou
 
 BROKERS: Final = 3
 ADDRESSES: Final[tuple[Address, ...]] = tuple((f"kafka-{number}", 9092) for number in range(BROKERS))
-ACL_IS_LATE: Final = 0.4
+ACL_IS_LATE: Final = 1.5
 ON_THE_WAY: Final = 0.08
 """Less than the moment for which a switch sees the end stand still."""
 REPLICATION: Final = 0.01
