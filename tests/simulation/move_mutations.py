@@ -1,10 +1,11 @@
 """What happens without each rule of a live move: one small patch for each, and the seed that notices it.
 
-The ten of the design (section 5 of the migration's design): `append_while_the_source_owns_the_log`,
-`switch_without_version`, `boundary_before_the_fence`, `no_probe`, `mirror_without_producers` (the mirror's;
-the attach's is in `foreign_mutations.py`), `aborted_list_dropped`, `group_copied_after_it_moved` are here;
-`attach_without_producers`, `leave_overlaps`, `adopt_without_references` and `attach_unfinished_segments` are
-about cold segments, and in `foreign_mutations.py`.
+Of the ten that the design names, `append_while_the_source_owns_the_log`, `mirror_without_producers` (no
+snapshot) and `aborted_list_dropped` are here. `foreign_mutations.py` has `switch_without_version`,
+`leave_overlaps`, `adopt_without_references` and `attach_unfinished_segments`. No probe, and a boundary from
+before the fence, are taken out of the model (`tests/model/moving.py`: "no-probe", "end-before-fence") and of
+the switch alone (`tests/unit/upstream/test_switch.py`). A group that is copied after it moved is in
+`tests/unit/upstream/test_followed_groups.py`.
 """
 
 from __future__ import annotations
@@ -14,68 +15,17 @@ from typing import Any, Final
 import pytest
 from tests.simulation.noticing import Mutation
 
-from dray.daemon.live_topic import KafkaTopic
-from dray.groups.coordinator.copies import StoredCopy
-from dray.log import mirrored_pieces, mirroring, switching
+from dray.log import mirrored_pieces, mirroring
 from dray.log.entries import HighWatermark
 from dray.log.mirror_states import MirrorStates
-from dray.metadata.contract import Put
 from dray.protocol.messages.fetch import FetchPartition
 from dray.upstream import mirror as upstream_mirror
 from dray.upstream.partition_switch import PartitionSwitch
-from dray.upstream.source import SourceEnd, SourceTopic
-from dray.upstream.switch import TopicSwitch
+from dray.upstream.source import SourceTopic
 
 
 def append_while_the_source_owns_the_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(HighWatermark, "is_classic", False)
-
-
-def switch_without_version(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(switching, "Put", lambda key, value, _: Put(key, value))
-
-
-def boundary_before_the_fence(patch: pytest.MonkeyPatch) -> None:
-    """What the source's high watermark was before the fence went up is its end."""
-    seen: dict[tuple[int, int], int] = {}
-    genuine, put_up = SourceTopic.measure, TopicSwitch._decided
-
-    async def looked(self: TopicSwitch) -> dict[int, int]:
-        for partition in self.source.leaderships:
-            if isinstance(self.source, SourceTopic):
-                end = await genuine(self.source, partition)
-                seen[id(self.source), partition] = end.high_watermark
-        return await put_up(self)
-
-    async def measured(self: SourceTopic, partition: int) -> SourceEnd:
-        now = await genuine(self, partition)
-        top = seen.get((id(self), partition), now.high_watermark)
-        return SourceEnd(now.leadership, now.start, top, top, top)
-
-    patch.setattr(TopicSwitch, "_decided", looked)
-    patch.setattr(SourceTopic, "measure", measured)
-
-
-def no_probe(patch: pytest.MonkeyPatch) -> None:
-    genuine = KafkaTopic.fence
-
-    def unprobed(self: KafkaTopic, kind: str, undo: Any) -> Any:
-        fence = genuine(self, kind, undo)
-        object.__setattr__(fence, "is_probed", False)
-        return fence
-
-    patch.setattr(KafkaTopic, "fence", unprobed)
-
-
-def end_by_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    genuine = SourceTopic.measure
-
-    async def measured(self: SourceTopic, partition: int) -> SourceEnd:
-        now = await genuine(self, partition)
-        top = now.high_watermark
-        return SourceEnd(now.leadership, now.start, top, top, top)
-
-    patch.setattr(SourceTopic, "measure", measured)
 
 
 def mirror_without_producers(patch: pytest.MonkeyPatch) -> None:
@@ -117,29 +67,13 @@ def _without_epoch(**fields: Any) -> FetchPartition:
     return FetchPartition(**{**fields, "last_fetched_epoch": -1})
 
 
-def lifted_without_forbidding(patch: pytest.MonkeyPatch) -> None:
-    """A migrator lifts the fence while a decision of another may still apply."""
-
-    async def nothing(_: KafkaTopic, __: int) -> None:
-        return None
-
-    patch.setattr(KafkaTopic, "forbid", nothing)
-
-
-def group_copied_after_it_moved(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoredCopy, "has_moved", False)
-
-
 MUTATIONS: Final[dict[str, tuple[Mutation, int]]] = {
     mutation.__name__: (mutation, seed)
     for mutation, seed in (
         (append_while_the_source_owns_the_log, 2),
-        (switch_without_version, 11),
         (mirror_without_producers, 40),
         (aborted_list_dropped, 7),
         (history_not_compared, 28),
     )
 }
 """By name, each with the seed from which on it is looked for."""
-
-CANDIDATES: Final = (no_probe, boundary_before_the_fence)
