@@ -25,7 +25,7 @@ def _room(holds: str, uses: str = "") -> Room:
 
 _BELOW_DAEMON = (
     "api client cluster compaction config console groups inspection log metadata migration objects "
-    "parquet protocol records runtime security server tables telemetry topics wal"
+    "parquet protocol records runtime security server tables telemetry topics upstream wal"
 )
 
 ROOMS: dict[str, Room] = {
@@ -87,7 +87,7 @@ ROOMS: dict[str, Room] = {
     ),
     "migration": _room(
         "logs that others wrote become topics: inventory, lineage, plan, the steps of an attach",
-        "foreign groups log metadata objects records runtime topics",
+        "client foreign groups log metadata objects records runtime topics upstream",
     ),
     "foreign": _room(
         "logs that others wrote, as bytes: Kafka's segments, tiered storage, KafScale, DriftQ",

@@ -5,18 +5,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from tests.services.kafka import KafkaProcess
 from tests.services.maven import require_kafka_jars
+from tests.services.mirrored_log import Writers, consumed, embedded_log, read_log, read_source, transactional
+from tests.unit.log.foreign_harness import EPOCH
 
 from dray.client.admin import create_topic
 from dray.client.cluster import Cluster
 from dray.client.connection import Dialer
 from dray.client.errors import RequestFailed
 from dray.foreign.batches import walk_batches
+from dray.log import Log
+from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
+from dray.records import Record, twin, validate
 from dray.records.header import CONTROL
 from dray.runtime import SystemRuntime
 from dray.upstream.fences import (
@@ -63,12 +69,6 @@ async def source_of(bootstrap: str, topic: str) -> AsyncIterator[tuple[Cluster, 
             yield cluster, source, runtime
     finally:
         runtime.close()
-
-
-def transactional(bootstrap: str, name: str) -> Producer:
-    producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": name})
-    producer.init_transactions(60)
-    return producer
 
 
 def produce(bootstrap: str, topic: str, count: int) -> None:
@@ -293,6 +293,67 @@ def test_a_switch_beside_a_producer_loses_nothing(kafka: str) -> None:
             await probed(source, Probe.FENCED)
 
     asyncio.run(look())
+
+
+def test_a_topic_is_mirrored_into_the_log_and_switched_beside_its_producers(
+    kafka: str, tmp_path: Path
+) -> None:
+    """Below the boundary are the source's bytes, and the committed records are the source's; a retry of what
+    the source acknowledged last is answered with its old offset."""
+    topic = "moved"
+
+    async def look() -> None:
+        async with (
+            source_of(kafka, topic) as (cluster, source, runtime),
+            embedded_log(tmp_path, runtime, PARTITIONS) as (log, streams),
+        ):
+            writers = Writers(kafka, topic, PARTITIONS)
+            reader = MirrorReader(cluster, source, max_bytes=1 << 20, partition_bytes=1 << 19)
+            limits = MirrorLimits(object_bytes=1 << 18, linger_seconds=0.2)
+            mirror = TopicMirror(source, reader, log.mirror, streams, runtime, limits)
+            mirroring = asyncio.ensure_future(mirror.run())
+            writers.start()
+            try:
+                while (len(writers.acknowledged) < 500 or writers.transactions < 8) and writers.are_alive:
+                    await runtime.sleep(0.02)
+                assert writers.are_alive
+                target = LogTarget(log.mirror, streams, mirror.hurry)
+                fence = await acl_fence(cluster, topic, runtime)
+                found = await TopicSwitch(source, target, fence, runtime, give_up_seconds=60).run()
+            finally:
+                mirroring.cancel()
+                await asyncio.to_thread(writers.stop)
+            assert not writers.failures
+            for partition, boundary in found.items():
+                assert (await source.measure(partition)).log_end == boundary
+                offsets = [offset for place, offset in writers.acknowledged if place == partition]
+                assert max(offsets) < boundary
+                await check_equal(kafka, cluster, topic, partition, boundary, log, streams[partition])
+
+    asyncio.run(look())
+
+
+async def check_equal(
+    kafka: str, cluster: Cluster, topic: str, partition: int, end: int, log: Log, stream: int
+) -> None:
+    theirs = bytearray(await read_source(cluster, topic, partition, end))
+    batches = list(walk_batches(theirs))
+    ours, committed = await read_log(log, stream, end)
+    for batch in batches:
+        theirs[batch.position + 12 : batch.position + 16] = EPOCH.to_bytes(4, "big")
+    assert ours == bytes(theirs)
+    expected = await asyncio.to_thread(consumed, kafka, topic, partition, end, "read_committed")
+    assert committed == expected
+    everything = await asyncio.to_thread(consumed, kafka, topic, partition, end, "read_uncommitted")
+    assert len(everything) > len(expected), "some were aborted"
+    last = [batch for batch in batches if not batch.is_transactional and batch.header.producer_id >= 0][-1]
+    retry = bytearray(theirs[last.position : last.end])
+    [valid] = validate(retry, max_batch_bytes=1 << 30, max_decompressed_bytes=1 << 30)
+    answered = await log.append(stream, valid, memoryview(retry))
+    assert answered.base_offset == last.header.base_offset
+    fresh = twin.encode([Record(0, 0, value=b"first of Dray")])
+    [valid] = validate(fresh, max_batch_bytes=1 << 30, max_decompressed_bytes=1 << 30)
+    assert (await log.append(stream, valid, memoryview(fresh))).base_offset == end
 
 
 def test_a_switch_that_fails_lifts_its_fence(kafka: str) -> None:

@@ -209,7 +209,7 @@ class Collector:
                     return False
                 if not held:
                     dropped.append(stream)
-            settled = wal_keys.settle(wal_id, taken.version, dropped)
+            settled = wal_keys.settle(wal_id, taken.version, dropped, staging)
             outcomes = await self._store.write_in(domain, settled)
         except Exception as error:
             if not isinstance(error, MetadataError):

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from dray.log.foreign_tables import SegmentTable, check_table, row_count
-from dray.log.origins import ORIGIN_SIZE, Origin, switched
+from dray.log.origins import MIRRORED_FORMAT, ORIGIN_SIZES, Origin, format_of, switched
 from dray.metadata.values import ValueCorrupt, unseal
 from dray.parquet.statistics import RowGroup, are_dense
 from dray.records.header import HEADER_SIZE, LOG_APPEND_TIME
@@ -34,8 +34,6 @@ CARRIED_FORMAT: Final = 3
 SPARSE_FORMAT: Final = 4
 # Of entries that name a segment of another system.
 SEGMENT_FORMAT: Final = 5
-# Of high watermarks of streams that were not born here: others keep format 1.
-ORIGIN_FORMAT: Final = 2
 NO_TIMESTAMP: Final = -1
 
 # format, kind, start, end, cumulative size, created, minimum and maximum timestamp, running maximum and its
@@ -456,7 +454,7 @@ class HighWatermark:
 
     def encode(self) -> bytes:
         fixed = _HIGH_WATERMARK.pack(
-            FORMAT if self.origin is None else ORIGIN_FORMAT,
+            format_of(self.origin),
             self.closed,
             self.head is not None,
             self.end,
@@ -470,16 +468,16 @@ class HighWatermark:
 
     @classmethod
     def decode(cls, value: bytes) -> HighWatermark:
-        format_version, _ = unseal("a high watermark", value, ORIGIN_FORMAT)
+        format_version, _ = unseal("a high watermark", value, MIRRORED_FORMAT)
         size = _HIGH_WATERMARK.size
-        fixed = size if format_version == FORMAT else size + ORIGIN_SIZE
+        fixed = size + ORIGIN_SIZES[format_version]
         if len(value) < fixed:
             raise ValueCorrupt("a high watermark", f"{len(value)} bytes")
         _, closed, has_head, end, cumulative, maximum, maximum_offset = _HIGH_WATERMARK.unpack_from(value)
         if not has_head and len(value) != fixed:
             raise ValueCorrupt("a high watermark", f"{len(value)} bytes, and no head")
         head = IndexEntry.decode(value[fixed:]) if has_head else None
-        origin = None if fixed == size else Origin.decode(value, size)
+        origin = None if fixed == size else Origin.decode(value, size, format_version)
         return cls(end, cumulative, maximum, maximum_offset, head, bool(closed), origin)
 
 

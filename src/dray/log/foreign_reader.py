@@ -51,7 +51,7 @@ class ForeignReader:
         self.segments = segments
         self.cache_bytes = cache_bytes
         self._pieces = PieceCache(cache_bytes, lambda batches: batches.size)
-        self._tables: OrderedDict[tuple[str, int], SegmentTable] = OrderedDict()
+        self._tables: OrderedDict[bytes, SegmentTable] = OrderedDict()
         self._recent: deque[str] = deque()  # the segments of the last reads
         self._active: Counter[str] = Counter()  # how often each of them
 
@@ -91,7 +91,7 @@ class ForeignReader:
         self.segments.forget_idle()
 
     def table(self, entry: IndexEntry) -> SegmentTable:
-        key = (entry.path, entry.end)
+        key = entry.table  # not the path: several streams may lie in one object
         table = self._tables.get(key)
         if table is None:
             table = self._tables[key] = entry.segment()

@@ -12,7 +12,7 @@ has an older view loses it. A stream that was born here has none, and its value 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from struct import Struct
 from typing import Final
 
@@ -26,8 +26,16 @@ EPOCHS_ABOVE_SOURCE: Final = 65_536
 attached topic is far above its source's."""
 
 
+NO_EPOCH: Final = -1
+
+# Formats of high watermarks. Streams that were born here keep the first.
+BORN_HERE_FORMAT: Final = 1
+ORIGIN_FORMAT: Final = 2
+MIRRORED_FORMAT: Final = 3  # once batches of the source were mirrored
+
 _ORIGIN: Final = Struct(">qqi")
-ORIGIN_SIZE: Final = _ORIGIN.size
+_MIRRORED: Final = Struct(">qqii")
+ORIGIN_SIZES: Final = {BORN_HERE_FORMAT: 0, ORIGIN_FORMAT: _ORIGIN.size, MIRRORED_FORMAT: _MIRRORED.size}
 
 
 class SourceOwnsLog(LogError):
@@ -43,17 +51,30 @@ class Origin:
     boundary: int  # `CLASSIC`, or B0: the first offset that Dray assigned
     tier_end: int  # where the source's tier ended when it was attached
     leader_epoch: int  # of its topic: what is served carries it
+    # Of the last batch that was mirrored, as the source gave it: with it the source says when its history is
+    # another one. It is kept here, as batches lose it when they are compacted.
+    source_epoch: int = NO_EPOCH
 
     @property
     def is_classic(self) -> bool:
         return self.boundary == CLASSIC
 
     def encode(self) -> bytes:
-        return _ORIGIN.pack(self.boundary, self.tier_end, self.leader_epoch)
+        if format_of(self) == ORIGIN_FORMAT:
+            return _ORIGIN.pack(self.boundary, self.tier_end, self.leader_epoch)
+        return _MIRRORED.pack(self.boundary, self.tier_end, self.leader_epoch, self.source_epoch)
 
     @classmethod
-    def decode(cls, value: bytes, position: int) -> Origin:
-        return cls(*_ORIGIN.unpack_from(value, position))
+    def decode(cls, value: bytes, position: int, format_version: int = ORIGIN_FORMAT) -> Origin:
+        layout = _ORIGIN if format_version == ORIGIN_FORMAT else _MIRRORED
+        return cls(*layout.unpack_from(value, position))
+
+
+def format_of(origin: Origin | None) -> int:
+    """In which a high watermark with this origin is stored."""
+    if origin is None:
+        return BORN_HERE_FORMAT
+    return ORIGIN_FORMAT if origin.source_epoch == NO_EPOCH else MIRRORED_FORMAT
 
 
 def epoch_above(source_epoch: int) -> int:
@@ -65,4 +86,4 @@ def switched(origin: Origin | None, end: int) -> Origin:
     """The source gives the log up at its end, which becomes B0."""
     if origin is None or not origin.is_classic:
         raise BoundaryStands("only a stream that its source owns can be switched")
-    return Origin(end, origin.tier_end, origin.leader_epoch)
+    return replace(origin, boundary=end)

@@ -124,15 +124,18 @@ class ProducerStates:
         """Take in a batch that was appended."""
         last_sequence = next_sequence(batch.base_sequence, batch.record_count - 1)
         remembered = RememberedBatch(batch.base_sequence, last_sequence, base_offset, batch.append_time_ms)
-        producer = self.get(batch.producer_id)
+        self.remember(batch.producer_id, batch.producer_epoch, remembered, at_ms)
+
+    def remember(self, producer_id: int, epoch: int, remembered: RememberedBatch, at_ms: int) -> None:
+        producer = self.get(producer_id)
         earlier: tuple[RememberedBatch, ...] = ()
         if (
             producer is not None
-            and producer.epoch == batch.producer_epoch
-            and batch.base_sequence == next_sequence(producer.batches[-1].last_sequence)
+            and producer.epoch == epoch
+            and remembered.first_sequence == next_sequence(producer.batches[-1].last_sequence)
         ):
             earlier = producer.batches[1 - REMEMBERED_BATCHES :]
-        self._own[batch.producer_id] = ProducerEntry(batch.producer_epoch, at_ms, (*earlier, remembered))
+        self._own[producer_id] = ProducerEntry(epoch, at_ms, (*earlier, remembered))
 
     def fold(self, entry: IndexEntry) -> None:
         for base_offset, batch in entry.batches():

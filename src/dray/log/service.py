@@ -22,6 +22,7 @@ from dray.log.foreign_segments import ForeignSegments, ForeignStore
 from dray.log.index_cache import IndexCache
 from dray.log.inquiry import active_producers, stream_size
 from dray.log.lifecycle import Lifecycle
+from dray.log.mirroring import StreamMirror
 from dray.log.observer import LogObserver
 from dray.log.origins import Origin
 from dray.log.packing import Packer
@@ -141,6 +142,9 @@ class Log:
             self._expiry,
         )
         self._ownership = ForeignOwnership(self._streams, foreign_segments, objects, runtime, self._retention)
+        self.mirror = StreamMirror(
+            self._streams, objects, runtime, settings, foreign_segments, self._retention, self._expiry
+        )
         self._producer_ids = IdCounter(store, runtime, keys.PRODUCER_COUNTER, settings.producer_id_block)
         self.collector = Collector(
             self._streams,

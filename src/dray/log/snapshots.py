@@ -39,7 +39,9 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
             upto = entry.value.end
     if upto >= need:
         living = states if now_ms is None else states.without_expired(now_ms)
-        kept, forgotten = living.within(_most_bytes(store), living.newest_ms() if now_ms is None else now_ms)
+        kept, forgotten = living.within(
+            largest_snapshot(store), living.newest_ms() if now_ms is None else now_ms
+        )
         if forgotten:
             _log.warning(
                 "a stream has more producers than its snapshot can hold: the longest silent are forgotten",
@@ -54,7 +56,7 @@ async def advance_snapshot(store: StreamStore, stream: int, need: int, now_ms: i
     return False
 
 
-def _most_bytes(store: StreamStore) -> int:
+def largest_snapshot(store: StreamStore) -> int:
     """A snapshot is one value of one write, and every broker that appends to the stream decodes it."""
     return min(LARGEST_SNAPSHOT, store.limits.value_bytes)
 

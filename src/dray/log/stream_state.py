@@ -86,6 +86,9 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
     glance, start = await asyncio.gather(store.snapshot(stream), store.start(stream))
     entries = await store.entries_above(stream, glance.value.upto)
     snapshot = (await store.snapshot(stream)).value
+    if high_watermark.value.is_classic:
+        # Nothing is appended here, and the snapshot may lag: the mirror knows what is above it.
+        return StreamState(high_watermark, snapshot.states, 0, start.value)
 
     producers, reached, folded = snapshot.states, snapshot.upto, 0
     for entry in entries:
@@ -96,7 +99,7 @@ async def _load(store: StreamStore, stream: int) -> StreamState:
             reached = entry.value.end
             folded += 1
     head = high_watermark.value.head
-    if head is not None and head.start == reached:
+    if head is not None and head.lists_batches and head.start == reached:
         producers.fold(head)
         reached = head.end
     if reached < high_watermark.value.end:

@@ -21,12 +21,15 @@ from dray.metadata.values import ValueCorrupt, unseal
 FORMAT: Final = 1
 # Of marks of packs: a collector that does not know them would seal streams for them, which fences nothing.
 PACK_FORMAT: Final = 2
+# Of marks of mirrored objects: their references have the ends of entries.
+MIRROR_FORMAT: Final = 3
 # Of object keys of foreign segments that are ours: they name a store, and several paths.
 SEGMENT_FORMAT: Final = 2
 
 _STAGED = Struct(">BH")
 _STREAMS = Struct(">I")
 _STREAM = Struct(">Q")
+_STREAM_AND_END = Struct(">Qq")
 _PATH = Struct(">H")
 _REFERENCE: Final = bytes([FORMAT])
 
@@ -36,6 +39,7 @@ class StagingKind(IntEnum):
 
     APPEND = 0  # the high watermarks
     PACK = 1  # the jobs
+    MIRROR = 2  # the high watermarks; its references are those of segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +49,20 @@ class Staging:
     path: str
     streams: tuple[int, ...]
     kind: StagingKind = StagingKind.APPEND
+    ends: tuple[int, ...] = ()  # of a mirrored object: where the entry of each stream ends
+
+    def reference(self, wal_id: UUID, stream: int) -> str:
+        """The key by which a stream holds the object."""
+        if self.kind is StagingKind.MIRROR:
+            return keys.segment_reference(wal_id, stream, self.ends[self.streams.index(stream)])
+        return keys.reference(wal_id, stream)
 
     def encode(self) -> bytes:
         path = self.path.encode()
+        if self.kind is StagingKind.MIRROR:
+            rows = [_STREAM_AND_END.pack(*row) for row in zip(self.streams, self.ends, strict=True)]
+            opening = _STAGED.pack(MIRROR_FORMAT, len(path)) + path
+            return opening + _STREAMS.pack(len(rows)) + b"".join(rows)
         streams = b"".join([_STREAM.pack(stream) for stream in self.streams])
         number = PACK_FORMAT if self.kind is StagingKind.PACK else FORMAT
         kind = bytes([self.kind]) if number == PACK_FORMAT else b""
@@ -55,7 +70,7 @@ class Staging:
 
     @classmethod
     def decode(cls, value: bytes) -> Staging:
-        number, _ = unseal("a WAL staging mark", value, PACK_FORMAT)
+        number, _ = unseal("a WAL staging mark", value, MIRROR_FORMAT)
         kind = StagingKind.APPEND
         if number == PACK_FORMAT:
             if value[-1] != StagingKind.PACK:
@@ -68,9 +83,15 @@ class Staging:
         except error as damage:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes") from damage
         table = value[streams_at + _STREAMS.size :]
-        if len(table) != count * _STREAM.size:
+        row = _STREAM_AND_END if number == MIRROR_FORMAT else _STREAM
+        if len(table) != count * row.size:
             raise ValueCorrupt("a WAL staging mark", f"{len(value)} bytes")
         path = _decode_path("a WAL staging mark", value[_STAGED.size : streams_at])
+        if number == MIRROR_FORMAT:
+            rows = list(_STREAM_AND_END.iter_unpack(table))
+            return cls(
+                path, tuple([row[0] for row in rows]), StagingKind.MIRROR, tuple([row[1] for row in rows])
+            )
         return cls(path, tuple(stream for (stream,) in _STREAM.iter_unpack(table)), kind)
 
 
@@ -133,7 +154,7 @@ def stage(wal_id: UUID, staging: Staging) -> list[Operation]:
         Put(keys.staging(wal_id), staging.encode()),
         Put(keys.wal_object(wal_id), encode_object(staging.path)),
     ]
-    operations.extend(Put(keys.reference(wal_id, stream), _REFERENCE) for stream in staging.streams)
+    operations.extend(Put(staging.reference(wal_id, stream), _REFERENCE) for stream in staging.streams)
     return operations
 
 
@@ -142,9 +163,12 @@ def refer_to_segment(segment_id: UUID, stream: int, end: int) -> Put:
     return Put(keys.segment_reference(segment_id, stream, end), _REFERENCE)
 
 
-def settle(wal_id: UUID, staging_version: int, failed: Sequence[int]) -> list[Operation]:
+def settle(
+    wal_id: UUID, staging_version: int, failed: Sequence[int], staging: Staging | None = None
+) -> list[Operation]:
     """No write of the object is under way any more: delete the references of the streams that failed, and the
-    mark."""
-    operations: list[Operation] = [Delete(keys.reference(wal_id, stream)) for stream in failed]
+    mark. `staging`: the mark, where its references are not those of an append."""
+    refer = keys.reference if staging is None else staging.reference
+    operations: list[Operation] = [Delete(refer(wal_id, stream)) for stream in failed]
     operations.append(Delete(keys.staging(wal_id), staging_version))
     return operations

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 from uuid import UUID
 
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.migration.record import MigrationRecord, MigrationState
+
+_UNSEEN: Final = (MigrationState.ATTACHING, MigrationState.PUBLISHING, MigrationState.ABORTING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,5 +50,5 @@ async def status_of(
             if await streams.get_in(streams.domain(stream), keys.wal_object(segment)) is None:
                 borrowed += 1
                 borrowed_bytes += entry.segment().object_size
-    deleted = record.state is MigrationState.ATTACHED and not exists
+    deleted = record.state not in _UNSEEN and not exists
     return MigrationStatus(topic, record, deleted, len(segments), borrowed, borrowed_bytes, end)

@@ -65,8 +65,17 @@ class MirrorReader:
     """Reads partitions of one topic, each from its leader."""
 
     def __init__(
-        self, cluster: Cluster, source: SourceTopic, *, max_bytes: int, partition_bytes: int, rack: str = ""
+        self,
+        cluster: Cluster,
+        source: SourceTopic,
+        *,
+        max_bytes: int,
+        partition_bytes: int,
+        rack: str = "",
+        checksums: bool = True,
     ) -> None:
+        """Without `checksums` they are left to what takes the pieces in: Dray's log looks at every one."""
+        self._checksums = checksums
         self._cluster = cluster
         self._source = source
         self._max_bytes = max_bytes
@@ -87,36 +96,65 @@ class MirrorReader:
     async def read(self, leader: Address, places: Mapping[int, MirrorPlace]) -> list[MirrorPiece]:
         """The next piece of each partition. Raises `MirrorStopped` for one that cannot go on, and
         `RequestFailed` with a passing error where a leader has moved."""
+        found: list[MirrorPiece] = []
+        for answer in (await self.read_each(leader, places)).values():
+            if not isinstance(answer, MirrorPiece):
+                raise answer
+            found.append(answer)
+        return found
+
+    async def read_each(
+        self, leader: Address, places: Mapping[int, MirrorPlace]
+    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+        """The next piece of each partition, or why there is none: the others do not wait for it. Raises
+        what keeps the leader from answering at all."""
         topic = self._source.topic
+        leaderships = self._source.leaderships
+        found: dict[int, MirrorPiece | MirrorStopped | RequestFailed] = {
+            partition: RequestFailed(
+                f"{topic}-{partition} has no leader at the source", ErrorCode.LEADER_NOT_AVAILABLE
+            )
+            for partition in places
+            if partition not in leaderships
+        }
+        topic_id = self._source.topic_id
+        if topic_id is None:
+            raise RequestFailed(f"there is no topic {topic} at the source", ErrorCode.UNKNOWN_TOPIC_ID)
         wanted = [
             FetchPartition(
                 partition=partition,
-                current_leader_epoch=self._source.leaderships[partition].epoch,
+                current_leader_epoch=leaderships[partition].epoch,
                 fetch_offset=place.offset,
                 last_fetched_epoch=place.epoch,
                 partition_max_bytes=self._partition_bytes,
             )
             for partition, place in places.items()
+            if partition in leaderships
         ]
+        if not wanted:
+            return found
         request = FetchRequest(
             max_wait_ms=WAIT_MS,
             min_bytes=1,
             max_bytes=self._max_bytes,
             isolation_level=READ_COMMITTED,
-            topics=[FetchTopic(topic_id=self._cluster.view.topic_ids[topic], topic=topic, partitions=wanted)],
+            topics=[FetchTopic(topic_id=topic_id, topic=topic, partitions=wanted)],
             rack_id=self._rack,
         )
         async with self._cluster.broker(leader) as broker:
             response = await broker.request(request)
         check(f"cannot mirror {topic}", response.error_code)
-        return [
-            piece_of(answer, places[answer.partition_index])
-            for answered in response.responses
-            for answer in answered.partitions
-        ]
+        for answered in response.responses:
+            for answer in answered.partitions:
+                partition = answer.partition_index
+                try:
+                    found[partition] = piece_of(answer, places[partition], checksums=self._checksums)
+                except (MirrorStopped, RequestFailed) as refusal:
+                    found[partition] = refusal
+        return found
 
 
-def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
+def piece_of(answer: PartitionData, place: MirrorPlace, *, checksums: bool = True) -> MirrorPiece:
     """Of a leader's answer, as far as its batches are whole."""
     partition = answer.partition_index
     diverging = answer.diverging_epoch
@@ -143,7 +181,8 @@ def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
         if answer.error_code not in PASSING:
             raise MirrorStopped(partition, text)
         raise RequestFailed(text, answer.error_code)
-    batches, after = whole_batches(memoryview(joined(answer.records)), partition, place)
+    records = memoryview(joined(answer.records))
+    batches, after = whole_batches(records, partition, place, checksums=checksums)
     listed = () if answer.aborted_transactions is None else answer.aborted_transactions
     aborted = tuple(
         sorted(
@@ -155,13 +194,15 @@ def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
     return MirrorPiece(partition, batches, aborted, after, answer.log_start_offset, answer.last_stable_offset)
 
 
-def whole_batches(records: memoryview, partition: int, place: MirrorPlace) -> tuple[memoryview, MirrorPlace]:
+def whole_batches(
+    records: memoryview, partition: int, place: MirrorPlace, *, checksums: bool = True
+) -> tuple[memoryview, MirrorPlace]:
     """An answer may end within a batch: that one comes again, whole. One that begins before the place is
     refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay."""
     end = _end_of_whole(records)
     try:
         after = place
-        for batch in walk_batches(records[:end]):
+        for batch in walk_batches(records[:end], checksums=checksums):
             if batch.header.base_offset < after.offset:
                 raise MirrorStopped(
                     partition,

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
+from uuid import UUID
 
 from dray.client.cluster import Address, Cluster
 from dray.client.connection import BrokerConnection
@@ -98,6 +99,11 @@ class SourceTopic:
         self._cluster = cluster
         self.topic = topic
         self.leaderships: dict[int, Leadership] = {}
+
+    @property
+    def topic_id(self) -> UUID | None:
+        """As the source last said it. None where there is no such topic."""
+        return self._cluster.view.topic_ids.get(self.topic)
 
     async def learn(self) -> None:
         """Fresh metadata. A partition without a leader is left out until it has one."""

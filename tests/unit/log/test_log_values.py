@@ -32,6 +32,7 @@ from dray.log.stream_store import StreamStore
 from dray.log.types import Versioned
 from dray.log.written_file import WrittenFile
 from dray.metadata import keys
+from dray.metadata.contract import Delete, Operation
 from dray.metadata.values import FormatTooNew, UnreadableValue
 from dray.parquet.statistics import ColumnSizes, RowGroup
 
@@ -157,10 +158,10 @@ def test_a_newer_format_is_refused_with_a_clear_line(
 ) -> None:
     newest = {
         "log-index-entry": 5,
-        "log-high-watermark": 2,
-        "log-high-watermark-closed": 2,
+        "log-high-watermark": 3,
+        "log-high-watermark-closed": 3,
         "log-job": 4,
-        "log-staging-mark": 2,
+        "log-staging-mark": 3,
     }.get(name, 1)
     with pytest.raises(
         FormatTooNew,
@@ -394,6 +395,36 @@ def test_a_high_watermark_of_a_stream_that_began_elsewhere_is_format_2() -> None
     for length in range(len(kept)):
         with pytest.raises(UnreadableValue):
             HighWatermark.decode(kept[:length])
+
+
+def test_a_high_watermark_of_a_stream_that_is_mirrored_is_format_3() -> None:
+    """With the epoch of the last batch, as the source gave it."""
+    kept = (FIXTURES / "log-high-watermark.v3.bin").read_bytes()
+    mark = HighWatermark.at(SEGMENT_ENTRY, Origin(CLASSIC, 800, 65_541, source_epoch=5))
+    assert kept[0] == 3
+    assert HighWatermark.decode(kept) == mark
+    assert mark.encode() == kept
+    assert mark.sealed().origin == mark.origin
+    assert mark.switched().origin == Origin(1007, 800, 65_541, 5)
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            HighWatermark.decode(kept[:length])
+
+
+def test_the_mark_of_a_mirrored_object_is_format_3() -> None:
+    """Its references have the ends of entries: an older collector would delete others."""
+    kept = (FIXTURES / "log-staging-mark.v3.bin").read_bytes()
+    mark = wal_keys.Staging(PATH, (1, 2**40), wal_keys.StagingKind.MIRROR, (1007, 2**41))
+    assert kept[0] == 3
+    assert wal_keys.Staging.decode(kept) == mark
+    assert mark.encode() == kept
+    held = [wal_keys.refer_to_segment(WAL_ID, 1, 1007), wal_keys.refer_to_segment(WAL_ID, 2**40, 2**41)]
+    assert wal_keys.stage(WAL_ID, mark)[2:] == held
+    deleted: list[Operation] = [Delete(put.key) for put in held]
+    assert wal_keys.settle(WAL_ID, 7, mark.streams, mark)[:-1] == deleted
+    for length in range(len(kept)):
+        with pytest.raises(UnreadableValue):
+            wal_keys.Staging.decode(kept[:length])
 
 
 COMPACTING_SEGMENTS = Job(

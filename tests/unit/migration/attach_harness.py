@@ -106,7 +106,7 @@ class Cluster:
 
     async def check_attached(self, plan: AttachPlan) -> None:
         """All of it is there, once."""
-        topics = self.process()._topics
+        topics = self.process().topics
         topic = await topics.refresh("orders")
         assert topic is not None
         assert (topic.topic_id, len(topic.streams)) == (plan.topic_id, 2)

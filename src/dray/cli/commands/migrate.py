@@ -10,6 +10,9 @@ from uuid import UUID
 
 import typer
 
+from dray.cli.commands import migrate_live
+from dray.cli.commands.migrate_stragglers import stragglers
+from dray.cli.link_views import live_as_plain, print_live
 from dray.cli.migration_views import (
     AttachBar,
     borrowed_text,
@@ -30,7 +33,7 @@ from dray.cli.output import print_json
 from dray.client import Cluster, RequestFailed
 from dray.client.admin import describe_cluster
 from dray.config import Settings
-from dray.daemon import migration
+from dray.daemon import links, migration
 from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
@@ -41,8 +44,9 @@ from dray.protocol import ErrorCode
 SHOWN_SECONDS = 30
 
 app = typer.Typer(
-    help="Attach topics that Kafka left in tiered storage or on a disk: read in place, nothing copied.\n\n"
-    "The source keeps every byte. Begin with [bold]drayd migrate plan[/], which only looks.",
+    help="Bring topics of Kafka here: from a running cluster, or from what one left in tiered storage.\n\n"
+    "A running one: [bold]link[/], [bold]status[/], [bold]switch[/]. One that is gone or stopped: "
+    "[bold]plan[/], [bold]attach[/]; what it left is read in place, and nothing is copied.",
     no_args_is_help=True,
     rich_markup_mode="rich",
 )
@@ -179,6 +183,8 @@ def attach(
         bar.begin("attaching")
         shown.append(found)
         print_plan(found)
+        if found.refused:
+            return False
         if yes:
             return True
         if not sys.stdin.isatty():
@@ -203,18 +209,32 @@ def status(
     topic: Annotated[
         str | None, typer.Argument(metavar="[TOPIC]", help="One topic; without it, all.", show_default=False)
     ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every second, until it is Dray's.")
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     json: JsonOption = False,
 ) -> None:
-    """Show the topics that were attached, how far each has come, and which still need their source."""
-    found = migration.status(load_config(config, data_dir).settings, topic)
+    """Show the topics that were attached or linked, how far each has come, and which still need their
+    source. With a topic that is linked: its mirror, partition by partition."""
+    settings = load_config(config, data_dir).settings
+    if topic is not None and watch:
+        links.watch_live(
+            settings, topic, lambda live: print_json(live_as_plain(live)) if json else print_live(live)
+        )
+        return
+    live = None if topic is None else links.live_status(settings, topic)
+    if live is not None:
+        print_json(live_as_plain(live)) if json else print_live(live)
+        return
+    found = migration.status(settings, topic)
     if json:
         print_json([status_as_plain(each) for each in found])
     else:
         print_status(found)
     if topic is not None and not found:
-        raise Failure(f"topic {topic} was never attached here")
+        raise Failure(f"topic {topic} was never attached or linked here")
 
 
 @app.command("copy")
@@ -274,23 +294,41 @@ def adopt(
 @app.command("abort")
 def abort(
     topic: TopicArgument,
+    *,
+    without_source: Annotated[
+        bool,
+        typer.Option(
+            "--without-source", help="The source is gone for good: do not try to lift a fence there."
+        ),
+    ] = False,
     config: ConfigOption = None,
     data_dir: DataDirOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Take back an attach that did not come to its end. The source is not touched. A topic that is attached
-    is deleted like any other (drayd admin topics delete); what it borrowed stays where it is."""
+    """Take back an attach that did not come to its end, or a link before it is switched: the topic goes here,
+    and the source is as before. A fence that a switch put up there is lifted.
+
+    A topic that is Dray's is deleted like any other (drayd admin topics delete); what it borrowed stays where
+    it is."""
     settings = load_config(config, data_dir).settings
     found = migration.status(settings, topic)
     if not found:
         print(f"topic {topic}: there is nothing to abort")
         return
-    is_unfinished = found[0].record.state in (MigrationState.ATTACHING, MigrationState.ABORTING)
-    if is_unfinished and not _confirmed(yes, f"Take back the attach of {topic}?"):
-        print("Nothing was done.")
-        return
-    migration.abort(settings, topic)
-    print(f"topic {topic}: the attach was taken back")
+    record = found[0].record
+    what = "link" if record.is_live else "attach"
+    if record.state not in (MigrationState.ATTACHED, MigrationState.SWITCHED, MigrationState.MOVED):
+        more = ", and delete what was mirrored of it here" if record.is_live else ""
+        if not _confirmed(yes, f"Take back the {what} of {topic}{more}?"):
+            print("Nothing was done.")
+            return
+    links.abort(settings, topic, without_source=without_source)
+    print(f"topic {topic}: the {what} was taken back")
+
+
+app.command("link")(migrate_live.link)
+app.command("switch")(migrate_live.switch)
+app.command("stragglers")(stragglers)
 
 
 def _must_be_ours(settings: Settings, bootstrap: str, command_config: Path | None) -> None:

@@ -1,0 +1,198 @@
+"""What a process knows of the streams that it mirrors, each at one version of its high watermark.
+
+A cache: the compare-and-set of the mirror's commit checks it. The producers are those of the snapshot, and of
+the batches above it, where the snapshot lags.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from dray.foreign.faults import ForeignFault
+from dray.log.entries import HighWatermark, IndexEntry
+from dray.log.foreign_segments import ForeignSegments
+from dray.log.mirrored_pieces import fold_batches
+from dray.log.origins import BoundaryStands
+from dray.log.producer_state import ProducerSnapshot, ProducerStates
+from dray.log.snapshots import largest_snapshot
+from dray.log.stream_store import StreamStore, Versioned
+from dray.log.types import ForeignSegmentFault, LogError, LogUnavailable, StreamClosed
+from dray.metadata.contract import MetadataError
+from dray.objects.contract import Buffer, ObjectMissing
+from dray.runtime import ExpiryClock
+
+_log = structlog.get_logger(__name__)
+
+SMALL_SNAPSHOT: Final = 16 << 10
+"""Up to this size it is written with every commit."""
+
+MOST_LAG: Final = 16
+"""Entries by which a snapshot may lag: so many are read again by a process that follows."""
+
+_TRIES: Final = 8
+
+
+class MirrorLost(LogError):
+    """Another process has moved the stream on: ask for the place again."""
+
+
+class MirroredPlace(NamedTuple):
+    """Where the mirror of a stream stands."""
+
+    end: int
+    epoch: int | None  # of the last mirrored batch, as the source gave it; None where nothing is mirrored
+    start: int
+
+
+@dataclass(slots=True)
+class MirrorState:
+    """What this process knows of a stream, at one version of its high watermark."""
+
+    high_watermark: Versioned[HighWatermark]
+    start: int
+    producers: ProducerStates
+    snapshot: Versioned[int]  # up to which offset
+    entries_since: int = 0
+
+    @property
+    def place(self) -> MirroredPlace:
+        value = self.high_watermark.value
+        epoch = -1 if value.origin is None else value.origin.source_epoch
+        return MirroredPlace(value.end, None if epoch < 0 else epoch, self.start)
+
+
+class MirrorStates:
+    def __init__(self, store: StreamStore, segments: ForeignSegments, expiry: ExpiryClock) -> None:
+        self._store = store
+        self._segments = segments
+        self._expiry = expiry
+        self._states: dict[int, MirrorState] = {}
+
+    def get(self, stream: int) -> MirrorState | None:
+        return self._states.get(stream)
+
+    def forget(self, stream: int) -> None:
+        self._states.pop(stream, None)
+
+    # --- reading what is there
+
+    async def mark(self, stream: int) -> Versioned[HighWatermark]:
+        try:
+            await self._store.barrier(stream)
+            mark = await self._store.high_watermark(stream)
+        except MetadataError as error:
+            raise unavailable(stream, error) from error
+        if mark is None or mark.value.closed:
+            raise StreamClosed(f"stream {stream} is closed")
+        return mark
+
+    async def fresh(self, stream: int) -> MirrorState:
+        """The state as it is now, kept where it has not moved. Raises `BoundaryStands`."""
+        for _ in range(_TRIES):
+            mark = await self.mark(stream)
+            refused = refusal(stream, mark.value)
+            if refused is not None:
+                self.forget(stream)
+                raise refused
+            try:
+                start = (await self._store.start(stream)).value
+                state = self._states.get(stream)
+                if state is not None and state.place.end == mark.value.end:
+                    state.high_watermark, state.start = mark, start
+                    return state
+                loaded = await self._load(stream, mark, start)
+            except MetadataError as error:
+                raise unavailable(stream, error) from error
+            if loaded is not None:
+                self._states[stream] = loaded
+                return loaded
+        raise LogUnavailable(f"stream {stream}: its index and its producer snapshot do not meet")
+
+    async def _load(self, stream: int, mark: Versioned[HighWatermark], start: int) -> MirrorState | None:
+        """The producers: the snapshot, and above it the batches themselves. None: another process has moved
+        the stream on meanwhile."""
+        end = mark.value.end
+        glance = await self._store.snapshot(stream)
+        entries = [entry.value for entry in await self._store.entries_above(stream, glance.value.upto)]
+        if mark.value.head is not None:
+            entries.append(mark.value.head)
+        snapshot = await self._store.snapshot(stream)
+        producers, reached = snapshot.value.states, snapshot.value.upto
+        for entry in entries:
+            if entry.is_foreign and entry.start == reached and entry.end <= end:
+                await self._fold(entry, producers)
+                reached = entry.end
+        if reached != end:
+            return None
+        return MirrorState(mark, start, producers, Versioned(snapshot.value.upto, snapshot.version))
+
+    async def _fold(self, entry: IndexEntry, producers: ProducerStates) -> None:
+        table = entry.segment()
+
+        def work(data: Buffer) -> None:
+            fold_batches(data, producers, entry.created_ms, entry.start, entry.end)
+
+        for number in range(len(table.rows)):
+            begin, end = table.bounds_of(number)
+            try:
+                await self._segments.with_range(entry, table, begin, end - begin, work)
+            except ObjectMissing as error:
+                raise LogUnavailable(f"{entry.path} is gone: ask again") from error
+            except ForeignFault as fault:
+                raise ForeignSegmentFault(f"{entry.path}: {fault.reason}") from fault
+
+    # --- the producer snapshot
+
+    async def put_snapshot(
+        self, stream: int, state: MirrorState, *, is_due: bool = True, surely: bool = False
+    ) -> None:
+        """Move the snapshot to the end of what is committed. A large one, and any that is not due, only now
+        and then. `surely`: it is there when this returns. Raises `MirrorLost` and `LogUnavailable` only
+        then."""
+        lags_little = not surely and state.entries_since < MOST_LAG
+        if state.snapshot.value >= state.place.end or (lags_little and not is_due):
+            return
+        snapshot = ProducerSnapshot(state.place.end, self._bounded(state.producers))
+        put = self._store.put_snapshot(stream, snapshot, state.snapshot.version)
+        if lags_little and len(put.value) > SMALL_SNAPSHOT:
+            return
+        try:
+            [outcome] = await self._store.write(stream, [put])
+        except MetadataError as error:
+            self.forget(stream)
+            if surely:
+                raise unavailable(stream, error) from error
+            return
+        if outcome.applied:
+            state.snapshot = Versioned(snapshot.upto, outcome.version)
+            state.entries_since = 0
+            return
+        self.forget(stream)
+        if surely:
+            raise MirrorLost(f"stream {stream}: another process mirrors it")
+
+    def _bounded(self, producers: ProducerStates) -> ProducerStates:
+        now_ms = self._expiry.now_ms()
+        living = producers if now_ms is None else producers.without_expired(now_ms)
+        kept, forgotten = living.within(
+            largest_snapshot(self._store), living.newest_ms() if now_ms is None else now_ms
+        )
+        if forgotten:
+            _log.warning("more producers than a snapshot can hold: the longest silent are forgotten")
+        return kept
+
+
+def refusal(stream: int, mark: HighWatermark) -> LogError | None:
+    """Why nothing may be mirrored into a stream."""
+    if mark.closed:
+        return StreamClosed(f"stream {stream} is closed")
+    if not mark.is_classic:
+        return BoundaryStands(f"stream {stream} is not its source's: nothing is mirrored into it")
+    return None
+
+
+def unavailable(stream: int, error: Exception) -> LogUnavailable:
+    return LogUnavailable(f"stream {stream}: the store did not answer: {error}")

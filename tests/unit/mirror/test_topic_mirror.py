@@ -1,0 +1,376 @@
+"""The mirror of a topic, beside a source in virtual time: leaders, failures, restarts, limits."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from uuid import UUID
+
+import pytest
+from tests.simulation.scripted import Fate
+from tests.unit.log.harness import append, batch_bytes, read
+from tests.unit.log.mirror_harness import MirrorWorld, Producer, SourceLog
+
+from dray.client.cluster import Address
+from dray.client.errors import AuthenticationFailed, ClientError, RequestFailed
+from dray.foreign.batches import ABORT, walk_batches
+from dray.log import Log
+from dray.migration.topic_mirror import LogTarget, MirrorLimits, TopicMirror
+from dray.protocol import ErrorCode
+from dray.records import read_header
+from dray.runtime import Runtime
+from dray.upstream.mirror import Aborted, MirrorPiece, MirrorPlace, MirrorStopped
+from dray.upstream.source import SourceProducer
+
+A: Address = ("a", 9092)
+B: Address = ("b", 9092)
+LIMITS = MirrorLimits(answer_bytes=2000, partition_bytes=500, object_bytes=1000, small_bytes=200)
+WAIT_SECONDS = 0.5
+TOPIC_ID = UUID(int=7)
+
+
+@dataclass
+class FakeSource:
+    """A topic whose leaders answer as Kafka does, after a moment."""
+
+    runtime: Runtime
+    logs: dict[int, SourceLog]
+    leaders: dict[int, Address]
+    topic_id: UUID | None = TOPIC_ID
+    known: dict[int, Address] = field(default_factory=dict)
+    starts: dict[int, int] = field(default_factory=dict)
+    stopped: dict[int, str] = field(default_factory=dict)
+    unreachable: set[Address] = field(default_factory=set)
+    failure: Exception | None = None
+    read_bytes: int = 0
+    reads: int = 0
+
+    async def learn(self) -> None:
+        await self.runtime.sleep(0.01)
+        if self.failure is not None:
+            raise self.failure
+        self.known = dict(self.leaders)
+
+    def by_leader(self, partitions: Mapping[int, MirrorPlace]) -> dict[Address, dict[int, MirrorPlace]]:
+        found: dict[Address, dict[int, MirrorPlace]] = {}
+        for partition, place in partitions.items():
+            if partition in self.known:
+                found.setdefault(self.known[partition], {})[partition] = place
+        return found
+
+    async def read_each(
+        self, leader: Address, places: Mapping[int, MirrorPlace]
+    ) -> Mapping[int, MirrorPiece | MirrorStopped | RequestFailed]:
+        self.reads += 1
+        for _ in range(50):
+            await self.runtime.sleep(WAIT_SECONDS / 50)
+            if leader in self.unreachable:
+                raise ClientError("gone")
+            found = {partition: self._answer(leader, partition, place) for partition, place in places.items()}
+            if any(not isinstance(each, MirrorPiece) or each.batches for each in found.values()):
+                break
+        self.read_bytes += sum(
+            [len(each.batches) for each in found.values() if isinstance(each, MirrorPiece)]
+        )
+        return found
+
+    def _answer(
+        self, leader: Address, partition: int, place: MirrorPlace
+    ) -> MirrorPiece | MirrorStopped | RequestFailed:
+        if self.leaders.get(partition) != leader:
+            return RequestFailed("moved", ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        if partition in self.stopped:
+            return MirrorStopped(partition, self.stopped[partition])
+        log = self.logs[partition]
+        data, aborted = log.answer(place.offset, most_bytes=LIMITS.partition_bytes)
+        after = place
+        for batch in walk_batches(data):
+            after = MirrorPlace(batch.last_offset + 1, batch.header.leader_epoch)
+        named = tuple([Aborted(*each) for each in aborted])
+        return MirrorPiece(partition, data, named, after, self.starts.get(partition, 0), log.last_stable)
+
+
+@dataclass
+class Mirrored:
+    world: MirrorWorld
+    log: Log
+    source: FakeSource
+    streams: dict[int, int]
+
+    def mirror(self, log: Log | None = None, limits: MirrorLimits = LIMITS) -> TopicMirror:
+        mirror = (log or self.log).mirror
+        return TopicMirror(
+            self.source,
+            self.source,
+            mirror,
+            self.streams,
+            self.world.runtime,
+            limits,
+            topic_id=TOPIC_ID,
+        )
+
+    @asynccontextmanager
+    async def running(self, mirror: TopicMirror) -> AsyncIterator[asyncio.Task[None]]:
+        task = asyncio.ensure_future(mirror.run())
+        try:
+            yield task
+        finally:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def until(self, partition: int, end: int) -> None:
+        for _ in range(10_000):
+            if (await self.log.bounds(self.streams[partition])).end >= end:
+                return
+            await self.world.runtime.sleep(0.1)
+        raise AssertionError(f"partition {partition} never came to {end}")
+
+    async def until_all(self) -> None:
+        for partition, log in self.source.logs.items():
+            await self.until(partition, log.end)
+
+    async def check(self) -> None:
+        """All that the source has is here, byte for byte."""
+        log = self.world.log()
+        for partition, source in self.source.logs.items():
+            found, offset = b"", 0
+            while offset < source.end:
+                result = await read(log, self.streams[partition], offset)
+                assert result.error is None, result.error
+                found += b"".join(bytes(buffer) for buffer in result.buffers)
+                offset = list(walk_batches(found))[-1].last_offset + 1
+            assert found == source.served()
+
+
+@pytest.fixture
+async def mirrored() -> Mirrored:
+    world = MirrorWorld()
+    log = world.log()
+    logs = {partition: SourceLog() for partition in range(4)}
+    source = FakeSource(world.runtime, logs, {0: A, 1: A, 2: B, 3: B})
+    streams = {partition: await world.classic(log) for partition in logs}
+    return Mirrored(world, log, source, streams)
+
+
+def fill(source: FakeSource, batches: int) -> None:
+    for number in range(batches):
+        for partition, log in source.logs.items():
+            log.append([b"%d of %d" % (number, partition)] * 3, hole=number % 3)
+
+
+async def test_all_partitions_are_mirrored_while_the_source_grows_until_they_are_switched(
+    mirrored: Mirrored,
+) -> None:
+    fill(mirrored.source, 30)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror) as task:
+        for _ in range(20):
+            fill(mirrored.source, 1)
+            await mirrored.world.runtime.sleep(0.3)
+        await mirrored.until_all()
+        await mirrored.check()
+        for partition, log in mirrored.source.logs.items():
+            progress = mirror.progress[partition]
+            assert (progress.end, progress.lag, progress.stopped) == (log.end, 0, None)
+            assert await mirrored.log.mirror.decide(mirrored.streams[partition], log.end)
+        fill(mirrored.source, 1)  # what the source still gave is not taken
+        await asyncio.wait_for(task, 3600)
+    assert all(progress.is_ours for progress in mirror.progress.values())
+    assert [progress.end for progress in mirror.progress.values()] == [
+        (await mirrored.log.bounds(stream)).end for stream in mirrored.streams.values()
+    ]
+
+
+async def test_a_partition_that_cannot_go_on_stops_no_other(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 10)
+    mirrored.source.stopped[1] = "the source's history differs"
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        fill(mirrored.source, 10)
+        for partition in (0, 2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+    assert mirror.progress[1].stopped == "partition 1: the source's history differs"
+    assert mirror.progress[1].end == 0
+
+
+async def test_damage_stops_its_partition(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 3)
+    log = mirrored.source.logs[2]
+    damaged = bytearray(log.batches[1])
+    damaged[-1] ^= 1
+    log.batches[1] = bytes(damaged)
+    mirrored.source._answer = lambda *each: unchecked(mirrored.source, *each)  # type: ignore[method-assign]
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        for partition in (0, 1, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+    assert "checksum" in str(mirror.progress[2].stopped)
+
+
+def unchecked(source: FakeSource, leader: Address, partition: int, place: MirrorPlace) -> MirrorPiece:
+    """As a reader would give it that does not look at checksums."""
+    log = source.logs[partition]
+    data, _ = log.answer(place.offset)
+    end = log.end if data else place.offset
+    return MirrorPiece(partition, data, (), MirrorPlace(end), 0, log.last_stable)
+
+
+async def test_partitions_are_followed_to_their_new_leaders(mirrored: Mirrored) -> None:
+    """To one that is read already, and to one that is not; and one that has none for a while."""
+    fill(mirrored.source, 5)
+    async with mirrored.running(mirrored.mirror()):
+        await mirrored.until_all()
+        mirrored.source.leaders[1] = B
+        mirrored.source.leaders[2] = ("c", 9092)
+        del mirrored.source.leaders[3]
+        fill(mirrored.source, 5)
+        for partition in (0, 1, 2):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        mirrored.source.leaders[3] = A
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_a_leader_that_cannot_be_reached_holds_up_no_other(mirrored: Mirrored) -> None:
+    mirrored.source.unreachable.add(A)
+    fill(mirrored.source, 5)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror):
+        for partition in (2, 3):
+            await mirrored.until(partition, mirrored.source.logs[partition].end)
+        assert mirror.progress[0].end == 0
+        mirrored.source.unreachable.clear()
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_a_wrong_password_ends_it(mirrored: Mirrored) -> None:
+    mirrored.source.failure = AuthenticationFailed("wrong")
+    with pytest.raises(AuthenticationFailed):
+        await asyncio.wait_for(mirrored.mirror().run(), 60)
+
+
+async def test_a_mirror_goes_on_where_a_dead_one_stood(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 120)
+    ends: list[int] = []
+    for _ in range(6):
+        async with mirrored.running(mirrored.mirror(mirrored.world.log())):
+            await mirrored.world.runtime.sleep(0.08)
+        ends.append((await mirrored.log.bounds(mirrored.streams[0])).end)
+    assert len(set(ends)) > 2, "it was killed on the way"
+    async with mirrored.running(mirrored.mirror(mirrored.world.log())):
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_two_mirrors_at_once_do_no_harm(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 40)
+    one, other = mirrored.mirror(), mirrored.mirror(mirrored.world.log())
+    async with mirrored.running(one), mirrored.running(other):
+        for _ in range(20):
+            fill(mirrored.source, 2)
+            await mirrored.world.runtime.sleep(0.2)
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+@pytest.mark.parametrize("fate", [Fate.LOSE, Fate.LATE, Fate.REFUSE, Fate.LOSE_REPLY])
+async def test_a_log_that_does_not_answer_is_asked_again(mirrored: Mirrored, fate: Fate) -> None:
+    fill(mirrored.source, 20)
+    log = mirrored.world.log()
+    for kind in ("/hwm", "/wal/staging", "/producers"):
+        for _ in range(12):
+            mirrored.world.store.trap(fate, part=kind)
+    mirrored.world.objects.trap(Fate.REFUSE, kind="put")
+    async with mirrored.running(mirrored.mirror(log)):
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_no_more_is_read_than_the_log_takes(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 400)
+    log = mirrored.world.log()
+    held = [mirrored.world.objects.trap(Fate.HOLD_BEFORE, kind="put") for _ in range(4)]
+    async with mirrored.running(mirrored.mirror(log)):
+        await held[0].reached()
+        await mirrored.world.runtime.sleep(600)
+        most = 2 * 2 * (LIMITS.object_bytes + LIMITS.answer_bytes)  # two leaders, two objects of each
+        assert 0 < mirrored.source.read_bytes <= most
+        for each in held:
+            each.release()
+        await mirrored.until_all()
+    await mirrored.check()
+
+
+async def test_what_trickles_in_makes_few_objects_unless_a_switch_waits(mirrored: Mirrored) -> None:
+    mirror = mirrored.mirror(limits=replace(LIMITS, object_bytes=1 << 20))
+    log = mirrored.source.logs[0]
+    async with mirrored.running(mirror):
+        for _ in range(100):
+            log.append([b"x"])
+            await mirrored.world.runtime.sleep(0.1)
+        await mirrored.until(0, log.end)
+        assert 5 <= len(mirrored.world.bucket.objects) <= 15
+        assert mirrored.source.reads < 400
+        mirror.hurry()
+        began = mirrored.world.runtime.monotonic()
+        for _ in range(10):
+            log.append([b"x"])
+            while mirror.progress[0].end < log.end:
+                await mirrored.world.runtime.sleep(0.01)
+        assert mirrored.world.runtime.monotonic() - began < 2.0
+
+
+async def test_the_start_follows_the_source(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 20)
+    async with mirrored.running(mirrored.mirror()):
+        await mirrored.until_all()
+        mirrored.source.starts[2] = 11
+        for _ in range(1000):
+            if (await mirrored.log.bounds(mirrored.streams[2])).start == 11:
+                break
+            await mirrored.world.runtime.sleep(1)
+        starts = [(await mirrored.log.bounds(stream)).start for stream in mirrored.streams.values()]
+        assert starts == [0, 0, 11, 0]
+        fill(mirrored.source, 2)
+        await mirrored.until_all()
+
+
+async def test_another_topic_of_the_same_name_is_not_mirrored(mirrored: Mirrored) -> None:
+    fill(mirrored.source, 5)
+    mirror = mirrored.mirror()
+    async with mirrored.running(mirror) as task:
+        await mirrored.until_all()
+        mirrored.source.topic_id = UUID(int=8)
+        mirrored.source.leaders = dict.fromkeys(mirrored.source.leaders, ("c", 9092))
+        await asyncio.wait_for(task, 3600)
+    assert {progress.stopped for progress in mirror.progress.values()} == {
+        "the source's topic was deleted, and another has its name"
+    }
+
+
+async def test_a_switch_sees_the_log_through_its_target(mirrored: Mirrored) -> None:
+    log = mirrored.source.logs[3]
+    log.epoch = 4
+    log.append([b"a"], Producer(5, 1, 0), transactional=True)
+    log.mark(Producer(5, 1), ABORT)
+    hurried: list[bool] = []
+    target = LogTarget(mirrored.log.mirror, mirrored.streams, lambda: hurried.append(True))
+    assert (await target.end(3), await target.last_epoch(3), await target.boundary(3)) == (0, None, None)
+    async with mirrored.running(mirrored.mirror()):
+        await mirrored.until(3, 2)
+    assert (await target.end(3), await target.last_epoch(3)) == (2, 4)
+    assert hurried == [True, True]
+    assert list(await target.producers(3)) == [SourceProducer(5, 1, 0)]
+    assert not await target.decide(3, 1)
+    assert await target.decide(3, 2)
+    assert await target.boundary(3) == 2
+    ours = await append(mirrored.log, mirrored.streams[3], batch_bytes([b"ours"]))
+    assert ours.base_offset == 2
+    result = await read(mirrored.log, mirrored.streams[3], 2)
+    assert read_header(result.buffers[0]).base_offset == 2
