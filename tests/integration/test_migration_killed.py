@@ -84,7 +84,7 @@ class Place:
         async def scan() -> set[str]:
             runtime = SystemRuntime(threads=1)
             found: set[str] = set()
-            async with migration._opened(self.attached.settings, runtime) as rooms:
+            async with migration.opened(self.attached.settings, runtime) as rooms:
                 for domain in range(rooms.cluster.domains):
                     for prefix in prefixes:
                         page = await rooms.stores.metadata.scan(domain, prefix, keys.prefix_end(prefix))
@@ -151,6 +151,14 @@ def test_an_attach_that_was_killed_is_taken_back(
     assert checksums(place.tier) == before
     place.attached.attach(topic)
     assert read_batches(place.attached.bootstrap, topic, 0) == history
+
+
+def test_a_plan_that_is_refused_is_an_error_and_not_nothing(place: Place) -> None:
+    topic = place.topic()
+    for path in place.tier.glob(f"{topic}-0-*/*.log"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(AssertionError, match=rf"topic {topic} cannot be attached: partition 0"):
+        place.attached.attach(topic)
 
 
 @pytest.mark.soak

@@ -88,7 +88,7 @@ def attach(
     approve: Callable[[AttachPlan], bool],
     progress: Progress | None = None,
 ) -> MigrationRecord | None:
-    """None where the plan was not approved."""
+    """None where the plan was not approved, or has partitions that are refused: `approve` sees it first."""
 
     async def work(runtime: Runtime) -> MigrationRecord | None:
         place = find_place(settings, request)
@@ -103,7 +103,7 @@ def attach(
             if finished is not None:
                 return finished
             plan = await plan_of(source, place, request, runtime, progress)
-            if plan.refused or not approve(plan):
+            if not approve(plan) or plan.refused:
                 return None
             order = AttachOrder(plan, place.address.url, place.name, config, KeyRing(place.address.keys))
             return await rooms.attacher.attach(source, order, progress)
@@ -196,30 +196,35 @@ async def opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Rooms]:
     try:
         cluster = await read_cluster(stores)
         await owned_bucket(stores, cluster)
-        knobs = log_settings(settings)
-        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
-        stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
-        lifecycle = Lifecycle(streams, stream_ids, runtime)
-        topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
-        await topics.read_all()
-        segments = ForeignSegments(stores.objects, runtime, stores.foreign)
-        retention = Retention(streams, runtime, knobs)
-        ownership = ForeignOwnership(streams, segments, stores.objects, runtime, retention)
-        attacher = Attacher(
-            metadata=stores.metadata,
-            domains=cluster.domains,
-            streams=streams,
-            lifecycle=lifecycle,
-            producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
-            topics=topics,
-            objects=stores.objects,
-            ownership=ownership,
-            runtime=runtime,
-        )
-        mirror = StreamMirror(streams, stores.objects, runtime, knobs, segments, retention)
-        yield Rooms(stores, cluster, streams, topics, ownership, attacher, mirror)
+        rooms = rooms_on(stores, cluster, settings, runtime)
+        await rooms.topics.read_all()
+        yield rooms
     finally:
         await stores.close()
+
+
+def rooms_on(stores: Stores, cluster: ClusterInfo, settings: Settings, runtime: Runtime) -> Rooms:
+    knobs = log_settings(settings)
+    streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+    stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
+    lifecycle = Lifecycle(streams, stream_ids, runtime)
+    topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
+    segments = ForeignSegments(stores.objects, runtime, stores.foreign)
+    retention = Retention(streams, runtime, knobs)
+    ownership = ForeignOwnership(streams, segments, stores.objects, runtime, retention)
+    attacher = Attacher(
+        metadata=stores.metadata,
+        domains=cluster.domains,
+        streams=streams,
+        lifecycle=lifecycle,
+        producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
+        topics=topics,
+        objects=stores.objects,
+        ownership=ownership,
+        runtime=runtime,
+    )
+    mirror = StreamMirror(streams, stores.objects, runtime, knobs, segments, retention)
+    return Rooms(stores, cluster, streams, topics, ownership, attacher, mirror)
 
 
 class _Streams:

@@ -426,8 +426,8 @@ class Attacher:
 
     async def _delete_topic(self, topic: str, record: MigrationRecord) -> None:
         found = await self.topics.refresh(topic, barrier=True)
-        if found is not None and found.topic_id == record.topic_id:
-            await self.topics.delete(topic)
+        if found is not None and not set(found.streams).isdisjoint(record.streams):
+            await self.topics.delete(topic)  # by its streams: one that is linked again has the same id
 
     async def sweep(self, record: MigrationRecord) -> None:
         """The streams are closed first: a process that still lays them down finds that out by itself."""

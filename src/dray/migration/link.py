@@ -29,6 +29,9 @@ async def link_topic(
         and await migrations.read(topic) is None
     ):
         raise MigrationRefused(f"topic {topic} exists here already, and was not linked")
+    attacher.topics.check_attach(
+        topic, origin.topic_id, len(starts)
+    )  # or it would be stuck when it is published
     new = MigrationRecord(
         MigrationState.ATTACHING,
         runtime.uuid(),

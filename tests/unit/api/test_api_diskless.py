@@ -13,7 +13,7 @@ from dray.daemon.linked_topics import StoredLinks
 from dray.metadata.contract import Unavailable
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.protocol import ErrorCode
-from dray.protocol.messages import alter_configs, describe_configs
+from dray.protocol.messages import alter_configs, create_partitions, describe_configs
 from dray.protocol.messages import incremental_alter_configs as incremental
 from dray.topics import NewTopic
 from dray.topics.alterations import AlterOperation
@@ -261,3 +261,15 @@ async def test_a_store_that_is_away_says_nothing(linked: Linked) -> None:
     linked.broker.store.get = fail  # type: ignore[method-assign,assignment]
     with pytest.raises(NotAnswered, match="away"):
         await linked.links.link("old")
+
+
+async def test_a_linked_topic_gets_no_partitions_that_its_source_lacks(linked: Linked) -> None:
+    async def grow(topic: str) -> int:
+        wanted = create_partitions.CreatePartitionsTopic(name=topic, count=2, assignments=None)
+        request = create_partitions.CreatePartitionsRequest(topics=[wanted], timeout_ms=1000)
+        return (await linked.broker.ask(request, 3)).results[0].error_code
+
+    assert await grow("old") == ErrorCode.INVALID_PARTITIONS
+    assert await grow("own") == ErrorCode.NONE
+    await linked.to(MigrationState.MOVED)
+    assert await grow("old") == ErrorCode.NONE

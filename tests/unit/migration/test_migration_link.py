@@ -22,7 +22,7 @@ from dray.migration.inventory import SourceLayout
 from dray.migration.leases import MigrationLeases
 from dray.migration.link import link_topic
 from dray.migration.record import MigrationRecord, MigrationState
-from dray.topics import NewTopic
+from dray.topics import NewTopic, TopicError
 
 TOPIC_ID = UUID(int=77)
 ORIGIN = LiveOrigin("old", TOPIC_ID, 4)
@@ -130,6 +130,15 @@ async def test_a_topic_that_is_here_is_not_linked_over(cluster: Cluster) -> None
     await cluster.process().topics.create(NewTopic("orders", 1))
     with pytest.raises(MigrationRefused, match="exists here already"):
         await link(cluster)
+
+
+async def test_what_could_not_be_published_is_not_begun(cluster: Cluster) -> None:
+    process = cluster.process()
+    await process.topics.create(NewTopic("a.b", 1))
+    for name in ("a_b", "__consumer_offsets", "a b"):
+        with pytest.raises(TopicError):
+            await link_topic(process, name, ORIGIN, [0], {}, "kafka:9092")
+    assert await cluster.keys_below(keys.MIGRATIONS) == []
 
 
 async def test_a_link_to_another_cluster_is_refused(cluster: Cluster) -> None:

@@ -183,6 +183,8 @@ def attach(
         bar.begin("attaching")
         shown.append(found)
         print_plan(found)
+        if found.refused:
+            return False
         if yes:
             return True
         if not sys.stdin.isatty():
