@@ -50,7 +50,11 @@ async def mirror_once(bootstrap: str, folder: Path, partitions: int) -> tuple[fl
             ends = {partition: (await source.measure(partition)).log_end for partition in range(partitions)}
             limits = MirrorLimits()
             reader = MirrorReader(
-                cluster, source, max_bytes=limits.answer_bytes, partition_bytes=limits.partition_bytes
+                cluster,
+                source,
+                max_bytes=limits.answer_bytes,
+                partition_bytes=limits.partition_bytes,
+                checksums=False,
             )
             mirror = TopicMirror(source, reader, log.mirror, streams, runtime, limits)
             mirror.hurry()

@@ -153,6 +153,14 @@ def test_an_attach_that_was_killed_is_taken_back(
     assert read_batches(place.attached.bootstrap, topic, 0) == history
 
 
+def test_a_plan_that_is_refused_is_an_error_and_not_nothing(place: Place) -> None:
+    topic = place.topic()
+    for path in place.tier.glob(f"{topic}-0-*/*.log"):
+        path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(AssertionError, match=rf"topic {topic} cannot be attached: partition 0"):
+        place.attached.attach(topic)
+
+
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
 def test_kills_at_any_moment(place: Place, history: list[SeenBatch], seed: int) -> None:

@@ -115,11 +115,7 @@ class ClusterHistory:
             topic, len(assigned), replica_assignment=[list(each) for each in assigned], config=dict(configs)
         )
 
-        wait_for(
-            "three brokers are registered",
-            lambda: len(self._admin.list_topics(timeout=PATIENCE).brokers) == len(self._cluster.nodes),
-            PATIENCE,
-        )
+        self._cluster.until_complete(self._admin)
         self._admin.create_topics([asked])[topic].result(PATIENCE)
         for partition in range(len(assigned)):
             self._until_led(partition, by=(1, 2, 3), topic=topic)

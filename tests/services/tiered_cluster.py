@@ -6,9 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
 from tests.services.kafka import JVM_OPTIONS
 from tests.services.maven import KAFKA_VERSION
 from tests.services.process import free_port
+from tests.services.tiered_history import wait_for
 from tests.services.tiered_kafka import TieredKafka
 
 KAFKA_3 = "3.9.1"
@@ -70,6 +74,17 @@ class TieredCluster:
             node.spawn()
         for node in self.nodes.values():
             node.wait_until_ready(START_SECONDS)
+
+    def until_complete(self, admin: AdminClient) -> None:
+        """All nodes are registered, and the one that is asked has heard of it."""
+
+        def is_complete() -> bool:
+            try:
+                return len(admin.list_topics(timeout=10).brokers) == len(self.nodes)
+            except KafkaException:
+                return False  # a broker that has just started says so
+
+        wait_for("three brokers are registered", is_complete, START_SECONDS)
 
     def stop(self) -> None:
         """As an operator does: the controller goes last."""

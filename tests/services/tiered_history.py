@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.services.tiered_kafka import TieredKafka
@@ -167,7 +167,7 @@ def read_all(bootstrap: str, topic: str, ends: dict[int, int], isolation: str) -
                 "enable.partition.eof": True,
             }
         )
-        consumer.assign([TopicPartition(topic, number, 0)])
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING)])
         until = time.monotonic() + PATIENCE
         while time.monotonic() < until:
             message = consumer.poll(1.0)

@@ -7,6 +7,7 @@ from typing import Any, Final
 from dray.cli.migration_views import size_text, time_text
 from dray.cli.output import print_table
 from dray.daemon.links import LinkPreview, LiveStatus, SwitchPreview
+from dray.groups.followed import CopyState
 from dray.migration.record import MigrationState
 
 MEANINGS: Final = {
@@ -19,6 +20,11 @@ MEANINGS: Final = {
     MigrationState.ABORTING: "it is being taken back",
 }
 _MOST_NAMED: Final = 10
+_GROUPS: Final = {
+    CopyState.FOLLOWED: "groups that wait until the topic is switched and their members have left the source",
+    CopyState.MOVED: "groups that have moved",
+    CopyState.HERE: "groups that had members here already, and are left alone",
+}
 
 
 def print_link(found: LinkPreview) -> None:
@@ -95,6 +101,9 @@ def print_live(status: LiveStatus) -> None:
         print("the fence at the source is not lifted yet: a migrator does it when it reaches the source")
     if record.fence == "stopped" and record.state is not MigrationState.MIRRORING:
         print("not fenced: the source's writers were stopped by hand")
+    for state, what in _GROUPS.items():
+        if groups := status.groups.get(state):
+            print(f"{what}: {_named(groups)}")
     for partition, count in sorted((record.stragglers or {}).items()):
         print(
             f"partition {partition}: {count} offsets are at the source behind the boundary: "
@@ -115,6 +124,7 @@ def live_as_plain(status: LiveStatus) -> dict[str, Any]:
         "why": record.why,
         "fence_to_lift": record.state is MigrationState.MIRRORING and record.undo is not None,
         "trouble": status.trouble or None,
+        "groups": {state.value: list(status.groups.get(state, ())) for state in _GROUPS},
         "partitions": [
             {
                 "partition": each.partition,

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, Self, TypeVar, cast
 
 from dray import __version__
+from dray.client.byte_stream import ByteStream
 from dray.client.errors import AuthenticationFailed, ClientError
 from dray.client.login import Login
 from dray.protocol import (
@@ -32,7 +33,6 @@ from dray.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsR
 ResponseType = TypeVar("ResponseType", bound=Response)
 
 DEFAULT_LARGEST_FRAME = 256 * 1024 * 1024
-_READ_AHEAD = 1024 * 1024
 _TLS_ALERT = b"\x15\x03"
 _OTHER_NAME = (62, 64)
 """OpenSSL's codes for a certificate of another host name or address."""
@@ -100,16 +100,14 @@ class KafkaConnection:
 
     def __init__(
         self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
+        stream: ByteStream,
         name: str,
         client_id: str | None,
         largest_frame: int,
         *,
         encrypted: bool = False,
     ) -> None:
-        self._reader = reader
-        self._writer = writer
+        self._stream = stream
         self._name = name
         self._client_id = client_id
         self._largest_frame = largest_frame
@@ -135,7 +133,7 @@ class KafkaConnection:
         ssl: tls.SSLContext | None = None,
     ) -> Self:
         try:
-            reader, writer = await asyncio.open_connection(host, port, limit=_READ_AHEAD, ssl=ssl)
+            stream = await ByteStream.open(host, port, ssl)
         except tls.SSLCertVerificationError as error:
             hint = "connect to a name that the certificate has"
             if error.verify_code not in _OTHER_NAME:
@@ -152,7 +150,7 @@ class KafkaConnection:
             ) from error
         except OSError as error:
             raise ClientError(f"cannot reach {host}:{port}: {error}") from error
-        return cls(reader, writer, f"{host}:{port}", client_id, largest_frame, encrypted=ssl is not None)
+        return cls(stream, f"{host}:{port}", client_id, largest_frame, encrypted=ssl is not None)
 
     async def __aenter__(self) -> Self:
         return self
@@ -250,7 +248,7 @@ class KafkaConnection:
         self._reading.cancel()
         await asyncio.wait([self._reading])
         try:
-            await self._writer.wait_closed()
+            await self._stream.wait_closed()
         except OSError:
             return  # the broker closed first, and no request waits any more
 
@@ -265,9 +263,9 @@ class KafkaConnection:
         frame = frame_message(encode_request_header(header), message.encode(version))
         if waiting is not None:
             self._waiting[correlation_id] = waiting
-        self._writer.writelines(frame)
+        self._stream.writelines(frame)
         try:
-            await self._writer.drain()
+            await self._stream.drain()
         except OSError as error:
             self._fail(ClientError(f"{self._name} broke off: {error}"))
             raise ClientError(str(self._failure)) from error
@@ -275,13 +273,13 @@ class KafkaConnection:
     async def _read(self) -> None:
         try:
             while True:
-                announced = await self._reader.readexactly(4)
+                announced = bytes(await self._stream.readexactly(4))
                 if not self._answered and announced.startswith(_TLS_ALERT):
                     raise ClientError(f"{self._name} speaks TLS: security.protocol is SSL or SASL_SSL there")
                 size = int.from_bytes(announced, "big", signed=True)
                 if not 4 <= size <= self._largest_frame:
                     raise ClientError(f"{self._name} announced a response of {size} bytes")
-                self._answer(memoryview(await self._reader.readexactly(size)))
+                self._answer(await self._stream.readexactly(size))
         except ClientError as error:
             self._fail(error)
         except ProtocolError as error:
@@ -321,7 +319,7 @@ class KafkaConnection:
     def _fail(self, error: ClientError) -> None:
         if self._failure is None:
             self._failure = error
-            self._writer.close()
+            self._stream.close()
         for waiting in self._waiting.values():
             if not waiting.future.done():
                 waiting.future.set_exception(ClientError(str(error)))

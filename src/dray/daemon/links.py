@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -16,8 +16,11 @@ from dray.daemon.followed_upstreams import FollowedUpstream
 from dray.daemon.live_topic import KafkaTopic, Upstream, live_settings
 from dray.daemon.upstream_clusters import CLIENT_ID, UnknownUpstream, UpstreamClusters
 from dray.groups.coordinator.copies import GroupCopies
+from dray.groups.followed import CopyState
 from dray.log.boundary_decision import boundary_of
+from dray.migration.aiven_tiered import KeyRing
 from dray.migration.attach import AttachOrder, LiveOrigin
+from dray.migration.following import groups_of
 from dray.migration.found import MigrationRefused
 from dray.migration.inventory import Counted, Progress
 from dray.migration.link import link_topic
@@ -104,7 +107,8 @@ def link(
                 where = ",".join(f"{host}:{port}" for host, port in _names(settings, runtime, request))
                 return await link_topic(rooms.attacher, topic, origin, starts, found.configs, where)
             place = migration.find_place(settings, request.tier)
-            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, origin)
+            keys = KeyRing(place.address.keys)
+            order = AttachOrder(found.tier, place.address.url, place.name, found.configs, keys, origin)
             async with migration.open_source(place, runtime) as source:
                 return await rooms.attacher.attach(source, order, progress or Counted())
 
@@ -266,6 +270,7 @@ class LiveStatus:
     partitions: list[MirroredPartition]
     trouble: str = ""
     """Why the source could not be asked."""
+    groups: Mapping[CopyState, Sequence[str]] = field(default_factory=dict)
 
 
 def live_status(settings: Settings, topic: str) -> LiveStatus | None:
@@ -318,7 +323,8 @@ async def _status(
             continue
         boundary = None if found.value.is_classic else await boundary_of(rooms.streams, stream)
         partitions.append(MirroredPartition(number, found.value.end, ends.get(number), boundary))
-    return LiveStatus(topic, record, partitions, trouble)
+    copies = GroupCopies(rooms.stores.metadata, runtime, rooms.cluster.domains, record.upstream or "")
+    return LiveStatus(topic, record, partitions, trouble, await groups_of(copies, topic))
 
 
 # --- abort

@@ -88,7 +88,7 @@ def attach(
     approve: Callable[[AttachPlan], bool],
     progress: Progress | None = None,
 ) -> MigrationRecord | None:
-    """None where the plan was not approved."""
+    """None where the plan was not approved, or has partitions that are refused: `approve` sees it first."""
 
     async def work(runtime: Runtime) -> MigrationRecord | None:
         place = find_place(settings, request)
@@ -103,9 +103,9 @@ def attach(
             if finished is not None:
                 return finished
             plan = await plan_of(source, place, request, runtime, progress)
-            if plan.refused or not approve(plan):
+            if not approve(plan) or plan.refused:
                 return None
-            order = AttachOrder(plan, place.address.url, place.name, config)
+            order = AttachOrder(plan, place.address.url, place.name, config, KeyRing(place.address.keys))
             return await rooms.attacher.attach(source, order, progress)
 
     return run(work)
@@ -145,10 +145,18 @@ def abort(settings: Settings, topic: str) -> MigrationRecord | None:
     return run(work)
 
 
-def take_over(settings: Settings, topic: str, *, copy: bool, progress: Progress | None = None) -> int:
-    """Copy the borrowed segments of a topic into our own store, or adopt them where they lie; how many."""
+def take_over(
+    settings: Settings,
+    topic: str,
+    approve: Callable[[MigrationStatus], bool],
+    *,
+    copy: bool,
+    progress: Progress | None = None,
+) -> int | None:
+    """Copy the borrowed segments of a topic into our own store, or adopt them where they lie; how many. None
+    where it was not approved. Progress is of bytes where they are copied, else of segments."""
 
-    async def work(runtime: Runtime) -> int:
+    async def work(runtime: Runtime) -> int | None:
         counted = progress or Counted()
         async with opened(settings, runtime) as rooms:
             record = await rooms.attacher.migrations.read(topic)
@@ -156,12 +164,17 @@ def take_over(settings: Settings, topic: str, *, copy: bool, progress: Progress 
                 raise MigrationRefused(
                     f"topic {topic} is not attached, or not Dray's yet: drayd migrate status"
                 )
-            counted.expect(len(record.streams))
-            taken = 0
-            for stream in record.streams:
-                taken += await (rooms.ownership.copy(stream) if copy else rooms.ownership.adopt(stream))
-                counted.advance()
-            return taken
+            exists = await rooms.topics.refresh(topic)
+            if exists is None or exists.topic_id != record.topic_id:
+                raise MigrationRefused(f"topic {topic} was deleted since: nothing of it is read any more")
+            found = await status_of(rooms.streams, topic, record, exists=True)
+            if not found.borrowed:
+                return 0
+            if not approve(found):
+                return None
+            counted.expect(found.borrowed_bytes if copy else found.borrowed)
+            act = rooms.ownership.copy if copy else rooms.ownership.adopt
+            return sum([await act(stream, counted.advance) for stream in record.streams])
 
     return run(work)
 
@@ -183,30 +196,35 @@ async def opened(settings: Settings, runtime: Runtime) -> AsyncIterator[Rooms]:
     try:
         cluster = await read_cluster(stores)
         await owned_bucket(stores, cluster)
-        knobs = log_settings(settings)
-        streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
-        stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
-        lifecycle = Lifecycle(streams, stream_ids, runtime)
-        topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
-        await topics.read_all()
-        segments = ForeignSegments(stores.objects, runtime, stores.foreign)
-        retention = Retention(streams, runtime, knobs)
-        ownership = ForeignOwnership(streams, segments, stores.objects, runtime, retention)
-        attacher = Attacher(
-            metadata=stores.metadata,
-            domains=cluster.domains,
-            streams=streams,
-            lifecycle=lifecycle,
-            producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
-            topics=topics,
-            objects=stores.objects,
-            ownership=ownership,
-            runtime=runtime,
-        )
-        mirror = StreamMirror(streams, stores.objects, runtime, knobs, segments, retention)
-        yield Rooms(stores, cluster, streams, topics, ownership, attacher, mirror)
+        rooms = rooms_on(stores, cluster, settings, runtime)
+        await rooms.topics.read_all()
+        yield rooms
     finally:
         await stores.close()
+
+
+def rooms_on(stores: Stores, cluster: ClusterInfo, settings: Settings, runtime: Runtime) -> Rooms:
+    knobs = log_settings(settings)
+    streams = StreamStore(stores.metadata, cluster.domains, knobs.producer_expiry_ms)
+    stream_ids = IdCounter(stores.metadata, runtime, keys.STREAM_COUNTER, 1)
+    lifecycle = Lifecycle(streams, stream_ids, runtime)
+    topics = Topics(stores.metadata, runtime, _Streams(lifecycle), topics_options(settings))
+    segments = ForeignSegments(stores.objects, runtime, stores.foreign)
+    retention = Retention(streams, runtime, knobs)
+    ownership = ForeignOwnership(streams, segments, stores.objects, runtime, retention)
+    attacher = Attacher(
+        metadata=stores.metadata,
+        domains=cluster.domains,
+        streams=streams,
+        lifecycle=lifecycle,
+        producer_ids=IdCounter(stores.metadata, runtime, keys.PRODUCER_COUNTER, 1),
+        topics=topics,
+        objects=stores.objects,
+        ownership=ownership,
+        runtime=runtime,
+    )
+    mirror = StreamMirror(streams, stores.objects, runtime, knobs, segments, retention)
+    return Rooms(stores, cluster, streams, topics, ownership, attacher, mirror)
 
 
 class _Streams:

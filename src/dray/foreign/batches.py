@@ -46,9 +46,12 @@ class SegmentBatch(NamedTuple):
         return bool(self.header.attributes & TRANSACTIONAL)
 
 
-def walk_batches(segment: Buffer, position: int = 0, *, from_offset: int = 0) -> Iterator[SegmentBatch]:
+def walk_batches(
+    segment: Buffer, position: int = 0, *, from_offset: int = 0, checksums: bool = True
+) -> Iterator[SegmentBatch]:
     """Every batch from this position, which must be where one begins, to the end. Each is whole, its checksum
-    holds, and its offsets are above those before it and at least `from_offset`. Raises `ForeignFault`."""
+    holds, and its offsets are above those before it and at least `from_offset`. Raises `ForeignFault`.
+    Without `checksums`: they are looked at elsewhere."""
     view = memoryview(segment)
     next_offset = from_offset
     while position < len(view):
@@ -59,7 +62,7 @@ def walk_batches(segment: Buffer, position: int = 0, *, from_offset: int = 0) ->
                 f"a batch begins at offset {header.base_offset}, and {next_offset} is the least it may be",
                 position,
             )
-        if crc32c(view[position + _CHECKED_FROM : batch.end]) != header.checksum:
+        if checksums and crc32c(view[position + _CHECKED_FROM : batch.end]) != header.checksum:
             raise ForeignDamage(
                 f"the checksum of the batch at offset {header.base_offset} is wrong", position
             )

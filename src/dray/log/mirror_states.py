@@ -29,7 +29,9 @@ _log = structlog.get_logger(__name__)
 SMALL_SNAPSHOT: Final = 16 << 10
 """Up to this size it is written with every commit."""
 
-ENTRIES_A_LARGE_SNAPSHOT: Final = 16
+MOST_LAG: Final = 16
+"""Entries by which a snapshot may lag: so many are read again by a process that follows."""
+
 _TRIES: Final = 8
 
 
@@ -144,15 +146,18 @@ class MirrorStates:
 
     # --- the producer snapshot
 
-    async def put_snapshot(self, stream: int, state: MirrorState, *, surely: bool = False) -> None:
-        """Move the snapshot to the end of what is committed. A large one only now and then, unless `surely`:
-        then it is there when this returns. Raises `MirrorLost` and `LogUnavailable` only then."""
-        if state.snapshot.value >= state.place.end:
+    async def put_snapshot(
+        self, stream: int, state: MirrorState, *, is_due: bool = True, surely: bool = False
+    ) -> None:
+        """Move the snapshot to the end of what is committed. A large one, and any that is not due, only now
+        and then. `surely`: it is there when this returns. Raises `MirrorLost` and `LogUnavailable` only
+        then."""
+        lags_little = not surely and state.entries_since < MOST_LAG
+        if state.snapshot.value >= state.place.end or (lags_little and not is_due):
             return
         snapshot = ProducerSnapshot(state.place.end, self._bounded(state.producers))
         put = self._store.put_snapshot(stream, snapshot, state.snapshot.version)
-        is_large = len(put.value) > SMALL_SNAPSHOT
-        if is_large and not surely and state.entries_since < ENTRIES_A_LARGE_SNAPSHOT:
+        if lags_little and len(put.value) > SMALL_SNAPSHOT:
             return
         try:
             [outcome] = await self._store.write(stream, [put])

@@ -129,6 +129,7 @@ class StreamMirror:
         self._settings = settings
         self._retention = retention
         self._states = MirrorStates(store, segments, expiry or UndoubtedClock(runtime))
+        self._unsettled: dict[int, list[Operation]] = {}  # by domain: of its last object
         self._most_streams = max(1, store.limits.operations // 4)
 
     def forget(self, stream: int) -> None:
@@ -202,22 +203,28 @@ class StreamMirror:
             raise found
         return found
 
-    async def commit_all(self, pieces: Sequence[MirroredBatches]) -> Mapping[int, MirroredPlace | LogError]:
+    async def commit_all(
+        self, pieces: Sequence[MirroredBatches], *, more_follows: bool = False
+    ) -> Mapping[int, MirroredPlace | LogError]:
         """Take in what the source gave of several streams, each at most once: those of a domain lie in one
         object. Where each stands now, or why nothing more was taken of it: `MirrorLost` where another process
         was faster, `BoundaryStands` once it is switched, `MirrorRefused`, `StreamClosed`, `LogUnavailable`. A
-        stream does not depend on the others."""
+        stream does not depend on the others. Where more follows, what can wait rides on its writes."""
         domains: dict[int, list[MirroredBatches]] = {}
         for piece in pieces:
             domains.setdefault(self._store.domain(piece.stream), []).append(piece)
         found: dict[int, MirroredPlace | LogError] = {}
         await asyncio.gather(
-            *[self._commit_domain(domain, group, found) for domain, group in domains.items()]
+            *[self._commit_domain(domain, group, found, more_follows) for domain, group in domains.items()]
         )
         return found
 
     async def _commit_domain(
-        self, domain: int, pieces: list[MirroredBatches], found: dict[int, MirroredPlace | LogError]
+        self,
+        domain: int,
+        pieces: list[MirroredBatches],
+        found: dict[int, MirroredPlace | LogError],
+        more_follows: bool,
     ) -> None:
         parts: dict[int, list[tuple[MirroredPiece, ProducerStates]]] = {}
         states: dict[int, MirrorState] = {}
@@ -247,7 +254,7 @@ class StreamMirror:
                     for stream in some
                 }
                 try:
-                    outcome = await self._commit_object(domain, aims)
+                    outcome = await self._commit_object(domain, aims, more_follows)
                 except (MetadataError, ObjectError) as error:
                     outcome = {stream: unavailable(stream, error) for stream in aims}
                 for stream, error_of in outcome.items():
@@ -294,7 +301,9 @@ class StreamMirror:
         except ForeignFault as fault:
             raise MirrorRefused(f"stream {piece.stream}: what the source gave: {fault.reason}") from fault
 
-    async def _commit_object(self, domain: int, aims: dict[int, _Aim]) -> dict[int, LogError | None]:
+    async def _commit_object(
+        self, domain: int, aims: dict[int, _Aim], more_follows: bool
+    ) -> dict[int, LogError | None]:
         """One object. What became of each stream: None where it was taken in."""
         wal_id, created_ms = self._runtime.uuid(), self._runtime.wall_ms()
         path = object_path(self._settings.zone, domain, created_ms, wal_id)
@@ -302,8 +311,10 @@ class StreamMirror:
         ends = tuple([aims[stream].piece.end for stream in streams])
         mark = wal_keys.Staging(path, streams, wal_keys.StagingKind.MIRROR, ends)
         # If this raises, the id is burnt: nothing is ever uploaded under it.
-        version = (await self._store.write_in(domain, wal_keys.stage(wal_id, mark)))[0].version
-        staged = _Staged(domain, wal_id, mark, version)
+        unsettled = self._unsettled.get(domain, [])
+        outcomes = await self._store.write_in(domain, [*wal_keys.stage(wal_id, mark), *unsettled])
+        self._unsettled.pop(domain, None)
+        staged = _Staged(domain, wal_id, mark, outcomes[0].version)
         size = sum([aim.piece.size for aim in aims.values()])
         position, parts = 0, []
         for stream in streams:
@@ -321,14 +332,23 @@ class StreamMirror:
             # A write may still apply: the references and the mark stay, and the collector decides.
             _log.warning("mirrored object left to the collector", path=path)
         else:
-            await self._settle(staged, [stream for stream, error in found.items() if error is not None])
-        for stream, error_of in found.items():
-            if error_of is None:
-                await self._states.put_snapshot(stream, aims[stream].state)
+            failed = [stream for stream, error in found.items() if error is not None]
+            await self._settle(staged, failed, later=more_follows)
+        await asyncio.gather(
+            *[
+                self._states.put_snapshot(stream, aims[stream].state, is_due=not more_follows)
+                for stream, error in found.items()
+                if error is None
+            ]
+        )
         return found
 
-    async def _settle(self, staged: _Staged, failed: Sequence[int]) -> None:
+    async def _settle(self, staged: _Staged, failed: Sequence[int], *, later: bool = False) -> None:
+        """`later`: with the next object of the domain. If there is none after all, the collector settles."""
         operations = wal_keys.settle(staged.wal_id, staged.version, failed, staged.mark)
+        if later:
+            self._unsettled[staged.domain] = operations
+            return
         try:
             await self._store.write_in(staged.domain, operations)
         except MetadataError as error:

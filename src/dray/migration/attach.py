@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,8 +29,9 @@ from dray.foreign.kafka_files import TimeRow
 from dray.groups.coordinator.imported import import_group
 from dray.groups.offsets import CommittedOffset
 from dray.log.counters import IdCounter
-from dray.log.entries import HighWatermark
+from dray.log.entries import NO_TIMESTAMP, HighWatermark
 from dray.log.foreign_attach import (
+    DAY_MS,
     AttachedStream,
     AttachRefused,
     ForeignSegment,
@@ -48,10 +49,11 @@ from dray.log.origins import CLASSIC, epoch_above
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import ABSENT, Delete, MetadataStore, Operation, Put
+from dray.migration.aiven_tiered import KeyRing
 from dray.migration.found import ROW, TIME_ROW, MigrationRefused
 from dray.migration.inventory import Counted, Progress, SourceLayout
 from dray.migration.lineage import ChosenSegment
-from dray.migration.midnights import cut_at_midnights
+from dray.migration.midnights import cut_at_midnights, oldest_of
 from dray.migration.offsets import GroupOffset
 from dray.migration.plan import AttachPlan, PartitionPlan
 from dray.migration.reading import SourceReader, each_of
@@ -62,8 +64,8 @@ from dray.migration.record import (
     Migrations,
     MigrationState,
 )
+from dray.migration.segment_bytes import PlainSegment, SegmentBytes, UnpackedSegment
 from dray.objects.contract import Buffer, ObjectError, ObjectMissing, ObjectStore
-from dray.records import HEADER_SIZE, read_header
 from dray.runtime import Runtime
 from dray.topics import Topics
 
@@ -128,6 +130,7 @@ class AttachOrder:
     store: str
     """The name of the foreign store in the config; not asked for where segments are uploaded."""
     config: Mapping[str, str]
+    keys: KeyRing = field(default_factory=lambda: KeyRing({}), repr=False)
     live: LiveOrigin | None = None
     """None where the source is gone or stopped."""
 
@@ -260,8 +263,10 @@ class Attacher:
         self, source: SourceReader, order: AttachOrder, record: MigrationRecord, partition: PartitionPlan
     ) -> AttachedStream:
         chosen = [each for each in partition.lineage.chosen if each.end > partition.start]
+        before = [NO_TIMESTAMP, *[each.segment.max_timestamp for each in chosen]]
         made = await each_of(
-            chosen, lambda each: self._segment(source, order.plan.layout, record, partition, each)
+            list(zip(chosen, before, strict=False)),
+            lambda each: self._segment(source, order, record, partition, *each),
         )
         aborted = {row[:3]: AbortedRange(*row[:3]) for each in chosen for row in each.aborted}
         for row in open_transactions(partition.producers, partition.end):
@@ -278,12 +283,14 @@ class Attacher:
     async def _segment(
         self,
         source: SourceReader,
-        layout: SourceLayout,
+        order: AttachOrder,
         record: MigrationRecord,
         partition: PartitionPlan,
         chosen: ChosenSegment,
+        before: int,
     ) -> tuple[ForeignSegment, list[SegmentCut]]:
-        found = chosen.segment
+        """`before`: the greatest time of the segment before it."""
+        found, layout = chosen.segment, order.plan.layout
         rows = list(ROW.iter_unpack(found.rows))
         segment = ForeignSegment(
             segment_id=found.segment_id,
@@ -300,13 +307,20 @@ class Attacher:
             manifest=found.state_path if layout is SourceLayout.AIVEN else "",
             times=[TimeRow(*row) for row in TIME_ROW.iter_unpack(found.times)],
         )
-        if layout not in (SourceLayout.KAFKA_TIERED, SourceLayout.LOG_DIR, SourceLayout.KAFSCALE):
+        if layout is SourceLayout.DRIFTQ:
             return segment, []
-        segment, midnights = await cut_at_midnights(source, found.path, segment)
+        written: SegmentBytes = PlainSegment(source, found.path)
+        if layout is SourceLayout.AIVEN:
+            written = UnpackedSegment(source, found, order.keys)
+            if found.min_timestamp // DAY_MS != before // DAY_MS:
+                # Its time index begins a little behind its first record, which may be of the day before.
+                first = await written.header(rows[0][1])
+                segment = replace(segment, min_timestamp=oldest_of(first))
+        segment, midnights = await cut_at_midnights(written, segment)
         cuts = {cut.position: cut for cut in midnights}
         for position in cut_positions(segment, ENTRY_BYTES):
             if position not in cuts:
-                header = read_header(await source.range(found.path, position, HEADER_SIZE))
+                header = await written.header(position)
                 cuts[position] = SegmentCut(position, header.base_offset)
         return segment, [cuts[position] for position in sorted(cuts)]
 
@@ -412,8 +426,8 @@ class Attacher:
 
     async def _delete_topic(self, topic: str, record: MigrationRecord) -> None:
         found = await self.topics.refresh(topic, barrier=True)
-        if found is not None and found.topic_id == record.topic_id:
-            await self.topics.delete(topic)
+        if found is not None and not set(found.streams).isdisjoint(record.streams):
+            await self.topics.delete(topic)  # by its streams: one that is linked again has the same id
 
     async def sweep(self, record: MigrationRecord) -> None:
         """The streams are closed first: a process that still lays them down finds that out by itself."""

@@ -7,6 +7,7 @@ from typing import Final
 
 from dray.client.cluster import Cluster
 from dray.groups.coordinator.copies import GroupCopies, StoredCopy
+from dray.groups.followed import CopyState
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import MetadataStore
@@ -82,6 +83,16 @@ async def linked_topics(migrations: Migrations, streams: StreamStore, upstream: 
             is_switched = record.state is MigrationState.SWITCHED
             boundaries = await boundaries_of(streams, record) if is_switched else {}
             found.append(LinkedTopic(name, record.topic_id, record.partitions, boundaries))
+    return found
+
+
+async def groups_of(copies: GroupCopies, topic: str) -> dict[CopyState, list[str]]:
+    """The groups that come, or came, with a topic, by how far they are."""
+    found: dict[CopyState, list[str]] = {}
+    for group_id, stored in sorted((await copies.read_all()).items()):
+        if topic in stored.copy.topics and stored.source == copies.source:
+            state = CopyState.FOLLOWED if stored.copy.is_waiting else stored.copy.state
+            found.setdefault(state, []).append(group_id)
     return found
 
 

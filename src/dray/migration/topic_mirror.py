@@ -260,7 +260,9 @@ class TopicMirror:
                 for partition in [each for each in reading if not self.progress[each].is_at_work]:
                     del reading[partition]
                 if gathered:
-                    committing = self._runtime.spawn(self._commit(gathered), "mirror commit")
+                    committing = self._runtime.spawn(
+                        self._commit(gathered, self._more_follows(reading)), "mirror commit"
+                    )
             if committing is not None:
                 await committing
         except AuthenticationFailed:
@@ -332,9 +334,15 @@ class TopicMirror:
         reading[partition] = piece.place
         return len(piece.batches)
 
+    def _more_follows(self, reading: Mapping[int, MirrorPlace]) -> bool:
+        """Has the source more than what was read of all these?"""
+        return all(
+            place.offset < (self.progress[partition].last_stable or 0) for partition, place in reading.items()
+        )
+
     # --- into the log
 
-    async def _commit(self, gathered: Mapping[int, _Gathered]) -> set[int]:
+    async def _commit(self, gathered: Mapping[int, _Gathered], more_follows: bool) -> set[int]:
         """The partitions of which nothing was taken in: what else was read of them is read again."""
         again = {
             partition for partition, some in gathered.items() if some.begin != self._places[partition].end
@@ -349,7 +357,8 @@ class TopicMirror:
                     self._places[partition],
                 )
                 for stream, partition in partitions.items()
-            ]
+            ],
+            more_follows=more_follows,
         )
         for stream, partition in partitions.items():
             outcome = outcomes[stream]

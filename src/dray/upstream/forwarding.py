@@ -59,6 +59,10 @@ ATTEMPT_SECONDS: Final = 10.0
 LIFTED_SECONDS: Final = 2.0
 """For so long a source may still refuse after its fence was lifted."""
 
+REFUSED_SECONDS: Final = 0.1
+"""For so long every refusal is asked about again: a broker that has just come may have missed a switch whose
+fence is only being lifted."""
+
 PAUSE_SECONDS: Final = 0.02
 LONGEST_SECONDS: Final = 300.0
 MOST_CONNECTIONS: Final = 100
@@ -123,6 +127,7 @@ class _Pending:
     is_done: bool = False
     answer: Answer = None
     asked: float = 0.0  # when the link said that it may be sent
+    refused_at: float | None = None  # for the first time
     is_refused: bool = False  # by a fence
     acknowledged: PartitionProduceResponse | None = None  # and it is not yet known whether that counts
     why: str = "the source did not answer"
@@ -333,7 +338,7 @@ class ProduceForwarder:
         self, cluster: UpstreamBrokers, each: _Pending, answer: PartitionProduceResponse
     ) -> None:
         code = answer.error_code
-        if code in _FENCES and await self._is_of_a_switch(each.batch.topic):
+        if code in _FENCES and await self._may_be_a_fence(each):
             each.is_refused = True
             return
         if code in _DOUBTED:
@@ -356,8 +361,11 @@ class ProduceForwarder:
         else:
             each.finish(passed_on)
 
-    async def _is_of_a_switch(self, topic: str) -> bool:
-        """Whether a refusal may be a fence's. Else it is what it says: too large, or not allowed."""
+    async def _may_be_a_fence(self, each: _Pending) -> bool:
+        """Whether a refusal may be that of a switch. Else it is what it says: too large, or not allowed."""
+        topic = each.batch.topic
+        if each.refused_at is None:
+            each.refused_at = self._runtime.monotonic()
         try:
             link = (await self._links.fresh(topic)).value
         except NotAnswered:
@@ -365,7 +373,11 @@ class ProduceForwarder:
         now = self._runtime.monotonic()
         if link is not None and link.is_pending:
             self._pending_seen[topic] = now
-        return link is None or now - self._pending_seen.get(topic, -LIFTED_SECONDS) < LIFTED_SECONDS
+        return (
+            link is None
+            or now - self._pending_seen.get(topic, -LIFTED_SECONDS) < LIFTED_SECONDS
+            or now - each.refused_at < REFUSED_SECONDS
+        )
 
 
 def _is_repeatable(records: Buffer) -> bool:

@@ -65,8 +65,17 @@ class MirrorReader:
     """Reads partitions of one topic, each from its leader."""
 
     def __init__(
-        self, cluster: Cluster, source: SourceTopic, *, max_bytes: int, partition_bytes: int, rack: str = ""
+        self,
+        cluster: Cluster,
+        source: SourceTopic,
+        *,
+        max_bytes: int,
+        partition_bytes: int,
+        rack: str = "",
+        checksums: bool = True,
     ) -> None:
+        """Without `checksums` they are left to what takes the pieces in: Dray's log looks at every one."""
+        self._checksums = checksums
         self._cluster = cluster
         self._source = source
         self._max_bytes = max_bytes
@@ -139,13 +148,13 @@ class MirrorReader:
             for answer in answered.partitions:
                 partition = answer.partition_index
                 try:
-                    found[partition] = piece_of(answer, places[partition])
+                    found[partition] = piece_of(answer, places[partition], checksums=self._checksums)
                 except (MirrorStopped, RequestFailed) as refusal:
                     found[partition] = refusal
         return found
 
 
-def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
+def piece_of(answer: PartitionData, place: MirrorPlace, *, checksums: bool = True) -> MirrorPiece:
     """Of a leader's answer, as far as its batches are whole."""
     partition = answer.partition_index
     diverging = answer.diverging_epoch
@@ -172,7 +181,8 @@ def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
         if answer.error_code not in PASSING:
             raise MirrorStopped(partition, text)
         raise RequestFailed(text, answer.error_code)
-    batches, after = whole_batches(memoryview(joined(answer.records)), partition, place)
+    records = memoryview(joined(answer.records))
+    batches, after = whole_batches(records, partition, place, checksums=checksums)
     listed = () if answer.aborted_transactions is None else answer.aborted_transactions
     aborted = tuple(
         sorted(
@@ -184,13 +194,15 @@ def piece_of(answer: PartitionData, place: MirrorPlace) -> MirrorPiece:
     return MirrorPiece(partition, batches, aborted, after, answer.log_start_offset, answer.last_stable_offset)
 
 
-def whole_batches(records: memoryview, partition: int, place: MirrorPlace) -> tuple[memoryview, MirrorPlace]:
+def whole_batches(
+    records: memoryview, partition: int, place: MirrorPlace, *, checksums: bool = True
+) -> tuple[memoryview, MirrorPlace]:
     """An answer may end within a batch: that one comes again, whole. One that begins before the place is
     refused: it could be stored neither whole, as offsets never go back, nor in part, as its bytes stay."""
     end = _end_of_whole(records)
     try:
         after = place
-        for batch in walk_batches(records[:end]):
+        for batch in walk_batches(records[:end], checksums=checksums):
             if batch.header.base_offset < after.offset:
                 raise MirrorStopped(
                     partition,

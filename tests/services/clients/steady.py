@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import KafkaError, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 from kafka import KafkaProducer
 
 from tests.services.clients.go_client import require_franz
@@ -114,9 +114,12 @@ def _librdkafka(bootstrap: str, topic: str, partitions: int, name: str, pause: f
         return note
 
     while not _asked_to_stop():
-        producer.produce(
-            topic, f"{name} {number}", name, partition=number % partitions, on_delivery=answer(number)
-        )
+        try:
+            producer.produce(
+                topic, f"{name} {number}", name, partition=number % partitions, on_delivery=answer(number)
+            )
+        except KafkaException as error:  # a fence ends an idempotent producer for good
+            _say(number, error.args[0].name())
         number += 1
         producer.poll(0)
         time.sleep(pause)

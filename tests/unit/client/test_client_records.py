@@ -12,6 +12,7 @@ from tests.services.batches import batch, plain
 from tests.unit.client.client_fakes import FrameBroker, ScriptedBroker, Write, answer, running
 
 from dray.client import ClientError, Dialer, RequestFailed
+from dray.client.byte_stream import ByteStream
 from dray.client.records import count_records, fetch, produce
 from dray.protocol import ApiKey, ErrorCode, RequestHeader
 from dray.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -110,11 +111,11 @@ async def test_a_broker_that_does_not_negotiate_leaves_no_connection_behind() ->
 async def test_tls_is_the_diallers_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     given: dict[str, Any] = {}
 
-    async def open_connection(*_address: object, **options: Any) -> Any:
-        given.update(options)
+    async def open_stream(_host: str, _port: int, tls: object) -> Any:
+        given["ssl"] = tls
         raise OSError("no network here")
 
-    monkeypatch.setattr("asyncio.open_connection", open_connection)
+    monkeypatch.setattr(ByteStream, "open", open_stream)
     context = ssl.create_default_context()
     with pytest.raises(ClientError, match="cannot reach there:1"):
         await Dialer(client_id=None, tls=context)("there", 1)

@@ -435,6 +435,32 @@ async def test_an_object_whose_commit_is_unclear_stays_until_that_is_clear(world
     assert world.keys("/dray/v1/wal/staging/") == []
 
 
+async def test_what_can_wait_rides_on_the_next_commit(world: MirrorWorld) -> None:
+    """While more follows: the mark of an object goes with the staging of the next, and the snapshot lags. A
+    mirror that dies then leaves a mark, and the collector finds its object in the log."""
+    log, source = world.log(), SourceLog()
+    stream = await world.classic(log)
+    place = await log.mirror.place(stream)
+    for number in range(mirror_states.MOST_LAG + 4):
+        source.append([b"x"], Producer(1, 0, number))
+        data, aborted = source.answer(place.end)
+        piece = MirroredBatches(stream, data, aborted, place)
+        after = (await log.mirror.commit_all([piece], more_follows=True))[stream]
+        assert isinstance(after, MirroredPlace)
+        place = after
+        assert len(world.keys("/dray/v1/wal/staging/")) == 1
+    assert (await world.streams().snapshot(stream)).value.upto == mirror_states.MOST_LAG
+    follower = world.log()
+    assert await follower.mirror.producers(stream) == {MirroredProducer(1, 0, source.end - 1)}
+    await collect(world, follower)
+    assert world.keys("/dray/v1/wal/staging/") == []
+    assert await read_on(world.log(), stream, 0, source.end) == source.served()
+    source.append([b"last"])
+    await mirror(log, stream, source)
+    assert world.keys("/dray/v1/wal/staging/") == []
+    assert (await world.streams().snapshot(stream)).value.upto == source.end
+
+
 async def test_streams_of_a_domain_share_an_object(world: MirrorWorld) -> None:
     log = world.log()
     streams = [await world.classic(log) for _ in range(6)]
@@ -563,10 +589,10 @@ async def test_a_large_snapshot_is_not_written_with_every_piece(
     monkeypatch.setattr(mirror_states, "SMALL_SNAPSHOT", 0)
     log, source = world.log(), SourceLog()
     stream = await world.classic(log)
-    for number in range(mirror_states.ENTRIES_A_LARGE_SNAPSHOT + 3):
+    for number in range(mirror_states.MOST_LAG + 3):
         source.append([b"x"], Producer(1, 0, number))
     await mirror_all(log, stream, source, 1)
-    assert (await world.streams().snapshot(stream)).value.upto == mirror_states.ENTRIES_A_LARGE_SNAPSHOT
+    assert (await world.streams().snapshot(stream)).value.upto == mirror_states.MOST_LAG
     assert await log.mirror.decide(stream, source.end)
     assert (await world.streams().snapshot(stream)).value.upto == source.end
 

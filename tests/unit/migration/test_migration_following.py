@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from uuid import UUID
 
+import pytest
 from tests.services.two_builds import MIGRATION
 from tests.unit.groups.coordinator.followed_world import (
     UPSTREAM,
@@ -15,12 +16,15 @@ from tests.unit.groups.coordinator.followed_world import (
 )
 from tests.unit.groups.coordinator.harness import DOMAINS, GROUP, World, simulated
 
+from dray.cli.link_views import live_as_plain, print_live
+from dray.daemon.links import LiveStatus
+from dray.groups.followed import CopyState
 from dray.log.entries import HighWatermark
 from dray.log.origins import CLASSIC, Origin
 from dray.log.stream_store import StreamStore
 from dray.metadata import keys
 from dray.metadata.contract import Put
-from dray.migration.following import SourceFollower, linked_topics
+from dray.migration.following import SourceFollower, groups_of, linked_topics
 from dray.migration.record import MigrationRecord, Migrations, MigrationState
 from dray.simulation.kernel.runtime import SimulatedRuntime
 
@@ -79,3 +83,41 @@ async def test_topics_are_linked_until_they_have_moved_and_switched_when_the_rec
     await store.write(keys.domain_of_stream(5, DOMAINS), [Put(keys.high_watermark(5), mark)])
     [switched] = [each for each in await linked_topics(migrations, streams, UPSTREAM) if each.boundaries]
     assert not switched.is_switched
+
+
+@simulated
+async def test_the_groups_of_a_topic_are_named_by_how_far_they_are() -> None:
+    world = World()
+    links = Links(world, a=1, b=1)
+    source = FakeGroupSource(
+        {
+            "busy": GroupAtSource({("a", 0): (7, "")}, members=1),
+            "gone": GroupAtSource({("a", 0): (7, "")}),
+            "lives": GroupAtSource({("a", 0): (7, "")}),
+            "of b": GroupAtSource({("b", 0): (7, "")}),
+        }
+    )
+    broker = await world.broker(1)
+    await broker.stable_group("lives")
+    links.switch("a")
+    follows = migrator(world, source, links)
+    await follows.follower.run_once()
+    assert await groups_of(follows.copies, "a") == {
+        CopyState.FOLLOWED: ["busy"],
+        CopyState.MOVED: ["gone"],
+        CopyState.HERE: ["lives"],
+    }
+    await broker.commit(8, group_id="gone")  # it has taken its offsets in
+    assert (await groups_of(follows.copies, "a"))[CopyState.MOVED] == ["gone"]
+    await broker.stop()
+
+
+def test_status_names_the_groups(capsys: pytest.CaptureFixture[str]) -> None:
+    groups = {CopyState.FOLLOWED: ["busy"], CopyState.MOVED: [str(n) for n in range(12)]}
+    status = LiveStatus("orders", record(MigrationState.SWITCHED), [], groups=groups)
+    print_live(status)
+    said = capsys.readouterr().out
+    assert "have left the source: busy\n" in said
+    assert "groups that have moved: 0, 1, 2, 3, 4, 5, 6, 7, 8, 9 and 2 more\n" in said
+    assert "left alone" not in said
+    assert live_as_plain(status)["groups"]["followed"] == ["busy"]

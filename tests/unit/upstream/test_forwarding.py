@@ -298,6 +298,15 @@ def test_without_a_switch_a_refusal_is_what_it_says(code: int) -> None:
     play(work)
 
 
+def test_a_fence_that_is_only_just_lifted_is_no_error_for_one_who_never_saw_it() -> None:
+    async def work(play: Play) -> None:
+        play.source.fence = DENIED
+        play.later(0.08, lambda: setattr(play.source, "fence", 0))
+        assert offset_of(await play.one(0)) == 0
+
+    play(work)
+
+
 def test_a_fence_is_known_for_one_even_if_the_link_was_read_before_it() -> None:
     async def work(play: Play) -> None:
         await play.one(0)

@@ -13,7 +13,14 @@ import typer
 from dray.cli.commands import migrate_live
 from dray.cli.commands.migrate_stragglers import stragglers
 from dray.cli.link_views import live_as_plain, print_live
-from dray.cli.migration_views import AttachBar, plan_as_plain, print_plan, print_status, status_as_plain
+from dray.cli.migration_views import (
+    AttachBar,
+    borrowed_text,
+    plan_as_plain,
+    print_plan,
+    print_status,
+    status_as_plain,
+)
 from dray.cli.options import (
     CommandConfigOption,
     ConfigOption,
@@ -31,6 +38,7 @@ from dray.daemon.failures import USAGE, Failure
 from dray.migration.inventory import SourceLayout, parse_topic_id
 from dray.migration.plan import AttachPlan
 from dray.migration.record import MigrationState
+from dray.migration.status import MigrationStatus
 from dray.protocol import ErrorCode
 
 SHOWN_SECONDS = 30
@@ -172,16 +180,18 @@ def attach(
     shown: list[AttachPlan] = []
 
     def approve(found: AttachPlan) -> bool:
-        bar.pause()
+        bar.begin("attaching")
         shown.append(found)
         print_plan(found)
+        if found.refused:
+            return False
         if yes:
             return True
         if not sys.stdin.isatty():
             raise Failure("nothing was done: add --yes to attach it", USAGE)
         return typer.confirm("Attach it?")
 
-    with AttachBar("attaching") as bar:
+    with AttachBar("looking at the source") as bar:
         done = migration.attach(settings, request, configs, approve, bar)
     if done is None:
         if shown and shown[0].refused:
@@ -237,10 +247,19 @@ def copy(
     """Copy the segments that a topic still reads from its source into our own store. Then the source may
     go."""
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Copy all segments of {topic} into the cluster's own object store?")
-    with AttachBar("copying") as bar:
-        count = migration.take_over(settings, topic, copy=True, progress=bar)
-    print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    with AttachBar("copying", of_bytes=True) as bar:
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: each is copied into {settings.objects_url}")
+            return _confirmed(yes, "Copy them?")
+
+        count = migration.take_over(settings, topic, approve, copy=True, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments copied; the source is not needed any more")
+    else:
+        print(f"topic {topic}: nothing is borrowed, the source is not needed any more")
 
 
 @app.command("adopt")
@@ -257,10 +276,19 @@ def adopt(
     gone, or delete them itself. The credentials of the foreign store must allow to delete.
     """
     settings = load_config(config, data_dir).settings
-    _confirm(yes, f"Is the source of {topic} shut down for good, and may Dray delete its segments?")
     with AttachBar("adopting") as bar:
-        count = migration.take_over(settings, topic, copy=False, progress=bar)
-    print(f"topic {topic}: {count} segments adopted")
+
+        def approve(found: MigrationStatus) -> bool:
+            print(f"{borrowed_text(found)}: from now on Dray deletes them there once nothing needs them")
+            return _confirmed(yes, f"Is the source of {topic} shut down for good, and may Dray delete them?")
+
+        count = migration.take_over(settings, topic, approve, copy=False, progress=bar)
+    if count is None:
+        print("Nothing was done.")
+    elif count:
+        print(f"topic {topic}: {count} segments adopted")
+    else:
+        print(f"topic {topic}: nothing is borrowed, there is nothing to adopt")
 
 
 @app.command("abort")
@@ -291,7 +319,9 @@ def abort(
     what = "link" if record.is_live else "attach"
     if record.state not in (MigrationState.ATTACHED, MigrationState.SWITCHED, MigrationState.MOVED):
         more = ", and delete what was mirrored of it here" if record.is_live else ""
-        _confirm(yes, f"Take back the {what} of {topic}{more}?")
+        if not _confirmed(yes, f"Take back the {what} of {topic}{more}?"):
+            print("Nothing was done.")
+            return
     links.abort(settings, topic, without_source=without_source)
     print(f"topic {topic}: the {what} was taken back")
 
@@ -351,13 +381,12 @@ def _refusal(plan: AttachPlan) -> str:
     )
 
 
-def _confirm(yes: bool, question: str) -> None:
+def _confirmed(yes: bool, question: str) -> bool:
     if yes:
-        return
+        return True
     if not sys.stdin.isatty():
         raise Failure("nothing was done: add --yes", USAGE)
-    if not typer.confirm(question):
-        raise Failure("nothing was done")
+    return typer.confirm(question)
 
 
 def _pairs(given: Sequence[str] | None) -> dict[str, str]:

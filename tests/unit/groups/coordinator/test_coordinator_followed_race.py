@@ -138,7 +138,7 @@ async def play(seed: int) -> int:
     return here.acknowledged - here.began_at
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", range(5))
 def test_it_goes_on_where_it_was(seed: int) -> None:
     assert run(play(seed)) > 5
 
