@@ -25,7 +25,7 @@ from dray.upstream.upstream_brokers import UpstreamBrokers
 SEEDS = range(60)
 RECORDS = 25
 STOOD_STILL = 39
-"""A seed with which a broker wakes behind the boundary, with a request on its way to a source without fence."""
+"""With this seed a broker wakes behind the boundary, with a request on its way to a source without fence."""
 
 
 @pytest.fixture(autouse=True)
